@@ -32,7 +32,8 @@ deps:
 LIBRARY := target/library
 LIBRARY_SOURCES := $(wildcard runtime/library/*.c runtime/library/*.S) runtime/core/poke.c
 LIBRARY_OBJECTS := $(patsubst %,$(LIBRARY)/%.o,$(notdir $(LIBRARY_SOURCES)))
-LIBRARY_FLAGS := -std=gnu17 -O2 -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Werror -Iinclude -Iruntime/core \
+# Markers and hooks call it while vector registers hold the program's values.
+LIBRARY_FLAGS := -std=gnu17 -O2 -mgeneral-regs-only -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Werror -Iinclude -Iruntime/core \
 	-Iruntime/port -Iruntime/arch/x86_64
 vpath %.c runtime/library runtime/core
 vpath %.S runtime/library

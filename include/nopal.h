@@ -56,6 +56,7 @@
 /* Notes of owner "nopal". Addresses are relative to the field that holds them. */
 #define NOPAL_NOTE_PLACE 1
 #define NOPAL_NOTE_MARKER 2
+#define NOPAL_NOTE_PROBE 3
 #define NOPAL_PLACE_PATCHED 1   /* `place` is a 5-byte NOP, all of it in one aligned word of 8 bytes */
 #define NOPAL_PLACE_TESTED 2    /* `place` is a word of 8 bytes: its first byte is tested, and not 0 is on */
 
@@ -77,6 +78,11 @@ struct nopal_marker_note {
 	int32_t file;
 	uint32_t line;
 	uint32_t types[2];      /* 6 values each */
+};
+
+/* A NOPAL_PROBE (nopal_probe.h). */
+struct nopal_probe_note {
+	int32_t function;
 };
 
 #ifdef __KERNEL__

@@ -15,12 +15,7 @@
 #ifndef NOPAL_PROBE_H
 #define NOPAL_PROBE_H
 
-#ifdef __KERNEL__
-#include <linux/types.h>
-#else
-#include <stddef.h>
-#include <stdint.h>
-#endif
+#include "nopal.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,11 +35,32 @@ struct nopal_description {
  * nopal_bytes. */
 typedef void nopal_probe(void *data, const struct nopal_description *marker, const uint64_t *values);
 
+/* Begins a static probe that changes general registers only, so that the others need not be saved around it:
+ *
+ *     NOPAL_PROBE(on_rx)(void *data, const struct nopal_description *marker, const uint64_t *values) { … }
+ *
+ * The compiler refuses floating-point values in it, and uses no vector registers; functions that it calls must be
+ * NOPAL_GENERAL, which is what `nopal list` checks in the finished file. In a kernel all code is so. */
+#if defined(__KERNEL__) || defined(NOPAL_OFF)
+#define NOPAL_GENERAL
+#define NOPAL_PROBE(function) static void function
+#else
+#define NOPAL_GENERAL __attribute__((target("general-regs-only")))
+#define NOPAL_PROBE(function_)                                                                                         \
+	NOPAL_GENERAL static void function_(void *, const struct nopal_description *, const uint64_t *);               \
+	NOPAL_GENERAL __attribute__((used)) static void function_##_changes_general_registers_only(void)               \
+	{                                                                                                              \
+		__asm__ volatile(NOPAL_NOTE(NOPAL_NOTE_PROBE, "%c[function] - .") : : [function] "i"(function_));      \
+	}                                                                                                              \
+	NOPAL_GENERAL static void function_
+#endif
+
 /* Connects `probe` to all markers of this name. Their formats must be `format`; with 0, the probe interprets the values
  * itself.
  *   -ENOENT   no marker has this name
  *   -EINVAL   a marker's format is another one: nothing is connected
  *   -EEXIST   the probe is connected to it with the same data
+ *   -ENOTSUP  the probe is no NOPAL_PROBE, and this processor has AVX-512 without AVX512BW
  *   -EACCES   text cannot be changed here */
 int nopal_connect(const char *name, const char *format, nopal_probe *probe, void *data);
 

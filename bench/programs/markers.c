@@ -59,6 +59,21 @@ static void empty_probe(void *data, const struct nopal_description *marker, cons
 static long value;
 static void *address;
 
+NOPAL_PROBE(empty_general)(void *data, const struct nopal_description *marker, const uint64_t *values)
+{
+	(void)data;
+	(void)marker;
+	(void)values;
+}
+
+NOPAL_PROBE(direct_general)(void *data, const struct nopal_description *marker, const uint64_t *values)
+{
+	(void)data;
+	(void)marker;
+	value = (long)values[0];
+	address = (void *)values[1];
+}
+
 static void direct_probe(void *data, const struct nopal_description *marker, const uint64_t *values)
 {
 	(void)data;
@@ -68,6 +83,29 @@ static void direct_probe(void *data, const struct nopal_description *marker, con
 }
 
 /* Finds out what its values are from the format, each time. */
+NOPAL_PROBE(parsing_general)(void *data, const struct nopal_description *marker, const uint64_t *values)
+{
+	(void)data;
+	for (const char *at = marker->format; *at; at++) {
+		if (*at != '%')
+			continue;
+		do
+			at++;
+		while (*at && *at != 'd' && *at != 'p');
+		switch (*at) {
+		case 'd':
+			value = (long)*values++;
+			break;
+		case 'p':
+			address = (void *)*values++;
+			break;
+		default:
+			return;
+		}
+	}
+}
+
+/* The same by functions of libc, which change vector registers. */
 static void parsing_probe(void *data, const struct nopal_description *marker, const uint64_t *values)
 {
 	(void)data;
@@ -136,6 +174,9 @@ int main(int count, char **arguments)
 	SHOW(generic_on, TURNS);
 	SHOW(text_on, TURNS);
 	SHOW(variable_on, TURNS);
+	printf("empty_general %.3f\n", with("probed", probed, empty_general, TURNS));
+	printf("direct_general %.3f\n", with("probed", probed, direct_general, TURNS));
+	printf("parsing_general %.3f\n", with("probed", probed, parsing_general, TURNS));
 	printf("empty_probe %.3f\n", with("probed", probed, empty_probe, TURNS));
 	printf("direct_probe %.3f\n", with("probed", probed, direct_probe, TURNS));
 	printf("parsing_probe %.3f\n", with("probed", probed, parsing_probe, TURNS));

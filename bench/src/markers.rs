@@ -72,18 +72,38 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         row("reading the clock", cycles("clock_read")?, ""),
         row(
             "marker with an empty probe of the program's own",
-            added("empty_probe", "empty")?,
+            added("empty_general", "empty")?,
             "48",
-        ),
+        )
+        .bound(Bound::AtMost(48.0)),
         row(
             "… with a probe that takes its values",
-            added("direct_probe", "empty")?,
+            added("direct_general", "empty")?,
             "49",
-        ),
+        )
+        .bound(Bound::AtMost(49.0)),
         row(
             "… with a probe that parses the format",
-            added("parsing_probe", "empty")?,
+            added("parsing_general", "empty")?,
             "92",
+        )
+        .bound(Bound::AtMost(92.0)),
+        row(
+            "marker with an ordinary function, empty",
+            added("empty_probe", "empty")?,
+            "",
+        )
+        .bound(Bound::AtMost(130.0)),
+        row(
+            "… that takes its values",
+            added("direct_probe", "empty")?,
+            "",
+        )
+        .bound(Bound::AtMost(130.0)),
+        row(
+            "… that parses the format by functions of libc",
+            added("parsing_probe", "empty")?,
+            "",
         ),
         row(
             "marker with variable arguments, read by its format, with an empty probe",

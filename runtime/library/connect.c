@@ -14,8 +14,7 @@
 #include <string.h>
 
 /* Written under `library_lock` before the first marker leads to a probe, and constant afterwards. */
-uint64_t library_vector_bytes = 512 + 64;
-uint32_t library_vector_parts;
+uint32_t library_vector_state;
 
 /* Held while connecting and disconnecting; never taken in a marker or a hooked function. */
 pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -36,19 +35,29 @@ int library_failed(int error, const char *text, ...)
 	return error;
 }
 
-/* The state that probes may change: x87, SSE, AVX, AVX-512, saved by XSAVEC. */
+#define X87_AND_SSE 0x3         /* of XCR0 */
+#define AVX_AND_AVX_512 0xe4
+#define MASKS 0x20
+
 static void learn_vector_state(void)
 {
 	unsigned eax, ebx, ecx, edx;
+	library_vector_state = X87_AND_SSE;
 	if (!__get_cpuid_count(1, 0, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
-		return;
-	if (!__get_cpuid_count(13, 1, &eax, &ebx, &ecx, &edx) || !(eax & 2))
 		return;
 	unsigned low, high;
 	__asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-	__get_cpuid_count(13, 0, &eax, &ebx, &ecx, &edx);
-	library_vector_bytes = ((uint64_t)ecx + 63) & ~63ull;
-	library_vector_parts = low & 0xe7;
+	library_vector_state |= low & AVX_AND_AVX_512;
+	if (__get_cpuid_count(13, 1, &eax, &ebx, &ecx, &edx) && eax & 4)
+		library_vector_state |= LIBRARY_TELLS_USE;
+}
+
+/* dispatch.S saves mask registers of 64 bits, which the first processors with AVX-512 lack. */
+static bool can_be_saved(void)
+{
+	unsigned eax, ebx, ecx, edx;
+	return !(library_vector_state & MASKS) ||
+	       (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && ebx & bit_AVX512BW);
 }
 
 #define NESTED_AT_MOST 8
@@ -70,8 +79,13 @@ void library_dispatch(const struct nopal_marker *marker, const uint64_t *values)
 	unsigned token = grace_begin();
 	const struct connected *connected = marker->probes;
 	const struct connections *connections = __atomic_load_n(&connected->connections, __ATOMIC_ACQUIRE);
-	for (size_t i = 0; connections && i < connections->count; i++)
-		connections->all[i].probe(connections->all[i].data, &connected->description, values);
+	for (size_t i = 0; connections && i < connections->count; i++) {
+		const struct connection *connection = &connections->all[i];
+		if (connection->general)
+			connection->probe(connection->data, &connected->description, values);
+		else
+			library_call_ordinary(connection->data, &connected->description, values, connection->probe);
+	}
 	grace_end(token);
 }
 
@@ -170,13 +184,16 @@ int nopal_connect(const char *name, const char *format, nopal_probe *probe, void
 {
 	if (grace_depth())
 		return library_failed(-EDEADLK, "a probe cannot connect");
-	const struct connection connection = { probe, data };
+	const struct connection connection = { probe, data, is_general(probe) };
 	struct found found;
 	pthread_mutex_lock(&library_lock);
-	if (!library_vector_parts)
+	if (!library_vector_state)
 		learn_vector_state();
 	found_markers(name, &found);
 	int error = check(&found, name, format, &connection);
+	if (!error && !connection.general && !can_be_saved())
+		error = library_failed(-ENOTSUP, "this processor's mask registers cannot be saved around a function; "
+						 "a NOPAL_PROBE can be connected");
 	size_t joined = 0;
 	while (!error && joined < found.marker_count) {
 		error = join(&found.markers[joined], &connection);
@@ -198,7 +215,7 @@ int nopal_disconnect(const char *name, nopal_probe *probe, void *data)
 {
 	if (grace_depth())
 		return library_failed(-EDEADLK, "a probe cannot wait until it has ended");
-	const struct connection connection = { probe, data };
+	const struct connection connection = { .probe = probe, .data = data };
 	struct found found;
 	pthread_mutex_lock(&library_lock);
 	found_markers(name, &found);

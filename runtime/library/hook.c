@@ -65,17 +65,15 @@ struct passing {
 static struct passing all_passing[PASSING];
 _Thread_local struct passing *library_passing __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* Runs at the entry of any function: vector registers hold its arguments. */
-#define GENERAL __attribute__((target("general-regs-only")))
-
-GENERAL static int32_t own_number(void)
+static int32_t own_number(void)
 {
 	long number = SYS_gettid;
 	__asm__ volatile("syscall" : "+a"(number) : : "rcx", "r11", "memory");
 	return (int32_t)number;
 }
 
-GENERAL struct passing *library_passing_of_thread(void)
+/* Runs at the entry of any function: vector registers hold its arguments. */
+struct passing *library_passing_of_thread(void)
 {
 	uint64_t block = (uint64_t)__builtin_thread_pointer();
 	uint64_t first = (block * 0x9e3779b97f4a7c15u) >> 52;

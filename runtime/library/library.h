@@ -15,6 +15,7 @@
 struct connection {
 	nopal_probe *probe;
 	void *data;
+	bool general;           /* `probe` is a NOPAL_PROBE: it changes general registers only */
 };
 
 /* Constant once it is published. */
@@ -73,6 +74,9 @@ struct found {
 void found_markers(const char *name, struct found *found);
 void found_free(struct found *found);
 
+/* Whether a function of the loaded files is a NOPAL_PROBE. */
+bool is_general(nopal_probe *probe);
+
 /* ---- text.c ---- */
 
 /* Switches places on or off, unless they already are. Returns 0 or a negative errno. */
@@ -118,9 +122,14 @@ void grace_wait(void);
 
 /* ---- dispatch.S ---- */
 
-/* Called by a connected marker, by the rules of struct nopal_marker. Calls dispatch, then `record` if it is set. */
+/* Called by a connected marker, by the rules of struct nopal_marker. Calls library_dispatch, which may change general
+ * registers only, then `record` if it is set. */
 void library_called(void);
 void library_dispatch(const struct nopal_marker *marker, const uint64_t *values);
+
+/* Calls a probe that may change vector registers and the x87 unit, and preserves these. Changes general registers as C
+ * does. */
+void library_call_ordinary(void *data, const struct nopal_description *marker, const uint64_t *values, nopal_probe *probe);
 
 /* ---- hooked.S, for hook.c ---- */
 
@@ -130,8 +139,9 @@ void library_hooked(void);
 /* Incremented atomically by any thread. */
 extern uint64_t library_hooks_cut_off;
 
-/* The size and the components of the processor's vector state; 0: that of FXSAVE. */
-extern uint64_t library_vector_bytes;
-extern uint32_t library_vector_parts;
+/* The parts of the vector state that there are, as in XCR0, and whether the processor tells which of them are in use.
+ * Written before the first marker leads to a probe. */
+#define LIBRARY_TELLS_USE 0x80000000u
+extern uint32_t library_vector_state;
 
 #endif

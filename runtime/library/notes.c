@@ -11,6 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef void visitor(uint32_t type, const void *content, uint64_t bytes, void *data);
+
+struct visit {
+	visitor *visitor;
+	void *data;
+};
+
 struct search {
 	const char *name;
 	struct found *found;
@@ -64,21 +71,17 @@ static void add_place(const struct nopal_place_note *note, struct search *search
 	};
 }
 
-static void look_into(const char *notes, uint64_t bytes, struct search *search)
+static void look_into(const char *notes, uint64_t bytes, const struct visit *visit)
 {
-	while (bytes >= sizeof(ElfW(Nhdr)) && !search->found->out_of_memory) {
+	while (bytes >= sizeof(ElfW(Nhdr))) {
 		const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)notes;
 		uint64_t name_bytes = ((uint64_t)note->n_namesz + 3) & ~3ull;
 		uint64_t whole = sizeof *note + name_bytes + (((uint64_t)note->n_descsz + 3) & ~3ull);
 		if (whole > bytes)
 			return;
 		const char *owner = (const char *)(note + 1), *content = owner + name_bytes;
-		if (note->n_namesz == 6 && !memcmp(owner, "nopal", 6)) {
-			if (note->n_type == NOPAL_NOTE_MARKER && note->n_descsz >= sizeof(struct nopal_marker_note))
-				add_marker((const struct nopal_marker_note *)content, search);
-			if (note->n_type == NOPAL_NOTE_PLACE && note->n_descsz >= sizeof(struct nopal_place_note))
-				add_place((const struct nopal_place_note *)content, search);
-		}
+		if (note->n_namesz == 6 && !memcmp(owner, "nopal", 6))
+			visit->visitor(note->n_type, content, note->n_descsz, visit->data);
 		notes += whole;
 		bytes -= whole;
 	}
@@ -96,11 +99,48 @@ static int look_into_object(struct dl_phdr_info *object, size_t size, void *data
 	return 0;
 }
 
+static void for_each_note(visitor *visitor, void *data)
+{
+	struct visit visit = { visitor, data };
+	dl_iterate_phdr(look_into_object, &visit);
+}
+
+static void add(uint32_t type, const void *content, uint64_t bytes, void *data)
+{
+	struct search *search = data;
+	if (search->found->out_of_memory)
+		return;
+	if (type == NOPAL_NOTE_MARKER && bytes >= sizeof(struct nopal_marker_note))
+		add_marker(content, search);
+	if (type == NOPAL_NOTE_PLACE && bytes >= sizeof(struct nopal_place_note))
+		add_place(content, search);
+}
+
 void found_markers(const char *name, struct found *found)
 {
 	*found = (struct found){ 0 };
 	struct search search = { name, found };
-	dl_iterate_phdr(look_into_object, &search);
+	for_each_note(add, &search);
+}
+
+struct general_search {
+	const void *function;
+	bool found;
+};
+
+static void compare_probe(uint32_t type, const void *content, uint64_t bytes, void *data)
+{
+	struct general_search *search = data;
+	const struct nopal_probe_note *note = content;
+	if (type == NOPAL_NOTE_PROBE && bytes >= sizeof *note && target(&note->function) == search->function)
+		search->found = true;
+}
+
+bool is_general(nopal_probe *probe)
+{
+	struct general_search search = { (const void *)probe, false };
+	for_each_note(compare_probe, &search);
+	return search.found;
 }
 
 void found_free(struct found *found)

@@ -98,6 +98,54 @@ fn probes_come_and_go() {
 }
 
 #[test]
+fn all_registers_survive_a_probe() {
+    for (compiler, flags) in [
+        ("gcc", &["-O2", "-lnopal"][..]),
+        ("clang", &["-O2", "-l:libnopal.a"]),
+    ] {
+        let ended = Case::new(program("vectors.c", compiler, flags)).untraced();
+        let found = (&*ended.stdout, &*ended.stderr);
+        assert_eq!(found, ("done\n", ""), "{compiler} {flags:?}");
+    }
+}
+
+#[test]
+fn the_registers_that_a_general_probe_changes_are_checked_in_the_file() {
+    let program = program("general.c", "gcc", &["-O2", "-l:libnopal.a"]);
+    let ended = Case::new(program.clone()).untraced();
+    assert_eq!((&*ended.stdout, &*ended.stderr), ("done\n", ""));
+    let listed = |options: &[&str]| {
+        let mut command = Command::new(nopal());
+        let output = command.arg("list").args(options).arg(&program.path);
+        String::from_utf8(output.output().unwrap().stdout).unwrap()
+    };
+    let text = listed(&[]);
+    let said = |probe: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.split_whitespace().nth(1) == Some(probe) && line.contains(" o"));
+        let line = line.unwrap_or_else(|| panic!("{probe} is not in {text}"));
+        line.split_once(probe).unwrap().1.trim().to_owned()
+    };
+    assert_eq!(said("adds"), "general ones only");
+    assert_eq!(said("calls_general"), "general ones only");
+    assert!(said("computes").starts_with("others: in_vectors does, at 0x"));
+    assert!(said("calls_libc").starts_with("unknown: it calls a function of another file"));
+    assert!(said("through_a_pointer").starts_with("unknown: through_a_pointer calls or jumps"));
+
+    let json: serde_json::Value = serde_json::from_str(&listed(&["--json"])).unwrap();
+    let probes = json["nopal_probes"].as_array().unwrap();
+    let good: Vec<&str> = probes
+        .iter()
+        .filter(|probe| probe["general_registers_only"] == true)
+        .filter_map(|probe| probe["function"].as_str())
+        .collect();
+    assert_eq!(probes.len(), 5);
+    assert_eq!(good.len(), 2, "{good:?}");
+    assert!(good.contains(&"adds") && good.contains(&"calls_general"));
+}
+
+#[test]
 fn a_recording_and_probes_go_together() {
     let program = program("connect.c", "gcc", &["-O2", "-l:libnopal.a"]);
     let case = Case::new(program).arguments(["3"]);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::names::printable;
 use nopal_analysis::text::{Align, Table, count, several};
-use nopal_plan::{EntriesOnly, How, Plan, Refused, Site};
+use nopal_plan::{EntriesOnly, How, Plan, Refused, Site, VectorUse, vector_use};
 use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
 use serde_json::{Value, json};
 
@@ -49,6 +49,11 @@ pub fn run(list: &List) -> Result<()> {
             good,
             bad,
             probes: image.probes(),
+            general: image
+                .general_probes()
+                .into_iter()
+                .map(|address| (address, vector_use(image, address)))
+                .collect(),
         };
         if list.json {
             all.push(described(path, &plan, &Names(image), &markers));
@@ -159,6 +164,7 @@ fn write_text(
         table.write(out, usize::MAX)?;
     }
     write_markers(out, markers)?;
+    write_general_probes(out, &markers.general, names)?;
     write_probes(out, &markers.probes)?;
     let path = printable(&path.display().to_string());
     write!(out, "\n{path}: {}", summary(plan))?;
@@ -207,11 +213,12 @@ fn entries_only(plan: &Plan, site: &Site) -> Option<String> {
         .map(EntriesOnly::text)
 }
 
-/// The markers and static probes of a file.
+/// The markers and static probes of a file, and the functions that it declares as `NOPAL_PROBE`.
 struct Markers {
     good: Vec<Marker>,
     bad: Vec<BadMarker>,
     probes: Vec<Probe>,
+    general: Vec<(u64, Option<VectorUse>)>,
 }
 
 fn write_markers(out: &mut dyn Write, markers: &Markers) -> io::Result<()> {
@@ -243,6 +250,42 @@ fn write_markers(out: &mut dyn Write, markers: &Markers) -> io::Result<()> {
         table.write(out, usize::MAX)?;
     }
     Ok(())
+}
+
+fn write_general_probes(
+    out: &mut dyn Write,
+    probes: &[(u64, Option<VectorUse>)],
+    names: &Names,
+) -> io::Result<()> {
+    if probes.is_empty() {
+        return Ok(());
+    }
+    let columns = ["address", "NOPAL_PROBE", "registers that it changes"];
+    let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
+    for (address, used) in probes {
+        let registers = used.map_or_else(
+            || "general ones only".to_owned(),
+            |used| vectors(used, names),
+        );
+        table.row(vec![hexadecimal(*address), names.of(*address), registers]);
+    }
+    writeln!(out)?;
+    table.write(out, usize::MAX)
+}
+
+fn vectors(used: VectorUse, names: &Names) -> String {
+    match used {
+        VectorUse::Instruction { address } => {
+            format!("others: {} does, at {address:#x}", names.of(address))
+        }
+        VectorUse::Elsewhere { address } => {
+            format!("unknown: it calls a function of another file, at {address:#x}")
+        }
+        VectorUse::Unknown { address } => format!(
+            "unknown: {} calls or jumps through a pointer, at {address:#x}",
+            names.of(address)
+        ),
+    }
 }
 
 fn write_probes(out: &mut dyn Write, probes: &[Probe]) -> io::Result<()> {
@@ -329,6 +372,10 @@ fn described(path: &Path, plan: &Plan, names: &Names, markers: &Markers) -> Valu
     let bad_marker = |marker: &BadMarker| -> Value {
         json!({"name": marker.name, "file": marker.file, "line": marker.line, "reason": marker.why})
     };
+    let general = |(address, used): &(u64, Option<VectorUse>)| -> Value {
+        json!({"function": names.of(*address), "address": address, "general_registers_only": used.is_none(),
+            "reason": used.map(|used| vectors(used, names))})
+    };
     let probe = |probe: &Probe| -> Value {
         let arguments: Vec<String> = probe.arguments.iter().map(Argument::to_string).collect();
         json!({"provider": probe.provider, "name": probe.name, "address": probe.address,
@@ -341,6 +388,7 @@ fn described(path: &Path, plan: &Plan, names: &Names, markers: &Markers) -> Valu
         "refused": plan.refused.iter().map(refused).collect::<Vec<_>>(),
         "markers": markers.good.iter().map(marker).collect::<Vec<_>>(),
         "refused_markers": markers.bad.iter().map(bad_marker).collect::<Vec<_>>(),
+        "nopal_probes": markers.general.iter().map(general).collect::<Vec<_>>(),
         "usdt": markers.probes.iter().map(probe).collect::<Vec<_>>(),
     })
 }

@@ -18,11 +18,13 @@ mod reason;
 mod sequences;
 mod special;
 mod stored;
+mod vectors;
 
 pub use body::{Body, Fixup, FrameChange, PlaceError};
 pub use plan::{EntriesOnly, How, Plan, Refused, Site};
 pub use probe::{Judged, Probes, Unprobed, probes};
 pub use reason::Reason;
+pub use vectors::{VectorUse, vector_use};
 
 pub use arch::{JUMP, LONGEST_WINDOW};
 

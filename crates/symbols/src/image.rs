@@ -370,6 +370,11 @@ impl Image {
         markers::of(self)
     }
 
+    /// The addresses of the functions that the file declares as `NOPAL_PROBE`, in order.
+    pub fn general_probes(&self) -> Vec<u64> {
+        markers::general_probes(self)
+    }
+
     /// The static probes of `sys/sdt.h` (USDT), by provider and name.
     pub fn probes(&self) -> Vec<Probe> {
         probes::of(self)

@@ -1,6 +1,6 @@
 //! Markers: the notes that `include/nopal.h` writes into a file about its tracepoints.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context, Result, ensure};
 use object::LittleEndian as LE;
@@ -15,6 +15,7 @@ const OWNER: &[u8] = b"nopal";
 const NOTE_ALIGN: u64 = 4;
 const NOTE_PLACE: u32 = 1;
 const NOTE_MARKER: u32 = 2;
+const NOTE_PROBE: u32 = 3;
 const PLACE_PATCHED: u32 = 1;
 const PLACE_TESTED: u32 = 2;
 
@@ -82,7 +83,34 @@ struct Key {
 
 pub(crate) fn of(image: &Image) -> (Vec<Marker>, Vec<BadMarker>) {
     let mut found = Found::default();
+    each_note(image, |kind, fields| {
+        // An unreadable note has no name to report.
+        let _ = match kind {
+            NOTE_PLACE => found.place(fields),
+            NOTE_MARKER => found.marker(fields),
+            _ => Ok(()),
+        };
+    });
+    found.join()
+}
+
+/// The addresses of the functions that the file declares as `NOPAL_PROBE`, in order.
+pub(crate) fn general_probes(image: &Image) -> Vec<u64> {
+    let mut found = BTreeSet::new();
+    each_note(image, |kind, fields| {
+        if kind == NOTE_PROBE
+            && let Ok(address) = fields.target(0)
+        {
+            found.insert(address);
+        }
+    });
+    found.into_iter().collect()
+}
+
+/// Passes on the kind and the fields of each of the file's notes.
+fn each_note(image: &Image, mut take: impl FnMut(u32, &Fields)) {
     let elf = image.elf();
+    let mut count = 0;
     let headers = elf
         .headers
         .iter()
@@ -96,30 +124,23 @@ pub(crate) fn of(image: &Image) -> (Vec<Marker>, Vec<BadMarker>) {
             continue;
         };
         while let Ok(Some(note)) = notes.next() {
-            if note.name() != OWNER || found.count == MOST_NOTES {
+            if note.name() != OWNER || count == MOST_NOTES {
                 continue;
             }
-            found.count += 1;
+            count += 1;
             let inside = note.desc().as_ptr() as usize - bytes.as_ptr() as usize;
             let fields = Fields {
                 image,
                 bytes: note.desc(),
                 address: header.address.wrapping_add(inside as u64),
             };
-            // An unreadable note has no name to report.
-            let _ = match note.n_type(LE).0 {
-                NOTE_PLACE => found.place(&fields),
-                NOTE_MARKER => found.marker(&fields),
-                _ => Ok(()),
-            };
+            take(note.n_type(LE).0, &fields);
         }
     }
-    found.join()
 }
 
 #[derive(Default)]
 struct Found {
-    count: usize,
     places: HashMap<Key, Vec<MarkerSite>>,
     /// By key, format and types.
     markers: BTreeMap<(Key, String, [u32; 2]), Vec<State>>,

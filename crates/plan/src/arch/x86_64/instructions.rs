@@ -29,6 +29,10 @@ impl Instructions {
         Instructions(instructions)
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &Instruction> {
+        self.0.iter()
+    }
+
     pub fn addresses(&self) -> impl Iterator<Item = u64> {
         self.0.iter().map(|instruction| instruction.ip())
     }

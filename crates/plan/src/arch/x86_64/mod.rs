@@ -11,6 +11,7 @@ mod stack;
 mod sweep;
 mod tables;
 mod track;
+mod vectors;
 mod walks;
 mod window;
 
@@ -21,6 +22,7 @@ pub(crate) use special::{SPECIAL, is_restorer};
 pub(crate) use sweep::{Flow, Input, Start, sweep};
 pub(crate) use tables::of_return_addresses;
 pub(crate) use track::Judged;
+pub(crate) use vectors::vector_use;
 pub(crate) use walks::{Frame, frame};
 pub(crate) use window::{Displaced, Window};
 
