@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{thread, vec};
 
 use anyhow::Result;
-use nopal_trace::{Cost, Packet, ThreadInfo, Trace};
+use nopal_trace::{Clocks, Cost, Packet, ThreadInfo, Trace};
 
 use crate::calls::{CallRebuilder, Sink};
-use crate::net::Net;
+use crate::filter::{Filter, Selected};
+use crate::retimer::Retimer;
 
 const PAUSE_PACKETS: usize = 16;
 
@@ -22,6 +23,8 @@ pub struct Drive<'a> {
     pub progress: Option<Progress<'a>>,
     /// Subtract the cost of recording from all times.
     pub net: Option<Cost>,
+    /// Pass on these calls only.
+    pub filter: Option<&'a Filter>,
 }
 
 impl Default for Drive<'_> {
@@ -31,12 +34,26 @@ impl Default for Drive<'_> {
             workers,
             progress: None,
             net: None,
+            filter: None,
         }
     }
 }
 
+/// What a worker gets of calls if a filter selects by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// Their parts within the selected time: a call that goes on outside of it is lost there.
+    Parts,
+    /// The whole calls.
+    Whole,
+    /// All calls of all threads: it selects by these and by time itself, with a [`crate::filter::Sieve`].
+    Own,
+}
+
 /// Takes the calls of threads, one thread after the other.
 pub trait Worker: Sink + Send {
+    /// What it gets of the calls that a filter selects by their times.
+    const TIMES: Times = Times::Parts;
     /// Before a thread's records; `stream` is which of the trace's threads it is.
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
     /// After some of them, and after the last.
@@ -46,6 +63,7 @@ pub trait Worker: Sink + Send {
 }
 
 struct Crew<'a, 'b> {
+    clocks: &'a Clocks,
     threads: Mutex<vec::IntoIter<(usize, ThreadInfo<'a>)>>,
     failed: AtomicBool,
     done: AtomicU64,
@@ -64,6 +82,7 @@ impl Drive<'_> {
         let all = threads.iter().map(|(_, thread)| words(thread)).sum();
         threads.sort_by_cached_key(|(_, thread)| std::cmp::Reverse(words(thread)));
         let crew = &Crew {
+            clocks: trace.clocks(),
             threads: Mutex::new(threads.into_iter()),
             failed: AtomicBool::new(false),
             done: AtomicU64::new(0),
@@ -87,7 +106,18 @@ impl Drive<'_> {
 impl<'a> Crew<'a, '_> {
     fn work<W: Worker>(&self, worker: &mut W) -> Result<()> {
         while let Some((stream, thread)) = self.next() {
-            if let Err(error) = self.read(stream, thread, worker) {
+            let read = match self.drive.filter.filter(|filter| !filter.is_everything()) {
+                None => self.read(stream, thread, worker),
+                Some(filter) if W::TIMES == Times::Own || filter.has(stream) => {
+                    let mut selected = Selected::new(worker, filter, self.clocks);
+                    self.read(stream, thread, &mut selected)
+                }
+                Some(_) => {
+                    self.count(thread.packets());
+                    Ok(())
+                }
+            };
+            if let Err(error) = read {
                 self.failed.store(true, Ordering::Relaxed);
                 return Err(error);
             }
@@ -104,7 +134,7 @@ impl<'a> Crew<'a, '_> {
     fn read<W: Worker>(&self, stream: usize, thread: ThreadInfo, worker: &mut W) -> Result<()> {
         worker.begin(stream, &thread);
         let mut rebuilder = CallRebuilder::default();
-        let mut net = self.drive.net.map(Net::new);
+        let mut retimer = Retimer::new(self.drive.net, self.window::<W>());
         let mut rest = thread.packets();
         while rest.len() > 0 {
             if self.failed.load(Ordering::Relaxed) {
@@ -112,10 +142,10 @@ impl<'a> Crew<'a, '_> {
             }
             let packets = rest.clone().take(PAUSE_PACKETS);
             for packet in rest.by_ref().take(PAUSE_PACKETS) {
-                match &mut net {
+                match &mut retimer {
                     None => rebuilder.packet(&packet, worker),
-                    Some(net) => {
-                        let (words, clock) = net.packet(&packet);
+                    Some(retimer) => {
+                        let (words, clock) = retimer.packet(&packet);
                         rebuilder.packet_with(&packet, &words, clock, worker);
                     }
                 }
@@ -128,6 +158,16 @@ impl<'a> Crew<'a, '_> {
             packets.for_each(|packet| packet.release());
         }
         Ok(())
+    }
+
+    /// The time within which the clocks of calls are to be.
+    fn window<W: Worker>(&self) -> (u64, u64) {
+        match self.drive.filter {
+            Some(filter) if W::TIMES == Times::Parts => {
+                (filter.from.unwrap_or(0), filter.until.unwrap_or(u64::MAX))
+            }
+            _ => (0, u64::MAX),
+        }
     }
 
     fn count<'p>(&self, packets: impl Iterator<Item = Packet<'p>>) {

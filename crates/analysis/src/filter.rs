@@ -1,25 +1,187 @@
 //! Selects calls, and counts the others.
 
+mod moment;
+mod selected;
+
+use anyhow::{Result, bail};
+use nopal_symbols::{Glob, Selection};
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
+use crate::names::{Function, Names, ThreadNames};
 use crate::text::{count, duration};
 
-/// Chooses calls. Times are nanoseconds; moments count from the trace's beginning.
+pub use moment::Moment;
+pub use selected::Selected;
+
+/// What a user selects. Empty lists stand for all.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter {
-    /// Ids of threads or processes; empty means all.
+pub struct Wanted {
+    /// Calls of these functions (`GLOB[@MODULE]`), and the calls in them.
+    pub only: Vec<String>,
+    /// Neither calls of these functions, nor calls in them.
+    pub not: Vec<String>,
+    pub processes: Vec<u32>,
     pub threads: Vec<u32>,
+    /// Globs of the names of threads.
+    pub comms: Vec<String>,
     /// Calls that took less are left out.
     pub least_ns: u64,
-    pub from_ns: Option<u64>,
-    pub until_ns: Option<u64>,
+    /// Calls of which no part is within this time are left out.
+    pub from: Option<Moment>,
+    pub until: Option<Moment>,
+}
+
+/// A selection of the calls of one trace.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// By thread of the trace; none: all.
+    threads: Option<Vec<bool>>,
+    /// By site; none: all.
+    choices: Option<Vec<Choice>>,
+    pub least_ns: u64,
+    /// Values of the counter.
+    pub from: Option<u64>,
+    pub until: Option<u64>,
+}
+
+/// What is selected of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// It, with all calls in it.
+    Yes,
+    /// It within a selected call only.
+    Inside,
+    /// Neither it nor the calls in it.
+    No,
 }
 
 impl Filter {
-    pub fn has(&self, thread: &ThreadInfo) -> bool {
-        let is = |number: &u32| [thread.thread, thread.process].contains(number);
-        self.threads.is_empty() || self.threads.iter().any(is)
+    /// An error if no thread, or no function, is selected.
+    pub fn new(trace: &Trace, wanted: &Wanted) -> Result<Filter> {
+        let moment = |moment: &Option<Moment>| {
+            let moment = moment.as_ref();
+            moment.map(|moment| moment.counter(trace)).transpose()
+        };
+        let filter = Filter {
+            threads: threads(trace, wanted)?,
+            choices: choices(trace, wanted)?,
+            least_ns: wanted.least_ns,
+            from: moment(&wanted.from)?,
+            until: moment(&wanted.until)?,
+        };
+        if let (Some(from), Some(until)) = (filter.from, filter.until)
+            && from > until
+        {
+            bail!("--until is before --from");
+        }
+        Ok(filter)
     }
+
+    pub fn is_everything(&self) -> bool {
+        self.threads.is_none() && self.choices.is_none() && !self.selects_by_time()
+    }
+
+    fn selects_by_time(&self) -> bool {
+        self.least_ns > 0 || self.from.is_some() || self.until.is_some()
+    }
+
+    /// Whether a thread of the trace, by its place, is selected.
+    pub fn has(&self, stream: usize) -> bool {
+        let threads = self.threads.as_ref();
+        threads.is_none_or(|threads| threads.get(stream).copied().unwrap_or(false))
+    }
+
+    /// The selected threads.
+    pub fn threads<'a>(&self, trace: &'a Trace) -> Vec<ThreadInfo<'a>> {
+        let threads = trace.threads().into_iter().enumerate();
+        let selected = threads.filter(|(stream, _)| self.has(*stream));
+        selected.map(|(_, thread)| thread).collect()
+    }
+
+    /// Whether threads are selected.
+    pub fn has_threads(&self) -> bool {
+        self.threads.is_some()
+    }
+
+    /// Whether functions are selected.
+    pub fn has_functions(&self) -> bool {
+        self.choices.is_some()
+    }
+
+    pub fn choice(&self, site: u32) -> Choice {
+        match &self.choices {
+            None => Choice::Yes,
+            Some(choices) => choices
+                .get(site as usize)
+                .copied()
+                .unwrap_or(Choice::Inside),
+        }
+    }
+
+    /// Whether what is outside of all calls is selected: no functions are.
+    pub fn has_outside(&self) -> bool {
+        let choices = self.choices.as_ref();
+        choices.is_none_or(|choices| !choices.contains(&Choice::Inside))
+    }
+}
+
+fn threads(trace: &Trace, wanted: &Wanted) -> Result<Option<Vec<bool>>> {
+    let Wanted {
+        processes,
+        threads,
+        comms,
+        ..
+    } = wanted;
+    if processes.is_empty() && threads.is_empty() && comms.is_empty() {
+        return Ok(None);
+    }
+    let comms: Vec<Glob> = comms
+        .iter()
+        .map(|comm| Glob::parse(comm))
+        .collect::<Result<_>>()?;
+    let names = ThreadNames::new(trace);
+    let is_selected = |thread: &ThreadInfo| {
+        (processes.is_empty() || processes.contains(&thread.process))
+            && (threads.is_empty() || threads.contains(&thread.thread))
+            && (comms.is_empty() || comms.iter().any(|comm| comm.matches(&names.of(thread))))
+    };
+    let selected: Vec<bool> = trace.threads().iter().map(is_selected).collect();
+    if !selected.contains(&true) {
+        bail!(
+            "no thread of this trace matches --pid, --tid and --comm: `nopal report --threads` shows all"
+        );
+    }
+    Ok(Some(selected))
+}
+
+fn choices(trace: &Trace, wanted: &Wanted) -> Result<Option<Vec<Choice>>> {
+    if wanted.only.is_empty() && wanted.not.is_empty() {
+        return Ok(None);
+    }
+    let names = Names::new(trace);
+    let (only, not) = (
+        Selection::new(&wanted.only, &[])?,
+        Selection::new(&wanted.not, &[])?,
+    );
+    let of = |selection: &Selection, function: &Function| {
+        selection.chooses(&[&function.raw], &function.module)
+    };
+    let choice = |function: &Function| {
+        if !wanted.not.is_empty() && of(&not, function) {
+            Choice::No
+        } else if of(&only, function) {
+            Choice::Yes
+        } else {
+            Choice::Inside
+        }
+    };
+    let by_function: Vec<Choice> = names.functions().iter().map(choice).collect();
+    if !by_function.contains(&Choice::Yes) {
+        bail!("no function of this trace matches -F and -N");
+    }
+    let sites = 0..names.sites() as u32;
+    let choices = sites.map(|site| by_function[names.number(site) as usize]);
+    Ok(Some(choices.collect()))
 }
 
 /// The number of calls, and how many of them each part of a filter left out.
@@ -69,28 +231,23 @@ pub struct Sieve<'a> {
 
 impl<'a> Sieve<'a> {
     pub fn new(filter: &'a Filter, trace: &'a Trace) -> Sieve<'a> {
-        let clocks = trace.clocks();
-        let begin = clocks.monotonic_ns(begin(trace));
-        let counter = |ns: u64| clocks.counter(begin.saturating_add(ns));
         Sieve {
             filter,
-            clocks,
-            time: (
-                filter.from_ns.map_or(0, counter),
-                filter.until_ns.map_or(u64::MAX, counter),
-            ),
+            clocks: trace.clocks(),
+            time: (filter.from.unwrap_or(0), filter.until.unwrap_or(u64::MAX)),
             is_other_thread: false,
             left_out: LeftOut::default(),
         }
     }
 
-    pub fn begin(&mut self, thread: &ThreadInfo) {
-        self.is_other_thread = !self.filter.has(thread);
+    /// The next calls are of this thread of the trace.
+    pub fn begin(&mut self, stream: usize) {
+        self.is_other_thread = !self.filter.has(stream);
     }
 
     /// Whether a call's end must be known.
     pub fn needs_end(&self) -> bool {
-        self.filter.least_ns > 0 || self.filter.from_ns.is_some()
+        self.filter.least_ns > 0 || self.filter.from.is_some()
     }
 
     /// Whether a call that is known to have run from `begin` to `end` is selected, regardless of its duration.
@@ -127,7 +284,12 @@ impl LeftOut {
     /// Why no call is left: `all 20 calls are left out: 12 of other threads, 8 shorter than 1.00 ms`.
     pub fn why(&self, filter: &Filter) -> String {
         if self.seen == 0 {
-            return "no such call was recorded to its end".to_string();
+            let where_to_look = if filter.has_functions() {
+                ", of those that -F and -N select"
+            } else {
+                ""
+            };
+            return format!("no such call was recorded to its end{where_to_look}");
         }
         let parts = [
             (self.threads, "of other threads".to_string()),

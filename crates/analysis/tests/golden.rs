@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{Format, Latency, Weight, dump};
-use nopal_analysis::filter::Filter;
+use nopal_analysis::filter::{Filter, Moment, Wanted};
 use nopal_analysis::graph::{self, Shown};
 use nopal_analysis::hist::{self, By, Group, Scale};
 use nopal_analysis::names::Names;
@@ -16,7 +16,6 @@ use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation, Sort};
 use nopal_analysis::values::ValueSelection;
 use nopal_analysis::{info, text};
-use nopal_symbols::Selection;
 use nopal_trace::Trace;
 
 const WIDTH: usize = 120;
@@ -113,37 +112,32 @@ fn replay_in_colour() {
 
 #[test]
 fn replay_of_some_calls() {
-    let select = |pattern: &str| Some(Selection::new(&[pattern.to_string()], &[]).unwrap());
+    let functions = || vec!["made::parse".to_string()];
     check("replay-some.txt", |trace, out| {
-        for look in [
-            Look {
-                only: select("made::parse"),
-                ..Look::default()
+        for wanted in [
+            Wanted {
+                only: functions(),
+                ..Wanted::default()
             },
-            Look {
-                not: select("made::parse"),
-                filter: Filter {
-                    threads: vec![102],
-                    ..Filter::default()
-                },
-                ..Look::default()
+            Wanted {
+                not: functions(),
+                threads: vec![102],
+                ..Wanted::default()
             },
-            Look {
-                filter: Filter {
-                    least_ns: 10_000,
-                    ..Filter::default()
-                },
-                ..Look::default()
+            Wanted {
+                least_ns: 10_000,
+                ..Wanted::default()
             },
-            Look {
-                filter: Filter {
-                    from_ns: Some(2_000),
-                    until_ns: Some(4_000),
-                    ..Filter::default()
-                },
-                ..Look::default()
+            Wanted {
+                from: Some(Moment::Time(2_000)),
+                until: Some(Moment::Time(4_000)),
+                ..Wanted::default()
             },
         ] {
+            let look = Look {
+                filter: Filter::new(trace, &wanted)?,
+                ..Look::default()
+            };
             replay(trace, &look, out)?;
             out.push(b'\n');
         }
@@ -273,24 +267,25 @@ fn what_has_no_values_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let trace = made::trace(&directory.path().join("made.data"));
     let names = Names::new(&trace);
-    let why = |text: &str, filter: Filter| {
+    let why = |text: &str, wanted: Wanted| {
+        let filter = Filter::new(&trace, &wanted)?;
         let what = ValueSelection::new(Some(text), &names, trace.markers())?;
         hist::distributions(&trace, &names, &what, &filter, By::Nothing, &drive()).map(drop)
     };
-    let filter = |threads: &[u32], least_ns| Filter {
+    let filter = |threads: &[u32], least_ns| Wanted {
         threads: threads.to_vec(),
         least_ns,
-        ..Filter::default()
+        ..Wanted::default()
     };
-    let late = Filter {
-        from_ns: Some(1 << 40),
-        ..Filter::default()
+    let late = Wanted {
+        from: Some(Moment::Time(1 << 40)),
+        ..Wanted::default()
     };
     for (text, filter, expected) in [
         (
             "read",
             filter(&[7], 0),
-            "read: all 6 calls are left out: 6 of other threads",
+            "no thread of this trace matches --pid, --tid and --comm: `nopal report --threads` shows all",
         ),
         (
             "read",

@@ -119,10 +119,12 @@ fn markers_without_the_field_of_the_groups_are_told() {
 
 #[test]
 fn only_what_passes_the_filter_can_be_left_out() {
-    let first = Filter {
-        until_ns: Some(3_500),
-        ..Filter::default()
-    };
+    #[allow(
+        clippy::field_reassign_with_default,
+        reason = "some of its fields are private"
+    )]
+    let mut first = Filter::default();
+    first.until = Some(BEGIN + 3_500);
     let found = found(REQUESTS, "request.len", Some("user"), &first).unwrap();
     assert_eq!(found.groups, [("1".to_owned(), 2), ("2".to_owned(), 1)]);
     assert_eq!(found.notes, Vec::<String>::new());

@@ -374,6 +374,9 @@ pub struct Report {
     #[command(flatten)]
     pub input: Input,
 
+    #[command(flatten)]
+    pub filter: FilterArguments,
+
     /// Order the rows by this column
     #[arg(short, long, value_name = "COLUMN", default_value = "total", value_parser = sort_parser())]
     sort: String,
@@ -400,11 +403,11 @@ pub struct Report {
 
     /// Subtract from all times the cost of recording, as measured when it began; functions that wait for a given time
     /// took longer than shown
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["from", "until"])]
     pub net: bool,
 
     /// Print a JSON array
-    #[arg(long, conflicts_with_all = ["threads", "callers", "callees", "kernel"])]
+    #[arg(long, conflicts_with_all = ["callers", "callees", "kernel"])]
     pub json: bool,
 }
 
@@ -418,14 +421,12 @@ pub struct Replay {
     pub input: Input,
 
     #[command(flatten)]
-    pub functions: Functions,
-
-    #[command(flatten)]
     pub filter: FilterArguments,
 }
 
-/// Show the calls summed up as a tree A single argument that names a trace is the trace, any other
-/// a function.
+/// Show the calls summed up as a tree
+///
+/// The argument that names a trace is the trace, the other one a function.
 #[derive(Debug, Args)]
 pub struct Graph {
     /// Show only the trees below this function
@@ -442,6 +443,9 @@ pub struct Graph {
     /// The trace [default: nopal.data]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
 }
 
 /// Write every event as text, in the formats of other tools
@@ -449,6 +453,9 @@ pub struct Graph {
 pub struct Dump {
     #[command(flatten)]
     pub input: Input,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
 
     /// The format to write
     #[arg(long = "as", value_name = "FORMAT", value_enum)]

@@ -13,6 +13,7 @@ use crate::output::{self, finish};
 
 pub fn run(arguments: &Dump) -> Result<()> {
     let trace = arguments.input.open()?;
+    let filter = arguments.filter.of(&trace)?;
     let format = arguments.format();
     let mut out = output::stdout()?;
     match format.losses() {
@@ -28,7 +29,7 @@ pub fn run(arguments: &Dump) -> Result<()> {
         out,
         is_empty: true,
     };
-    let written = driven("writing events", |drive| {
+    let written = driven("writing events", &filter, |drive| {
         dump::dump(&trace, format, drive, &mut out)
     });
     if out.is_empty && arguments.weighs_time() {

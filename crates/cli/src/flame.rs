@@ -9,10 +9,13 @@ use crate::open::driven;
 pub fn run(arguments: &Flame) -> Result<()> {
     arguments.output.check()?;
     let trace = arguments.input.open()?;
+    let filter = arguments.filter.of(&trace)?;
     let look = Look {
         icicle: arguments.icicle,
         weight: arguments.by.weight(),
     };
-    let picture = driven("reading calls", |drive| flame::draw(&trace, look, drive))?;
+    let picture = driven("reading calls", &filter, |drive| {
+        flame::draw(&trace, look, drive)
+    })?;
     arguments.output.write(&picture)
 }

@@ -15,7 +15,8 @@ pub fn run(arguments: &Graph) -> Result<()> {
     let (input, function) = arguments.parts();
     let trace = input.open()?;
     let names = Names::new(&trace);
-    let tree = driven("reading calls", |drive| match function {
+    let filter = arguments.filter.of(&trace)?;
+    let tree = driven("reading calls", &filter, |drive| match function {
         Some(function) => graph::tree_of(&trace, &names, function, drive),
         None => graph::tree(&trace, &names, drive),
     })?;

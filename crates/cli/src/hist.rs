@@ -15,9 +15,9 @@ use crate::output::{self, finish, width};
 
 pub fn run(arguments: &Hist) -> Result<()> {
     let (trace, names, mut what) = arguments.subject.open()?;
-    let filter = arguments.filter.filter();
+    let filter = arguments.filter.of(&trace)?;
     let by = ByArgument::by(arguments.by.as_ref(), &mut what, trace.markers())?;
-    let (groups, notes) = driven("reading calls", |drive| {
+    let (groups, notes) = driven("reading calls", &filter, |drive| {
         hist::distributions(&trace, &names, &what, &filter, by, drive)
     })?;
     write(arguments, &trace, &what, &groups, &notes)?;

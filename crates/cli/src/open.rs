@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
+use nopal_analysis::filter::Filter;
 use nopal_analysis::names::{Names, printable};
 use nopal_analysis::text::bytes;
 use nopal_analysis::values::ValueSelection;
@@ -65,12 +66,17 @@ impl Subject {
     }
 }
 
-/// Runs `work` on all cores.
-pub fn driven<T>(what: &'static str, work: impl FnOnce(&Drive) -> Result<T>) -> Result<T> {
+/// Runs `work` on all cores, on the selected calls.
+pub fn driven<T>(
+    what: &'static str,
+    filter: &Filter,
+    work: impl FnOnce(&Drive) -> Result<T>,
+) -> Result<T> {
     let progress = Progress::new(what);
     let update = |done, all| progress.update(done, all);
     work(&Drive {
         progress: Some(&update),
+        filter: Some(filter),
         ..Drive::default()
     })
 }

@@ -5,7 +5,6 @@ use nopal_analysis::names::Names;
 use nopal_plot::table::Counts;
 use nopal_plot::timeline::{self, Shown};
 use nopal_plot::{bars, cdf, latency};
-use nopal_symbols::Selection;
 
 use crate::arguments::{ByArgument, Cdf, Curve, Kind, Plot, Table, Timeline};
 use crate::open::driven;
@@ -25,14 +24,14 @@ pub fn run(arguments: &Plot) -> Result<()> {
 
 fn draw_timeline(arguments: &Timeline) -> Result<()> {
     arguments.output.check()?;
+    let trace = arguments.input.open()?;
+    let filter = arguments.filter.of(&trace)?;
     let shown = Shown {
-        selection: Selection::new(&arguments.functions.only, &arguments.functions.not)?,
-        filter: arguments.filter.filter(),
+        filter: filter.clone(),
         rows: arguments.rows as usize,
     };
-    let trace = arguments.input.open()?;
     let names = Names::new(&trace);
-    let picture = driven(READING, |drive| {
+    let picture = driven(READING, &filter, |drive| {
         timeline::draw(&trace, &names, &shown, drive)
     })?;
     arguments.output.write(&picture)
@@ -41,8 +40,8 @@ fn draw_timeline(arguments: &Timeline) -> Result<()> {
 fn draw_latency(arguments: &Curve) -> Result<()> {
     arguments.output.check()?;
     let (trace, names, what) = arguments.subject.open()?;
-    let (filter, scale) = (arguments.filter.filter(), arguments.axis.scale());
-    let picture = driven(READING, |drive| {
+    let (filter, scale) = (arguments.filter.of(&trace)?, arguments.axis.scale());
+    let picture = driven(READING, &filter, |drive| {
         latency::draw(&trace, &names, &what, &filter, scale, drive)
     })?;
     arguments.output.write(&picture)
@@ -51,9 +50,9 @@ fn draw_latency(arguments: &Curve) -> Result<()> {
 fn draw_cdf(Cdf { curve, by }: &Cdf) -> Result<()> {
     curve.output.check()?;
     let (trace, names, mut what) = curve.subject.open()?;
-    let (filter, scale) = (curve.filter.filter(), curve.axis.scale());
+    let (filter, scale) = (curve.filter.of(&trace)?, curve.axis.scale());
     let by = ByArgument::by(by.as_ref(), &mut what, trace.markers())?;
-    let picture = driven(READING, |drive| {
+    let picture = driven(READING, &filter, |drive| {
         cdf::draw(&trace, &names, &what, &filter, by, scale, drive)
     })?;
     curve.output.write(&picture)
@@ -62,8 +61,8 @@ fn draw_cdf(Cdf { curve, by }: &Cdf) -> Result<()> {
 fn draw_hist(arguments: &Curve) -> Result<()> {
     arguments.output.check()?;
     let (trace, names, what) = arguments.subject.open()?;
-    let (filter, scale) = (arguments.filter.filter(), arguments.axis.scale());
-    let picture = driven(READING, |drive| {
+    let (filter, scale) = (arguments.filter.of(&trace)?, arguments.axis.scale());
+    let picture = driven(READING, &filter, |drive| {
         bars::draw(&trace, &names, &what, &filter, scale, drive)
     })?;
     arguments.output.write(&picture)
@@ -71,8 +70,8 @@ fn draw_hist(arguments: &Curve) -> Result<()> {
 
 fn draw_table(arguments: &Table) -> Result<()> {
     let (trace, names, what) = arguments.subject.open()?;
-    let (filter, rows) = (arguments.filter.filter(), arguments.rows as usize);
-    let counts = driven(READING, |drive| {
+    let (filter, rows) = (arguments.filter.of(&trace)?, arguments.rows as usize);
+    let counts = driven(READING, &filter, |drive| {
         Counts::new(&trace, &names, &what, &filter, rows, drive)
     })?;
     if arguments.output.file.is_some() {

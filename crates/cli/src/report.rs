@@ -19,6 +19,7 @@ const NET: &str = "# net times assume that each call computes: one that waits or
 
 pub fn run(arguments: &Report) -> Result<()> {
     let trace = arguments.input.open()?;
+    let filter = &arguments.filter.of(&trace)?;
     let net = match arguments.net {
         true => Some(trace.cost().context(
             "the cost of recording is not in the trace: it was recorded by an older nopal, or the cost could not be measured",
@@ -33,28 +34,36 @@ pub fn run(arguments: &Report) -> Result<()> {
         }
     }
     let written = if arguments.threads {
-        let rows = driven(READING, |drive| {
+        let rows = driven(READING, filter, |drive| {
             report::threads(&trace, &of_net(drive, net))
         })?;
-        let any = rows.iter().any(|row| row.is_timed);
-        out.write_all(losses::untimed(&trace, any).as_bytes())?;
-        report::write_threads(limited(&rows, arguments.limit), &mut out, width())
+        let shown = limited(&rows, arguments.limit);
+        match arguments.json {
+            true => report::write_threads_json(shown, &trace, &mut out),
+            false => {
+                let any = rows.iter().any(|row| row.is_timed);
+                out.write_all(losses::untimed(&trace, any).as_bytes())?;
+                report::write_threads(shown, &mut out, width())
+            }
+        }
     } else if arguments.kernel {
-        let rows = driven(READING, |drive| report::kernel(&trace, drive))?;
+        let rows = driven(READING, filter, |drive| report::kernel(&trace, drive))?;
         report::write_kernel(limited(&rows, arguments.limit), &mut out, width())
     } else if let Some((pattern, relation)) = related(arguments) {
-        let rows = driven(READING, |drive| {
+        let rows = driven(READING, filter, |drive| {
             report::related(&trace, pattern, relation, &of_net(drive, net))
         })?;
         let any = rows.iter().any(Related::is_timed);
         out.write_all(losses::untimed(&trace, any || rows.is_empty()).as_bytes())?;
         report::write_related(limited(&rows, arguments.limit), relation, &mut out, width())
     } else {
-        let mut report = driven(READING, |drive| {
+        let mut report = driven(READING, filter, |drive| {
             report::functions(&trace, &of_net(drive, net))
         })?;
         if net.is_some() && arguments.json {
-            report.bound_by(&driven(READING, |drive| report::functions(&trace, drive))?);
+            report.bound_by(&driven(READING, filter, |drive| {
+                report::functions(&trace, drive)
+            })?);
         }
         report.sort(arguments.sort());
         if let Some(rows) = arguments.limit {

@@ -31,11 +31,10 @@ pub fn draw(
 ) -> Result<Picture> {
     let clocks = trace.clocks();
     let start = clocks.monotonic_ns(begin(trace));
-    let from = start.saturating_add(filter.from_ns.unwrap_or(0));
-    let until = match filter.until_ns {
-        Some(until) => start.saturating_add(until),
-        None => clocks.monotonic_ns(end(trace)),
-    };
+    let from = filter
+        .from
+        .map_or(start, |from| clocks.monotonic_ns(from).max(start));
+    let until = clocks.monotonic_ns(filter.until.unwrap_or(end(trace)));
     let until = until.max(from.saturating_add(1));
     let column = |counter: u64| {
         let ns = clocks.monotonic_ns(counter).saturating_sub(from);

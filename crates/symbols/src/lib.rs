@@ -38,7 +38,7 @@ pub use nearest::nearest;
 pub use path::VariablePath;
 pub use printable::{is_harmless, printable};
 pub use probes::{Argument, Probe};
-pub use selection::Selection;
+pub use selection::{Glob, Selection};
 pub use stamp::Stamp;
 pub use types::VariableKind;
 pub use unwind::{Cfa, CfaChange, UnwindEntry};

@@ -22,7 +22,7 @@ struct Pattern {
 
 /// A glob, which its own text matches too, so that names with brackets need no escapes.
 #[derive(Clone, Debug)]
-struct Glob {
+pub struct Glob {
     text: String,
     /// For fast-glob, which is made for paths.
     pattern: String,
@@ -94,7 +94,8 @@ impl Pattern {
 }
 
 impl Glob {
-    fn parse(text: &str) -> Result<Glob> {
+    /// An error if the pattern is not well-formed.
+    pub fn parse(text: &str) -> Result<Glob> {
         // A `!` at the begin would negate.
         let escape = if text.starts_with('!') { "\\" } else { "" };
         let pattern = format!("{escape}{}", without_separators(text));
@@ -105,7 +106,7 @@ impl Glob {
         })
     }
 
-    fn matches(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         self.text == name || fast_glob::glob_match(&self.pattern, &*without_separators(name))
     }
 }

@@ -105,10 +105,12 @@ pub struct Ending {
 
 /// Receives calls as they begin and end. `frames`: the open ones on the thread's current stack, outermost first.
 pub trait Sink {
-    /// The last of `frames` has begun. Returns its note.
+    /// The last of `frames` has begun. Returns its note, which is less than `u32::MAX - 1`.
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32;
     /// `frame` has ended; `frames` are those under it.
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]);
+    /// `frame`, which has begun, is left out after all, as were all calls in it; `counted` as of [`Sink::lose`].
+    fn dismiss(&mut self, _frame: &Frame, _counted: bool) {}
     /// The end of `frame` is not known; it was last known to be open at `clock`; `counted` unless it was set aside.
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool);
     /// An exit of a call whose entry is not known: it was open at the clock of `frame`, which gives the least total and

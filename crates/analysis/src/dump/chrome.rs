@@ -1,7 +1,6 @@
 //! The trace event format of Chrome, which Perfetto reads.
 //!
-//! A call is one complete event, or a pair of events where its arguments are known. A call without an end is shown for
-//! the time in which it is known to have run.
+//! A call is one complete event. A call without an end is shown for the time in which it is known to have run.
 
 use std::io::Write;
 use std::thread;
@@ -11,8 +10,8 @@ use nopal_trace::{Clocks, FieldKind, Markers, ThreadInfo, Trace};
 
 use super::blocks::{Blocks, Port};
 use super::tracks;
-use crate::calls::{Ending, Frame, Sink, Style};
-use crate::drive::{Drive, Worker};
+use crate::calls::{Arguments, Ending, Frame, Sink, Style};
+use crate::drive::{Drive, Times, Worker};
 use crate::losses;
 use crate::markers::push_value;
 use crate::names::{Names, ThreadNames};
@@ -42,12 +41,14 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let worker = |_| Formatter {
         names: &names,
         markers: trace.markers(),
+        has_least: drive.filter.is_some_and(|filter| filter.least_ns > 0),
         labels: &labels,
         clocks,
         begin_ns: clocks.monotonic_ns(begin),
         port: port.clone(),
         thread: Vec::new(),
         text: Vec::new(),
+        arguments: Arguments::default(),
     };
     let mut workers: Vec<Formatter> = (0..drive.workers.max(1)).map(worker).collect();
     drop(port);
@@ -125,10 +126,12 @@ fn label(function: &str, module: &str) -> Vec<u8> {
     label
 }
 
-/// Formats threads. A frame's note tells whether its beginning has been written already.
+/// Formats threads. A frame's note is that of its arguments.
 struct Formatter<'a> {
     names: &'a Names,
     markers: &'a Markers,
+    /// Calls without a known duration are left out.
+    has_least: bool,
     labels: &'a [Vec<u8>],
     clocks: &'a Clocks,
     begin_ns: u64,
@@ -136,9 +139,8 @@ struct Formatter<'a> {
     /// The text in each of the thread's events after the kind.
     thread: Vec<u8>,
     text: Vec<u8>,
+    arguments: Arguments,
 }
-
-const BEGUN: u32 = 1;
 
 impl Formatter<'_> {
     /// An event's beginning up to its time; returns that.
@@ -161,36 +163,53 @@ impl Formatter<'_> {
             .extend_from_slice(&self.labels[self.names.number(site) as usize]);
     }
 
-    fn push_values(&mut self, values: &[u64]) {
-        for (index, value) in values.iter().enumerate() {
-            self.text
-                .extend_from_slice(if index == 0 { b"\"0x" } else { b",\"0x" });
-            push_hex_short(&mut self.text, *value);
-            self.text.push(b'"');
-        }
-    }
-
     #[inline(always)]
-    fn close(&mut self, frame: &Frame, clock: u64, result: Option<u64>, remark: &[u8]) {
-        if frame.note == BEGUN {
-            self.open(b'E', clock);
-        } else {
-            let begin = self.open(b'X', frame.clock);
-            let end = self
-                .clocks
-                .monotonic_ns(clock)
-                .saturating_sub(self.begin_ns);
-            self.text.extend_from_slice(b",\"dur\":");
-            push_fraction(&mut self.text, end.saturating_sub(begin));
-        }
+    fn close(&mut self, frame: &Frame, ending: Ending, remark: &[u8]) {
+        let Ending {
+            clock,
+            result,
+            unwound,
+        } = ending;
+        let arguments = self.arguments.take(frame.note);
+        let begin = self.open(b'X', frame.clock);
+        let end = self
+            .clocks
+            .monotonic_ns(clock)
+            .saturating_sub(self.begin_ns);
+        self.text.extend_from_slice(b",\"dur\":");
+        push_fraction(&mut self.text, end.saturating_sub(begin));
         self.push_label(frame.site());
-        if let Some(result) = result {
-            self.text.extend_from_slice(b",\"args\":{\"result\":");
-            self.push_values(&[result]);
-            self.text.push(b'}');
+        if unwound {
+            self.text.extend_from_slice(b",\"cname\":\"bad\"");
         }
-        self.text.extend_from_slice(remark);
-        self.text.push(b'}');
+        let mut members = 0;
+        let mut begin_member = |text: &mut Vec<u8>, name: &[u8]| {
+            text.extend_from_slice(if members == 0 { b",\"args\":{" } else { b"," });
+            text.extend_from_slice(name);
+            members += 1;
+        };
+        if let Some(arguments) = arguments {
+            begin_member(&mut self.text, b"\"arguments\":[");
+            push_values(&mut self.text, &arguments);
+            self.text.push(b']');
+        }
+        if let Some(result) = result {
+            begin_member(&mut self.text, b"\"result\":");
+            push_values(&mut self.text, &[result]);
+        }
+        if !remark.is_empty() {
+            begin_member(&mut self.text, remark);
+        }
+        self.text
+            .extend_from_slice(if members == 0 { b"}" } else { b"}}" });
+    }
+}
+
+fn push_values(text: &mut Vec<u8>, values: &[u64]) {
+    for (index, value) in values.iter().enumerate() {
+        text.extend_from_slice(if index == 0 { b"\"0x" } else { b",\"0x" });
+        push_hex_short(text, *value);
+        text.push(b'"');
     }
 }
 
@@ -200,42 +219,51 @@ impl Sink for Formatter<'_> {
         let Some(frame) = frames.last() else {
             return 0;
         };
-        let only = frame.style() == Style::Only;
-        if arguments.is_none() && !only {
+        if frame.style() != Style::Only {
+            return arguments.map_or(0, |arguments| self.arguments.keep(arguments));
+        }
+        if self.has_least {
             return 0;
         }
-        self.open(if only { b'i' } else { b'B' }, frame.clock);
+        self.open(b'i', frame.clock);
         self.push_label(frame.site());
-        if only {
-            self.text.extend_from_slice(b",\"s\":\"t\"");
-        }
+        self.text.extend_from_slice(b",\"s\":\"t\"");
         if let Some(arguments) = arguments {
             self.text.extend_from_slice(b",\"args\":{\"arguments\":[");
-            self.push_values(&arguments);
+            push_values(&mut self.text, &arguments);
             self.text.extend_from_slice(b"]}");
         }
         self.text.push(b'}');
-        BEGUN
+        0
+    }
+
+    fn dismiss(&mut self, frame: &Frame, _counted: bool) {
+        self.arguments.take(frame.note);
     }
 
     #[inline(always)]
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
-        let remark: &[u8] = if ending.unwound {
-            b",\"cname\":\"bad\""
-        } else {
-            b""
-        };
-        self.close(frame, ending.clock, ending.result, remark);
+        self.close(frame, ending, b"");
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        self.close(frame, clock, None, b",\"args\":{\"unfinished\":true}");
+        let ending = Ending {
+            clock,
+            result: None,
+            unwound: false,
+        };
+        self.close(frame, ending, b"\"unfinished\":true");
     }
 
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         if frame.clock < ending.clock {
-            let remark = b",\"args\":{\"began_before\":true}";
-            self.close(frame, ending.clock, None, remark);
+            let remark = b"\"began_before\":true";
+            let ending = Ending {
+                result: None,
+                unwound: false,
+                ..ending
+            };
+            self.close(frame, ending, remark);
         }
     }
 
@@ -266,6 +294,8 @@ impl Sink for Formatter<'_> {
 }
 
 impl Worker for Formatter<'_> {
+    const TIMES: Times = Times::Whole;
+
     fn begin(&mut self, _stream: usize, thread: &ThreadInfo) {
         let (process, thread) = (thread.process, thread.thread);
         self.thread = format!("\",\"pid\":{process},\"tid\":{thread},\"ts\":").into_bytes();

@@ -7,12 +7,13 @@ use nopal_trace::{Event, Packet, Record, Trace};
 
 use super::{Excerpt, Lines};
 use crate::addresses::Addresses;
+use crate::filter::Filter;
 use crate::text::push_hex;
 use crate::timeline::timeline;
 
-pub fn dump(trace: &Trace, excerpt: Excerpt, out: &mut dyn Write) -> Result<()> {
+pub fn dump(trace: &Trace, filter: &Filter, excerpt: Excerpt, out: &mut dyn Write) -> Result<()> {
     let addresses = Addresses::new(trace);
-    let threads = trace.threads();
+    let threads = filter.threads(trace);
     let mut lines = Lines::new(out);
     for (stream, clock, event) in timeline(&threads, |_, thread| events(excerpt.packets(thread))) {
         if !excerpt.holds(clock) {

@@ -9,20 +9,27 @@ use nopal_symbols::is_harmless;
 use nopal_trace::{KernelEvent, Note, ThreadInfo, Trace};
 
 use super::linux::{AT_ENTRY, Entry, Flags, LineContent, LineWriter, Moment};
-use super::{Excerpt, Lines, Look};
+use super::{Excerpt, Lines, Look, are_shown};
 use crate::calls::{Ending, Frame, Sink};
+use crate::filter::Filter;
 use crate::kernel_events::{
     KernelNames, Running, TimelineEvent, push_event, thread, with_kernel_events,
 };
 use crate::names::ThreadNames;
 use crate::timeline::{EventSource, ThreadEvents, timeline};
 
-pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) -> Result<()> {
+pub fn dump(
+    trace: &Trace,
+    filter: &Filter,
+    excerpt: Excerpt,
+    look: Look,
+    out: &mut dyn Write,
+) -> Result<()> {
     let first = trace.clocks().snapshots().first();
     let begin_ns = first.map_or(0, |snapshot| snapshot.monotonic_ns);
     let writer = LineWriter::new(trace, look, begin_ns);
     let thread_names = ThreadNames::new(trace);
-    let threads = trace.threads();
+    let threads = filter.threads(trace);
     let mut comms: Vec<Option<String>> = vec![None; threads.len()];
     let mut lines = Lines::new(out);
     let entries = timeline(&threads, |_, thread| {
@@ -71,6 +78,10 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
             }
             TimelineEvent::System(processor, event) => {
                 let thread = thread(event);
+                if !are_shown(filter, &threads, thread) {
+                    running.borrow_mut().take(*processor, event);
+                    continue;
+                }
                 let name = running.borrow().name(*processor, event);
                 let comm = name.unwrap_or_else(|| known(&threads, &thread_names, thread));
                 let moment = Moment {

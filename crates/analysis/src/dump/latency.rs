@@ -107,7 +107,8 @@ fn longest_call(
         bail!("{}: a latency needs the duration of a function", what.text);
     }
     let (all, new) = (Filter::default(), Longest::default);
-    let (sinks, _) = collect_values(trace, names, &what, &all, drive, new)?;
+    let filter = drive.filter.unwrap_or(&all);
+    let (sinks, _) = collect_values(trace, names, &what, filter, drive, new)?;
     let worst = sinks
         .into_iter()
         .filter_map(|sink| sink.call)

@@ -13,10 +13,11 @@ mod tracks;
 
 use std::io::{self, Write};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use nopal_trace::{Packet, ThreadInfo, Trace};
 
 use crate::drive::Drive;
+use crate::filter::Filter;
 
 pub use folded::Weight;
 pub use latency::{Latency, case};
@@ -76,6 +77,14 @@ impl Excerpt {
         until: u64::MAX,
     };
 
+    /// The time that a filter selects.
+    fn of(filter: &Filter) -> Excerpt {
+        Excerpt {
+            after: filter.from.map_or(0, |from| from.saturating_sub(1)),
+            until: filter.until.unwrap_or(u64::MAX),
+        }
+    }
+
     fn holds(&self, clock: u64) -> bool {
         clock > self.after && clock <= self.until
     }
@@ -91,7 +100,7 @@ impl Excerpt {
 
 /// As [`Format::Devtrace`].
 pub fn devtrace(trace: &Trace, excerpt: Excerpt, out: &mut dyn Write) -> Result<()> {
-    devtrace::dump(trace, excerpt, out)
+    devtrace::dump(trace, &Filter::default(), excerpt, out)
 }
 
 /// The look of the lines of [`function`].
@@ -105,18 +114,33 @@ pub struct Look {
 
 /// As [`Format::Function`], or as `look` says.
 pub fn function(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) -> Result<()> {
-    function::dump(trace, excerpt, look, out)
+    function::dump(trace, &Filter::default(), excerpt, look, out)
 }
 
+/// The calls that the filter of `drive` selects. Formats of records have no functions and durations to select by.
 pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -> Result<()> {
+    let all = Filter::default();
+    let filter = drive.filter.unwrap_or(&all);
+    let is_of_records = matches!(format, Format::Devtrace | Format::Function | Format::Raw);
+    if is_of_records && (filter.has_functions() || filter.least_ns > 0) {
+        bail!(
+            "this format shows records, which -F, -N and -t do not select: they select calls for the other formats and for `nopal replay`"
+        );
+    }
+    let excerpt = Excerpt::of(filter);
     match format {
-        Format::Devtrace => devtrace::dump(trace, Excerpt::ALL, out),
-        Format::Function => function::dump(trace, Excerpt::ALL, Look::default(), out),
+        Format::Devtrace => devtrace::dump(trace, filter, excerpt, out),
+        Format::Function => function::dump(trace, filter, excerpt, Look::default(), out),
         Format::Latency(latency) => latency::dump(trace, &latency, drive, out),
         Format::Chrome => chrome::dump(trace, drive, out),
         Format::Folded(weight) => folded::dump(trace, weight, drive, out),
-        Format::Raw => raw::dump(trace, out),
+        Format::Raw => raw::dump(trace, filter, excerpt, out),
     }
+}
+
+/// Whether kernel events of a thread are shown with the calls of these threads.
+fn are_shown(filter: &Filter, threads: &[ThreadInfo], thread: u32) -> bool {
+    !filter.has_threads() || threads.iter().any(|shown| shown.thread == thread)
 }
 
 /// Gathers lines to be written together.

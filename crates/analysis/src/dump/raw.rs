@@ -6,9 +6,12 @@ use anyhow::Result;
 use nopal_abi as abi;
 use nopal_trace::{Event, KernelEvent, Style, Trace};
 
-use super::Lines;
 use super::devtrace::events;
-use crate::kernel_events::{KernelNames, TimelineEvent, kind, push_event, with_kernel_events};
+use super::{Excerpt, Lines, are_shown};
+use crate::filter::Filter;
+use crate::kernel_events::{
+    KernelNames, TimelineEvent, kind, push_event, thread, with_kernel_events,
+};
 use crate::markers::push_marker;
 use crate::names::Names;
 use crate::text::{push_hex_short, push_u64};
@@ -16,13 +19,20 @@ use crate::timeline::timeline;
 
 /// `CLOCK PROCESS THREAD KIND …`: then site, tag, name and values of entries and exits, or what a resync tells. Of the
 /// system, `CLOCK cpu NUMBER EVENT …`.
-pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+pub fn dump(trace: &Trace, filter: &Filter, excerpt: Excerpt, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let kernel = KernelNames::new(trace);
-    let threads = trace.threads();
+    let threads = filter.threads(trace);
     let mut lines = Lines::new(out);
-    let records = timeline(&threads, |_, thread| events(thread.packets()));
+    let records = timeline(&threads, |_, thread| events(excerpt.packets(thread)));
     for (clock, timeline_event) in with_kernel_events(records, trace) {
+        let is_shown = match &timeline_event {
+            TimelineEvent::System(_, event) => are_shown(filter, &threads, thread(event)),
+            TimelineEvent::Thread(..) => true,
+        };
+        if !is_shown || !excerpt.holds(clock) {
+            continue;
+        }
         let text = &mut lines.text;
         push_u64(text, clock);
         let (stream, event) = match timeline_event {

@@ -108,6 +108,28 @@ impl Tree {
         tree
     }
 
+    /// Without nodes of which all calls were left out, and so all below them.
+    fn without_empty(self) -> Tree {
+        let is_empty = |node: &Node| node.calls + node.unfinished == 0;
+        if !self.nodes[1..].iter().any(is_empty) {
+            return self;
+        }
+        let mut tree = Tree::default();
+        let mut places = vec![ROOT; self.nodes.len()];
+        for (number, node) in self.nodes.iter().enumerate().skip(1) {
+            let parent = places[node.parent as usize];
+            if is_empty(node) {
+                places[number] = parent;
+                continue;
+            }
+            let place = tree.child(parent, node.function);
+            places[number] = place;
+            tree.nodes[place as usize].add(node, place == parent);
+        }
+        tree.nodes[ROOT as usize].total = self.nodes[ROOT as usize].total;
+        tree
+    }
+
     /// Adds the calls in those nodes of `other` that have a place here: that of its root is `root`, and `wanted`
     /// functions have one under the root.
     fn gather(&mut self, other: &Tree, wanted: &[u32], root: u32) {
@@ -180,7 +202,7 @@ impl<'a> Grower<'a> {
 
     pub fn into_tree(mut self) -> Tree {
         self.tree.time_untimed();
-        self.tree
+        self.tree.without_empty()
     }
 
     fn time(&mut self, frame: &Frame, clock: u64) -> &mut Node {
@@ -213,6 +235,12 @@ impl Sink for Grower<'_> {
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
         let node = self.time(frame, ending.clock);
         node.own_is_least |= frame.is_bounded();
+    }
+
+    fn dismiss(&mut self, frame: &Frame, _counted: bool) {
+        if frame.note & MERGED == 0 {
+            self.tree.nodes[frame.note as usize].calls -= 1;
+        }
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use nopal_trace::Clocks;
 
 use crate::calls::{Ending, Frame, Sink, Style};
+use crate::filter::{Choice, Filter};
 use crate::kernel_events::Turn;
 use crate::timeline::EventSource;
 
@@ -52,29 +53,14 @@ pub enum LineKind {
 
 /// The selection of calls.
 pub struct Shown<'a> {
-    /// By site.
-    pub chosen: Vec<Choice>,
-    /// Whether events outside of all calls are shown.
-    pub of_all: bool,
-    pub least_ns: u64,
+    pub filter: &'a Filter,
     pub clocks: &'a Clocks,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// Show it with all calls in it.
-    Yes,
-    /// Show it only within a shown call.
-    Inside,
-    /// Show neither it nor the calls in it.
-    No,
 }
 
 impl Shown<'_> {
     /// How deep a call is shown in one that is: the frames' notes.
     fn note(&self, site: u32, caller: Option<u32>) -> u32 {
-        let choice = self.chosen.get(site as usize).copied();
-        match (choice.unwrap_or(Choice::Inside), caller) {
+        match (self.filter.choice(site), caller) {
             (Choice::No, _) | (_, Some(NEVER)) => NEVER,
             (Choice::Inside, None | Some(NOT_YET)) => NOT_YET,
             (Choice::Yes, None | Some(NOT_YET)) => 0,
@@ -85,14 +71,14 @@ impl Shown<'_> {
     /// How deep a marker is shown in a call, or outside of all calls.
     fn depth_in(&self, caller: Option<u32>) -> Option<usize> {
         match caller {
-            None => self.of_all.then_some(0),
+            None => self.filter.has_outside().then_some(0),
             Some(NEVER | NOT_YET) => None,
             Some(depth) => Some(depth as usize + 1),
         }
     }
 
     fn is_long(&self, ticks: u64) -> bool {
-        self.least_ns == 0 || self.clocks.duration_ns(ticks) >= self.least_ns
+        self.filter.least_ns == 0 || self.clocks.duration_ns(ticks) >= self.filter.least_ns
     }
 }
 
@@ -143,7 +129,7 @@ impl<'a> Lines<'a> {
     /// Shows an event that is not a call, in the call with this note or outside of all.
     fn push_aside(&mut self, clock: u64, what: LineKind, note: Option<u32>) {
         let depth = match self.shown.depth_in(note) {
-            Some(depth) if self.shown.least_ns == 0 => depth,
+            Some(depth) if self.shown.filter.least_ns == 0 => depth,
             _ => return,
         };
         self.let_go(clock);
@@ -203,7 +189,7 @@ impl Sink for Lines<'_> {
             result: None,
         };
         match frame.style() {
-            Style::Only if self.shown.least_ns > 0 => {}
+            Style::Only if self.shown.filter.least_ns > 0 => {}
             Style::Only => self.lines.push_back((
                 frame.clock,
                 Line {
@@ -297,7 +283,7 @@ impl Sink for Lines<'_> {
     /// Entries that were open until here come first.
     fn missing(&mut self, ticks: u64) {
         self.show_lost(self.clock);
-        if self.shown.least_ns > 0 || !self.shown.of_all || self.clock == 0 {
+        if self.shown.filter.least_ns > 0 || !self.shown.filter.has_outside() || self.clock == 0 {
             return;
         }
         let line = Line {

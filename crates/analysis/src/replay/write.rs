@@ -4,15 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
-use anyhow::{Result, bail};
-use nopal_symbols::Selection;
+use anyhow::Result;
 use nopal_trace::{Clocks, Markers, Note, ThreadInfo, Trace};
 
-use super::lines::{Choice, Line, LineKind, Lines, Shown};
+use super::lines::{Line, LineKind, Lines, Shown};
 use crate::filter::{Filter, begin};
 use crate::kernel_events::{KernelNames, Turn, name, turns};
 use crate::markers::push_marker;
-use crate::names::{Function, Names, ThreadNames, printable};
+use crate::names::{Names, ThreadNames, printable};
 use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{ThreadEvents, timeline};
 
@@ -20,10 +19,6 @@ use crate::timeline::{ThreadEvents, timeline};
 #[derive(Default)]
 pub struct Look {
     pub color: bool,
-    /// These functions, and calls in them.
-    pub only: Option<Selection>,
-    /// Neither these, nor calls in them.
-    pub not: Option<Selection>,
     pub filter: Filter,
 }
 
@@ -48,17 +43,11 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let filter = &look.filter;
     let shown = Shown {
-        chosen: choices(&names, look)?,
-        of_all: look.only.is_none(),
-        least_ns: filter.least_ns,
+        filter,
         clocks: trace.clocks(),
     };
     let thread_names = ThreadNames::new(trace);
-    let mut threads = trace.threads();
-    threads.retain(|thread| filter.has(thread));
-    if threads.is_empty() && !filter.threads.is_empty() {
-        bail!("this trace has no thread or process with that id (--tid)");
-    }
+    let threads = filter.threads(trace);
     let clocks = trace.clocks();
     let begin = begin(trace);
     let mut writer = Writer {
@@ -74,21 +63,23 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let turns = turns(trace, |thread| numbers.contains(&thread));
     let mut introduced = vec![false; threads.len()];
     let mut texts = texts(trace).into_iter().peekable();
+    let is_before = |clock: u64| filter.from.is_some_and(|from| clock < from);
+    let is_behind = |clock: u64| filter.until.is_some_and(|until| clock > until);
     writer.heading();
     let lines = timeline(&threads, |_, thread| {
         let turns = turns_of(&turns, &threads, thread);
         ThreadEvents::new(thread.packets(), Lines::new(&shown, turns))
     });
     for (stream, clock, line) in lines {
-        if writer.is_behind(clock, filter) {
+        if is_behind(clock) {
             break;
         }
         while let Some((at, text)) = texts.next_if(|(at, _)| *at <= clock) {
-            if !writer.is_before(at, filter) {
+            if !is_before(at) {
                 writer.note(at, text);
             }
         }
-        if writer.is_before(clock, filter) {
+        if is_before(clock) {
             continue;
         }
         let thread = &threads[stream];
@@ -102,7 +93,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
         }
     }
     for (at, text) in texts {
-        if !writer.is_before(at, filter) && !writer.is_behind(at, filter) {
+        if !is_before(at) && !is_behind(at) {
             writer.note(at, text);
         }
     }
@@ -142,27 +133,6 @@ fn texts(trace: &Trace) -> Vec<(u64, &str)> {
     texts
 }
 
-fn choices(names: &Names, look: &Look) -> Result<Vec<Choice>> {
-    let choice = |function: &Function| {
-        let of = |selection: &Selection| selection.chooses(&[&function.raw], &function.module);
-        if look.not.as_ref().is_some_and(of) {
-            Choice::No
-        } else if look.only.as_ref().is_none_or(of) {
-            Choice::Yes
-        } else {
-            Choice::Inside
-        }
-    };
-    let by_function: Vec<Choice> = names.functions().iter().map(choice).collect();
-    if !by_function.contains(&Choice::Yes) {
-        bail!("no function of this trace matches -F and -N");
-    }
-    let sites = 0..names.sites() as u32;
-    Ok(sites
-        .map(|site| by_function[names.number(site) as usize])
-        .collect())
-}
-
 struct Writer<'a> {
     names: &'a Names,
     markers: &'a Markers,
@@ -178,14 +148,6 @@ impl Writer<'_> {
     fn ns(&self, clock: u64) -> u64 {
         let begin = self.clocks.monotonic_ns(self.begin);
         self.clocks.monotonic_ns(clock).saturating_sub(begin)
-    }
-
-    fn is_before(&self, clock: u64, filter: &Filter) -> bool {
-        filter.from_ns.is_some_and(|from| self.ns(clock) < from)
-    }
-
-    fn is_behind(&self, clock: u64, filter: &Filter) -> bool {
-        filter.until_ns.is_some_and(|until| self.ns(clock) > until)
     }
 
     fn styled(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {

@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use anyhow::Result;
 use nopal_trace::Trace;
 
+use super::objects::Objects;
 use super::stats::Stats;
 use crate::drive::Drive;
-use crate::losses;
 use crate::names::Names;
-use crate::text::{Align, Table, bound, count, duration, push_json_string, push_u64};
+use crate::text::{Align, Table, bound, count, duration};
 
 /// A function. `total_ns`, which leaves out calls inside a call of the same function, and `self_ns` are of all calls: of
 /// those that did not end, or began before tracing, as much as is known. The other times are of calls that began and
@@ -244,15 +244,11 @@ impl Report {
 
     /// An array of objects, one a function. Where not all is in the trace, the first has the member `losses`, too.
     pub fn write_json(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
-        let mut losses = losses::json(trace);
-        let mut text = Vec::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            text.extend_from_slice(if index == 0 { b"[\n " } else { b",\n " });
-            text.extend_from_slice(b"{\"function\":");
-            push_json_string(&mut text, &row.function);
-            text.extend_from_slice(b",\"module\":");
-            push_json_string(&mut text, &row.module);
-            let numbers = [
+        let mut objects = Objects::new(trace, out);
+        for row in &self.rows {
+            objects.begin("function", &row.function)?;
+            objects.text("module", &row.module);
+            objects.numbers(&[
                 ("calls", row.calls),
                 ("total_ns", row.total_ns),
                 ("self_ns", row.self_ns),
@@ -262,34 +258,16 @@ impl Report {
                 ("p99_ns", row.p99_ns),
                 ("max_ns", row.max_ns),
                 ("unfinished", row.unfinished),
-            ];
-            for (name, value) in numbers {
-                text.extend_from_slice(format!(",\"{name}\":").as_bytes());
-                push_u64(&mut text, value);
-            }
+            ]);
             if let Some((total, own)) = row.gross_ns {
-                let gross = format!(",\"gross_total_ns\":{total},\"gross_self_ns\":{own}");
-                text.extend_from_slice(gross.as_bytes());
+                objects.numbers(&[("gross_total_ns", total), ("gross_self_ns", own)]);
             }
-            let bounds = [
+            objects.flags(&[
                 ("total_is_least", row.total_is_least),
                 ("self_is_least", row.self_is_least),
                 ("entries_only", !row.has_times()),
-            ];
-            for (name, _) in bounds.iter().filter(|(_, is_least)| *is_least) {
-                text.extend_from_slice(format!(",\"{name}\":true").as_bytes());
-            }
-            if let Some(losses) = losses.take() {
-                text.extend_from_slice(format!(",\"losses\":{losses}").as_bytes());
-            }
-            text.push(b'}');
-            out.write_all(&text)?;
-            text.clear();
+            ]);
         }
-        out.write_all(if self.rows.is_empty() {
-            b"[]\n"
-        } else {
-            b"\n]\n"
-        })
+        objects.end()
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use nopal_trace::{KernelEvent, ThreadInfo, Trace};
 
 use crate::calls::{Ending, Frame, Sink, Style};
-use crate::drive::{Drive, Worker};
+use crate::drive::{Drive, Times, Worker};
 use crate::kernel_events::{KernelNames, events};
 use crate::names::Names;
 use crate::text::{Align, Table, count};
@@ -84,6 +84,8 @@ impl Sink for Entries<'_> {
 }
 
 impl Worker for Entries<'_> {
+    const TIMES: Times = Times::Own;
+
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.until(u64::MAX);
         self.left = &self.threads[stream];

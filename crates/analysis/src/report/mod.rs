@@ -3,6 +3,7 @@
 mod functions;
 mod histogram;
 mod kernel;
+mod objects;
 mod related;
 mod stats;
 mod threads;
@@ -10,4 +11,4 @@ mod threads;
 pub use functions::{Report, Row, Sort, functions};
 pub use kernel::{KernelRow, kernel, write_kernel};
 pub use related::{Related, Relation, related, write_related};
-pub use threads::{ThreadRow, threads, write_threads};
+pub use threads::{ThreadRow, threads, write_threads, write_threads_json};

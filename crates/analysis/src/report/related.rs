@@ -120,6 +120,12 @@ impl Sink for Pairs<'_> {
         }
     }
 
+    fn dismiss(&mut self, frame: &Frame, _counted: bool) {
+        if let Some(sum) = self.sum_of(frame.note, frame) {
+            sum.calls -= 1;
+        }
+    }
+
     /// Whom the frame's note tells called it.
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
         if let Some(sum) = self.sum_of(frame.note, frame) {

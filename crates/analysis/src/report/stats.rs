@@ -236,6 +236,14 @@ impl Sink for Stats {
         }
     }
 
+    fn dismiss(&mut self, frame: &Frame, counted: bool) {
+        let at = self.place(frame.site());
+        self.live[at].calls = self.live[at].calls.wrapping_sub(1);
+        if counted {
+            self.add_active(std::iter::once(frame), LESS);
+        }
+    }
+
     /// Other calls of the function since then were in this one.
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let (totals, ticks) = self.count_least(frame, ending.clock);

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anyhow::Result;
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
+use super::objects::Objects;
 use crate::calls::{Ending, Frame, Sink};
 use crate::drive::{Drive, Worker};
 use crate::names::ThreadNames;
@@ -76,6 +77,10 @@ impl Sink for Sums {
         self.sum().busy_is_least |= frame.is_bounded();
     }
 
+    fn dismiss(&mut self, _frame: &Frame, _counted: bool) {
+        self.sum().calls -= 1;
+    }
+
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
         self.sum().time_least(frame, clock);
     }
@@ -107,7 +112,9 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
     drive.run(trace, &mut workers)?;
     let clocks: &Clocks = trace.clocks();
     let names = ThreadNames::new(trace);
-    let rows = infos.iter().enumerate().map(|(at, thread)| {
+    let infos = infos.iter().enumerate();
+    let selected = infos.filter(|(at, _)| drive.filter.is_none_or(|filter| filter.has(*at)));
+    let rows = selected.map(|(at, thread)| {
         let mut row = ThreadRow {
             process: thread.process,
             thread: thread.thread,
@@ -138,6 +145,32 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
         row
     });
     Ok(rows.collect())
+}
+
+/// An array of objects, one a thread. Where not all is in the trace, the first has the member `losses`, too.
+pub fn write_threads_json(
+    rows: &[ThreadRow],
+    trace: &Trace,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut objects = Objects::new(trace, out);
+    for row in rows {
+        objects.begin("name", &row.name)?;
+        objects.numbers(&[
+            ("process", row.process.into()),
+            ("thread", row.thread.into()),
+            ("calls", row.calls),
+            ("time_ns", row.span_ns),
+            ("traced_ns", row.busy_ns),
+            ("unfinished", row.unfinished),
+            ("lost", row.lost),
+        ]);
+        objects.flags(&[
+            ("traced_is_least", row.busy_is_least),
+            ("entries_only", !row.is_timed && row.calls > 0),
+        ]);
+    }
+    objects.end()
 }
 
 pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> io::Result<()> {

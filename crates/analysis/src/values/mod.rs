@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
 
 use crate::calls::{Arguments, Ending, Frame, Sink, Style};
-use crate::drive::{Drive, Worker};
+use crate::drive::{Drive, Times, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
 use crate::text::several;
@@ -281,6 +281,10 @@ fn run<T: ValueSink, const PLAIN: bool>(
         sink,
     };
     let mut readers: Vec<_> = sinks.map(reader).collect();
+    let drive = Drive {
+        filter: Some(filter),
+        ..*drive
+    };
     drive.run(trace, &mut readers)?;
     let (mut left_out, mut without) = (LeftOut::default(), Without::default());
     let mut found = 0;
@@ -319,12 +323,18 @@ pub fn cases<T: ValueSink>(
     sink: &mut T,
     mut found: impl FnMut(&Case),
 ) -> Result<Past> {
+    if filter.has_functions() {
+        bail!(
+            "{}: its cases are of threads, and -F and -N select calls",
+            tracer.name()
+        );
+    }
     let threads = trace.threads();
     let mut sieve = Sieve::new(filter, trace);
     let mut has_found = false;
     let past = tracers::of_trace(trace, names, tracer, |case| {
         let stream = case.end_thread as usize;
-        sieve.begin(&threads[stream]);
+        sieve.begin(stream);
         if !sieve.passes(case.begin, case.ticks()) {
             return;
         }
@@ -513,8 +523,10 @@ impl<T: ValueSink, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
 }
 
 impl<T: ValueSink, const PLAIN: bool> Worker for Reader<'_, T, PLAIN> {
+    const TIMES: Times = Times::Own;
+
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
-        self.sieve.begin(thread);
+        self.sieve.begin(stream);
         self.sink.begin(stream, thread);
     }
 }

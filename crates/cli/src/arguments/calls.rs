@@ -6,43 +6,74 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use nopal_analysis::filter::Filter;
+use nopal_analysis::filter::{Filter, Moment, Wanted};
 use nopal_analysis::hist::{By, Scale};
 use nopal_analysis::values::ValueSelection;
 use nopal_record::Options;
-use nopal_trace::Markers;
+use nopal_trace::{Markers, Trace};
 
 use super::Input;
 use crate::time;
 
-/// Selects calls.
+/// Selects calls: the same of every reader.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Selection of calls")]
 pub struct FilterArguments {
-    /// Take only calls of this thread or process [may be repeated]
-    #[arg(long = "tid", value_name = "ID")]
+    /// Take only calls of functions that match, and the calls in them [may be repeated]
+    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
+    only: Vec<String>,
+
+    /// Leave out calls of functions that match, and the calls in them [may be repeated]
+    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
+    not: Vec<String>,
+
+    /// Take only calls of this process [may be repeated]
+    #[arg(long = "pid", value_name = "PID")]
+    processes: Vec<u32>,
+
+    /// Take only calls of this thread [may be repeated]
+    #[arg(long = "tid", value_name = "TID")]
     threads: Vec<u32>,
+
+    /// Take only calls of threads whose names match [may be repeated]
+    #[arg(long = "comm", value_name = "GLOB")]
+    comms: Vec<String>,
 
     /// Take only calls that took at least this long, such as 10us
     #[arg(short = 't', long = "longer", value_name = "TIME", value_parser = time::parse)]
     least: Option<Duration>,
 
-    /// Take only calls from this time on, counted from the trace's beginning
-    #[arg(long, value_name = "TIME", value_parser = time::parse)]
-    from: Option<Duration>,
+    /// Take only calls from this moment on: a time since the trace's beginning (1.5s), a part of the trace's time (50%),
+    /// or the first or Nth time that a marker occurred (MARKER, MARKER#N)
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    from: Option<Moment>,
 
-    /// Take only calls up to this time
-    #[arg(long, value_name = "TIME", value_parser = time::parse)]
-    until: Option<Duration>,
+    /// Take only calls up to this moment
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    until: Option<Moment>,
 }
 
 impl FilterArguments {
-    pub fn filter(&self) -> Filter {
-        Filter {
+    /// The selected calls of a trace.
+    pub fn of(&self, trace: &Trace) -> Result<Filter> {
+        let wanted = Wanted {
+            only: self.only.clone(),
+            not: self.not.clone(),
+            processes: self.processes.clone(),
             threads: self.threads.clone(),
+            comms: self.comms.clone(),
             least_ns: self.least.map_or(0, nanoseconds),
-            from_ns: self.from.map(nanoseconds),
-            until_ns: self.until.map(nanoseconds),
-        }
+            from: self.from.clone(),
+            until: self.until.clone(),
+        };
+        Filter::new(trace, &wanted)
+    }
+}
+
+fn moment(text: &str) -> Result<Moment> {
+    match time::parse(text) {
+        Ok(time) => Ok(Moment::Time(nanoseconds(time))),
+        Err(_) => Moment::parse(text),
     }
 }
 
@@ -75,21 +106,25 @@ impl Subject {
     }
 }
 
-/// Sorts two optional words: the subject and the trace. A single word that names a trace is the trace.
+/// Sorts two optional words, the subject and the trace, by which of them names a trace.
 pub fn subject_and_trace<'a>(
     subject: Option<&'a str>,
-    directory: Option<&Path>,
+    directory: Option<&'a Path>,
 ) -> (Option<&'a str>, PathBuf) {
+    let is_trace = |path: &Path| path.join("metadata").exists();
     match (subject, directory) {
-        (Some(word), None) if Path::new(word).join("metadata").exists() => (None, word.into()),
+        (Some(word), None) if is_trace(Path::new(word)) => (None, word.into()),
         (subject, None) => (subject, Options::DIRECTORY.into()),
+        (Some(word), Some(directory)) if is_trace(Path::new(word)) && !is_trace(directory) => {
+            (directory.to_str(), word.into())
+        }
         (subject, Some(directory)) => (subject, directory.to_owned()),
     }
 }
 
 /// Show the distribution of values in the terminal
 ///
-/// Without a function, the values are the durations of all calls. A single argument that names a trace is the trace.
+/// Without a function, the values are the durations of all calls. The argument that names a trace is the trace.
 /// Tracers are those of `nopal run`, and FROM..TO, from any function or marker to any other.
 #[derive(Debug, Args)]
 pub struct Hist {

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use nopal_plot::AxisScale;
 use nopal_plot::flame::Weight;
 
+use super::Input;
 use super::calls::{ByArgument, FilterArguments, Subject};
-use super::{Functions, Input};
 
 /// Draw pictures of a trace, as SVG or PNG
 #[derive(Debug, Args)]
@@ -39,9 +39,6 @@ pub struct Timeline {
 
     #[command(flatten)]
     pub output: PictureOutput,
-
-    #[command(flatten)]
-    pub functions: Functions,
 
     #[command(flatten)]
     pub filter: FilterArguments,
@@ -113,6 +110,9 @@ pub struct Flame {
 
     #[command(flatten)]
     pub output: PictureOutput,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
 
     /// The meaning of the boxes' widths
     #[arg(long, value_enum, default_value_t)]

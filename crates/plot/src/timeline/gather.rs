@@ -1,7 +1,7 @@
 //! Gathers calls in two passes: one selects the functions with rows, one fills the rows.
 
 use nopal_analysis::calls::{Ending, Frame, Sink, Style};
-use nopal_analysis::drive::Worker;
+use nopal_analysis::drive::{Times, Worker};
 use nopal_analysis::filter::{Filter, LeftOut, Sieve};
 use nopal_analysis::names::Names;
 use nopal_trace::{ThreadInfo, Trace};
@@ -58,16 +58,8 @@ pub struct Surveyor<'a> {
 }
 
 impl<'a> Surveyor<'a> {
-    pub fn new(
-        trace: &'a Trace,
-        names: &Names,
-        filter: &'a Filter,
-        wanted: &[bool],
-    ) -> Surveyor<'a> {
-        let number = |site| match names.number(site) {
-            number if wanted[number as usize] => number,
-            _ => u32::MAX,
-        };
+    pub fn new(trace: &'a Trace, names: &Names, filter: &'a Filter) -> Surveyor<'a> {
+        let number = |site| names.number(site);
         Surveyor {
             by_site: (0..names.sites() as u32).map(number).collect(),
             sieve: Sieve::new(filter, trace),
@@ -141,9 +133,11 @@ impl Sink for Surveyor<'_> {
 }
 
 impl Worker for Surveyor<'_> {
-    fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
+    const TIMES: Times = Times::Own;
+
+    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.stream = stream;
-        self.sieve.begin(thread);
+        self.sieve.begin(stream);
     }
 }
 
@@ -280,8 +274,10 @@ impl Sink for Painter<'_> {
 }
 
 impl Worker for Painter<'_> {
-    fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
+    const TIMES: Times = Times::Own;
+
+    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.lane = self.lanes.get(stream).copied().unwrap_or(0) as usize;
-        self.sieve.begin(thread);
+        self.sieve.begin(stream);
     }
 }

@@ -10,7 +10,6 @@ use nopal_analysis::filter::{Filter, LeftOut, begin};
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames};
 use nopal_analysis::text::{count, duration, several};
-use nopal_symbols::Selection;
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -24,7 +23,6 @@ use gather::{Painter, Rows, Surveyor};
 
 /// The selection and size of a timeline.
 pub struct Shown {
-    pub selection: Selection,
     pub filter: Filter,
     /// The largest number of functions.
     pub rows: usize,
@@ -72,6 +70,10 @@ pub fn draw(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Resul
         )
     };
     let mut painters: Vec<Painter> = (0..drive.workers.max(1)).map(new).collect();
+    let drive = Drive {
+        filter: Some(&shown.filter),
+        ..*drive
+    };
     drive.run(trace, &mut painters)?;
     let mut painted = painters.into_iter().map(Painter::into_rows);
     let mut rows = painted
@@ -96,12 +98,12 @@ struct Survey {
 
 impl Survey {
     fn of(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Result<Survey> {
-        let wanted = wanted(names, &shown.selection);
-        if !wanted.contains(&true) {
-            bail!("no function of this trace matches -F and -N");
-        }
-        let new = |_| Surveyor::new(trace, names, &shown.filter, &wanted);
+        let new = |_| Surveyor::new(trace, names, &shown.filter);
         let mut surveyors: Vec<Surveyor> = (0..drive.workers.max(1)).map(new).collect();
+        let drive = Drive {
+            filter: Some(&shown.filter),
+            ..*drive
+        };
         drive.run(trace, &mut surveyors)?;
         let mut left_out = LeftOut::default();
         let mut surveyors = surveyors.into_iter();
@@ -135,7 +137,6 @@ impl Survey {
             })
             .collect();
         rows.sort_by_key(|row| row.first);
-        let counter = |ns| clocks.counter(clocks.monotonic_ns(begin(trace)).saturating_add(ns));
         let nearly_all = found.begin.saturating_sub(begin(trace)) <= (found.end - found.begin) / 20;
         let first = if nearly_all {
             begin(trace)
@@ -145,8 +146,8 @@ impl Survey {
         Ok(Survey {
             rows,
             extent: Extent {
-                begin: shown.filter.from_ns.map_or(first, counter),
-                end: shown.filter.until_ns.map_or(found.end, counter),
+                begin: shown.filter.from.unwrap_or(first),
+                end: shown.filter.until.unwrap_or(found.end),
             },
             threads: found.threads,
             functions: all,
@@ -154,14 +155,6 @@ impl Survey {
             unfinished: found.unfinished,
         })
     }
-}
-
-/// By function.
-fn wanted(names: &Names, selection: &Selection) -> Vec<bool> {
-    let chosen = names.functions().iter().map(|function| {
-        selection.is_everything() || selection.chooses(&[&function.raw], &function.module)
-    });
-    chosen.collect()
 }
 
 /// Threads of different colours.

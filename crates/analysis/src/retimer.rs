@@ -1,4 +1,4 @@
-//! Clocks without the cost of recording.
+//! Clocks without the cost of recording, or within a time.
 //!
 //! A recorded call takes `call` ticks more than another, of which `within` lie between the clocks of its entry and its
 //! exit. So in each thread every clock is set back by all that recording has taken before it. Of one call, `within`
@@ -9,9 +9,13 @@ use nopal_trace::{Cost, Packet};
 
 const PARTS: u64 = 1000;
 
+const NOTHING: Cost = Cost { call: 0, within: 0 };
+
 /// The clocks of one thread.
-pub struct Net {
+pub struct Retimer {
     cost: Cost,
+    /// Earlier clocks become the first, later ones the second.
+    window: (u64, u64),
     /// The clock of the last record, as the trace has it.
     clock: u64,
     /// The same, set back. Clocks never go back, also where a call has taken less than `cost` says.
@@ -20,21 +24,24 @@ pub struct Net {
     taken: u64,
 }
 
-impl Net {
-    pub fn new(cost: Cost) -> Net {
-        Net {
-            cost,
+impl Retimer {
+    /// None if all clocks stay as they are.
+    pub fn new(cost: Option<Cost>, window: (u64, u64)) -> Option<Retimer> {
+        let changes = cost.is_some() || window != (0, u64::MAX);
+        changes.then_some(Retimer {
+            cost: cost.unwrap_or(NOTHING),
+            window,
             clock: 0,
             net: 0,
             taken: 0,
-        }
+        })
     }
 
     /// A packet's records and the clock that it begins with, set back. To be given all packets of a thread in order. What
     /// the kernel's take is not known.
     pub fn packet(&mut self, packet: &Packet) -> (Vec<u64>, u64) {
         let cost = match packet.is_of_kernel() {
-            true => Cost { call: 0, within: 0 },
+            true => NOTHING,
             false => self.cost,
         };
         self.set_back(packet.words(), packet.clock_begin(), cost)
@@ -55,7 +62,9 @@ impl Net {
                 None => drop(self.passed(word.clock_after(self.clock))),
             }
             *first = word.with_clock(self.net).0;
-            self.taken = self.taken.saturating_add(cost_of(word, cost));
+            if (self.window.0..=self.window.1).contains(&self.clock) {
+                self.taken = self.taken.saturating_add(cost_of(word, cost));
+            }
             at += length;
         }
         (words, begin)
@@ -64,6 +73,8 @@ impl Net {
     /// `clock` set back.
     fn passed(&mut self, clock: u64) -> u64 {
         self.clock = clock;
+        let (from, until) = self.window;
+        let clock = clock.clamp(from, until.max(from));
         self.net = self.net.max(clock.saturating_sub(self.taken / PARTS));
         self.net
     }
@@ -168,7 +179,7 @@ mod tests {
     #[test]
     fn clocks_never_go_back() {
         let entry = |clock| Word::new(KIND_ENTRY, 0, 0, clock).0;
-        let mut net = Net::new(COST);
+        let mut net = Retimer::new(Some(COST), (0, u64::MAX)).unwrap();
         let (words, begin) = net.set_back(&[100, 101, 102, 103].map(entry), 100, COST);
         assert_eq!(begin, 100);
         assert_eq!(words, [100; 4].map(entry));
