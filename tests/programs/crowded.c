@@ -1,9 +1,12 @@
 /* Linked to copies of crowd.c, as many as it is given the number of. */
 #include "hard.h"
 
+extern void f_0000(void);
+
 int main(int count, char **words)
 {
 	CHECK(count == 2);
-	printf("calls: %s crowded\n", words[1]);
+	f_0000();
+	printf("calls: %s crowded\ncalls: 1 f_0000\n", words[1]);
 	return 0;
 }

@@ -30,5 +30,6 @@ int main(int count, char **words)
 	puts("loaded and unloaded");
 	printf("calls: %d callback\n", often * CALLS);
 	printf("calls: %d library_entry\ncalls: %d library_leaf\n", often, often * CALLS);
+	printf("calls: %d library_inner\n", often * CALLS);
 	return 0;
 }

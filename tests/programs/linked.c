@@ -1,4 +1,4 @@
-/* Linked to library.c: its imported function is traced without being asked for, the inner one is not. */
+/* Linked to library.c: its imported function is traced without being asked for, those that it calls itself are not. */
 #include "hard.h"
 
 // calls: 8 library_entry

@@ -1,6 +1,7 @@
 //! Libraries: linked, loaded, unloaded.
 
-use nopal_tests::{Case, End, c, copies, library, scratch, without_own_words};
+use nopal_tests::{Case, End, c, compile, copies, library, nopal, scratch, without_own_words};
+use std::process::Command;
 
 fn linked() -> Case {
     let (directory, _) = library("library.c");
@@ -24,31 +25,73 @@ fn a_library_loaded_and_unloaded_in_a_loop() {
         .check();
 }
 
+/// It may be called by pointers from everywhere.
 #[test]
-fn a_loaded_library_is_left_alone_unless_asked_for() {
+fn a_library_that_is_opened_is_traced_whole() {
     let (_, library) = library("library.c");
-    let traced = Case::new(c("dlopen", &[]))
-        .arguments([library.as_os_str(), "20".as_ref()])
-        .traced();
-    assert_eq!(
-        traced.ended,
-        Case::new(c("dlopen", &[]))
-            .arguments([library.as_os_str(), "20".as_ref()])
-            .untraced()
+    let case = Case::new(c("dlopen", &[])).arguments([library.as_os_str(), "20".as_ref()]);
+    let traced = case.traced();
+    assert_eq!(traced.ended, case.untraced());
+    let calls = ["callback", "library_entry", "library_leaf", "library_inner"]
+        .map(|function| traced.report.calls(function));
+    assert_eq!(calls, [200, 20, 200, 200]);
+}
+
+/// The executable does not know the library in between, and calls nothing else of it.
+#[test]
+fn what_libraries_call_of_each_other_is_traced() {
+    let (directory, _) = library("library.c");
+    let directory = directory.to_str().expect("a plain path");
+    let between = compile(
+        "between.c",
+        &["gcc", "-O2", "-g", "-shared", "-fPIC"],
+        &[
+            &format!("-L{directory}"),
+            "-llibrary",
+            &format!("-Wl,-rpath,{directory}"),
+        ],
     );
-    assert_eq!(
-        (
-            traced.report.calls("callback"),
-            traced.report.calls("library_leaf")
-        ),
-        (200, 0)
-    );
+    let flags = [between.path.to_str().expect("a plain path")];
+    let traced = Case::new(c("around", &flags)).check();
+    let calls = ["library_leaf", "library_inner"].map(|name| traced.report.calls(name));
+    assert_eq!(calls, [0, 0]);
+}
+
+#[test]
+fn a_thin_program_has_its_library_traced_whole() {
+    let directory = copies("crowd.c", "crowd", 1);
+    let directory = directory.to_str().expect("a plain path");
+    let flags = [
+        format!("-L{directory}"),
+        "-lcrowd0".to_owned(),
+        format!("-Wl,-rpath,{directory}"),
+    ];
+    let flags = flags.each_ref().map(String::as_str);
+    Case::new(c("crowded", &flags)).arguments(["1"]).check();
 }
 
 #[test]
 fn an_imported_function_is_traced_and_an_inner_one_is_not() {
     let traced = linked().check();
     assert_eq!(traced.report.calls("library_leaf"), 0);
+}
+
+#[test]
+fn a_report_names_what_was_not_recorded_and_may_have_taken_the_time() {
+    let told = |options: &[&str]| {
+        let traced = linked().options(options).traced();
+        let mut report = Command::new(nopal());
+        report.args(["report".as_ref(), traced.directory().as_os_str()]);
+        let report = report.output().expect("nopal runs");
+        String::from_utf8(report.stdout).expect("a report is text")
+    };
+    let part = told(&["-F", "library_leaf@liblibrary*"]);
+    let said = "self time of library_leaf (100 % of all) may be in functions of liblibrary.so \
+                that were not recorded, such as library_inner: --libs";
+    assert!(part.contains(said), "{part}");
+    // Of the library, all was recorded that can be.
+    let whole = told(&["-F", "*@liblibrary*"]);
+    assert!(!whole.contains("not recorded"), "{whole}");
 }
 
 #[test]

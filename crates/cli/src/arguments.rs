@@ -82,8 +82,8 @@ pub enum Command {
 
 /// Run a program and record its calls
 ///
-/// By default, all functions of the program and all library functions that it imports are recorded. The program reads,
-/// writes and ends as it would untraced; nopal ends with its exit status or by the same signal, even if the recording
+/// By default, all functions of the program are recorded, and of each library the functions that are called from outside
+/// of it. The program reads, writes and ends as it would untraced; nopal ends with its exit status or by the same signal, even if the recording
 /// fails. The status is 127 if the program does not exist, 126 if it cannot be run or nopal refuses it, and 1 if the
 /// request was invalid and nothing was run.
 #[derive(Debug, Args)]
@@ -120,7 +120,7 @@ pub struct Record {
 /// be combined.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Record functions: those of the program, and those that it imports
+    /// Record functions: those of the program, and those of libraries that are called from outside of their library
     #[arg(short, long)]
     functions: bool,
 

@@ -177,7 +177,7 @@ fn write_text(
         }
     }
     writeln!(out)?;
-    if plan.copies_stacks || nopal_record::handles_stacks(names.0) {
+    if plan.copies_stacks || nopal_record::handles_stacks(names.0, &names.0.imports()) {
         writeln!(out, "{path}: {}", nopal_record::HANDLES_STACKS)?;
     }
     Ok(())

@@ -65,6 +65,10 @@ pub fn run(arguments: &Report) -> Result<()> {
                 report::functions(&trace, drive)
             })?);
         }
+        let unexplained = match arguments.json {
+            true => Vec::new(),
+            false => report::unexplained(&trace, &report),
+        };
         report.sort(arguments.sort());
         if let Some(rows) = arguments.limit {
             report.limit(rows);
@@ -73,7 +77,11 @@ pub fn run(arguments: &Report) -> Result<()> {
             true => report.write_json(&trace, &mut out),
             false => out
                 .write_all(losses::untimed(&trace, report.has_times()).as_bytes())
-                .and_then(|()| report.write_table(&mut out, width())),
+                .and_then(|()| report.write_table(&mut out, width()))
+                .and_then(|()| {
+                    let mut lines = unexplained.iter();
+                    lines.try_for_each(|line| writeln!(out, "{line}"))
+                }),
         }
     };
     finish(out, written.map_err(Into::into))

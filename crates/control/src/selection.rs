@@ -18,7 +18,8 @@ pub enum Location {
         end: u64,
     },
     /// `GLOB[@MODULE]`, as `nopal_symbols::Selection` takes it; nothing before the `@` means all of the module.
-    /// Without a module, the functions of the executable and those library functions that it imports.
+    /// Without a module, the functions of the executable and those of libraries that are called from outside of their
+    /// library.
     Names(String),
     /// The functions that have code of this line, by DWARF. `file` is the end of a path, whole components of it.
     Line { file: String, line: u32 },
@@ -57,7 +58,7 @@ impl FunctionSelection {
     }
 
     /// By patterns `GLOB[@MODULE]`: those that match any of `only`, or all, but none of `not`. With `libraries`, a
-    /// pattern without a module means all modules, not only what the program has or imports.
+    /// pattern without a module means all modules, not only what the program has and what of libraries is called from outside.
     pub fn of_names<'a>(
         only: impl IntoIterator<Item = &'a str>,
         not: impl IntoIterator<Item = &'a str>,

@@ -176,7 +176,7 @@ pub(crate) fn first_control(
         no_snapshots: options.no_snapshots(),
         no_detaching: None,
     };
-    let modules = Listed::of_planned(&planned.modules, &planned.imports);
+    let modules = Listed::of_planned(&planned.modules, &planned.boundary);
     let mut catalog = Catalog::new(files, modules, facts);
     Control::begin(options.commands()?, &mut catalog)
 }

@@ -10,7 +10,7 @@ use crate::memory::space::Space;
 use crate::patch::change::Change;
 use crate::patch::inserted::Inserted;
 use crate::patch::journal::mirrored_parts;
-use crate::sites::choose::{Loaded, imported};
+use crate::sites::choose::{Loaded, boundary};
 use crate::sites::chosen::Chosen;
 use crate::sites::files::Files;
 use crate::sites::hooks;
@@ -307,10 +307,11 @@ impl Tracee {
         !chosen.iter().any(|chosen| chosen.are_off) && !new.iter().any(rests)
     }
 
-    /// Where the functions are that the executable imports, with the modules that are there and `new` ones.
-    pub fn imports(&self, new: &[Loaded]) -> HashSet<u64> {
+    /// Where the library functions are that are called from outside of their library, with the modules that are there and
+    /// `new` ones.
+    pub fn boundary(&self, new: &[Loaded]) -> HashSet<u64> {
         let all: Vec<Loaded> = self.modules.iter().chain(new).cloned().collect();
-        imported(&all, &self.memory)
+        boundary(&all, &self.memory)
     }
 
     /// Makes the thunks of what is `chosen` in `new` modules, for which there is room. Returns the changes to the text

@@ -38,6 +38,13 @@ impl<'a> Exports<'a> {
         })
     }
 
+    /// The addresses of the functions, but for those that only choose another.
+    pub fn functions(&self) -> impl Iterator<Item = u64> + use<'a> {
+        let defined = self.table.into_iter().flat_map(|table| table.defined());
+        let functions = defined.filter(|symbol| symbol.st_type() == elf::STT_FUNC);
+        functions.map(|symbol| symbol.st_value.get(LE))
+    }
+
     /// Whether there are some, and all of them are data.
     pub fn only_data(&self) -> bool {
         let mut defined = self.table.iter().flat_map(SymbolTable::defined).peekable();

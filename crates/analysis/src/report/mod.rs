@@ -7,8 +7,10 @@ mod objects;
 mod related;
 mod stats;
 mod threads;
+mod unexplained;
 
 pub use functions::{Report, Row, Sort, functions};
 pub use kernel::{KernelRow, kernel, write_kernel};
 pub use related::{Related, Relation, related, write_related};
 pub use threads::{ThreadRow, threads, write_threads, write_threads_json};
+pub use unexplained::unexplained;

@@ -39,11 +39,11 @@ impl Session {
         self.arrived(true)
     }
 
-    /// Modules are about to be traced in a process: finds out what is wanted of them. `imports` are the functions that
-    /// its executable calls.
-    pub(crate) fn expect(&mut self, new: &[Loaded], imports: &HashSet<u64>) -> Result<()> {
+    /// Modules are about to be traced in a process: finds out what is wanted of them. `boundary` are the library
+    /// functions of the process that are called from outside of their library.
+    pub(crate) fn expect(&mut self, new: &[Loaded], boundary: &HashSet<u64>) -> Result<()> {
         let mut control = std::mem::take(&mut self.control);
-        let modules = Listed::of_planned(new, imports);
+        let modules = Listed::of_planned(new, boundary);
         let expected = control.expect(&mut Catalog::new(
             &self.context.files,
             modules,

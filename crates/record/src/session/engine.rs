@@ -4,7 +4,7 @@ use crate::collecting::notes::{counter, note};
 use crate::patch::remove;
 use crate::patch::traps::RISK;
 use crate::session::Session;
-use crate::sites::catalog::{Catalog, Imports, Listed};
+use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::choose::Loaded;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, ensure};
@@ -285,7 +285,7 @@ impl Session {
     fn catalog(&self) -> Catalog<'_> {
         let modules = self.processes.modules().map(|(tracee, module)| Listed {
             module,
-            imports: Imports::Of(tracee),
+            boundary: Boundary::Of(tracee),
         });
         Catalog::new(&self.context.files, modules.collect(), self.facts())
     }

@@ -136,11 +136,11 @@ impl Session {
     fn begin_arrived(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<bool> {
         let process = thread.pid();
         let Arrived { maps, own, planned } = arrived;
-        let Planned { modules, imports } = planned;
+        let Planned { modules, boundary } = planned;
         // The first process is what control was begun with.
         let is_first = process == self.processes.main && self.processes.tracees.is_empty();
         if !is_first {
-            self.expect(&modules, &imports)?;
+            self.expect(&modules, &boundary)?;
         }
         let context = &mut self.context;
         note(&context.shared.writer, &notes::process(process, &modules))?;

@@ -105,7 +105,7 @@ impl Session {
             if new.is_empty() {
                 return Ok(true);
             }
-            self.expect(&new, &tracee.imports(&new))?;
+            self.expect(&new, &tracee.boundary(&new))?;
             with_thread(request, |thread| {
                 tracee.add_libraries(&new, &self.control, thread, &mut self.context)
             })

@@ -23,21 +23,21 @@ pub struct Catalog<'a> {
 /// A module in a catalog.
 pub struct Listed<'a> {
     pub module: &'a Loaded,
-    /// What the executable beside it imports.
-    pub imports: Imports<'a>,
+    /// The library functions of its process that are called from outside of their library.
+    pub boundary: Boundary<'a>,
 }
 
 #[derive(Clone, Copy)]
-pub enum Imports<'a> {
+pub enum Boundary<'a> {
     Known(&'a HashSet<u64>),
     /// To be found out.
     Of(&'a Tracee),
 }
 
 impl<'a> Listed<'a> {
-    pub fn of_planned(modules: &'a [Loaded], imports: &'a HashSet<u64>) -> Vec<Listed<'a>> {
-        let imports = Imports::Known(imports);
-        let listed = modules.iter().map(|module| Listed { module, imports });
+    pub fn of_planned(modules: &'a [Loaded], boundary: &'a HashSet<u64>) -> Vec<Listed<'a>> {
+        let boundary = Boundary::Known(boundary);
+        let listed = modules.iter().map(|module| Listed { module, boundary });
         listed.collect()
     }
 }
@@ -83,9 +83,9 @@ impl<'a> Catalog<'a> {
 
 impl Listed<'_> {
     fn tracee(&self) -> Option<&Tracee> {
-        match self.imports {
-            Imports::Of(tracee) => Some(tracee),
-            Imports::Known(_) => None,
+        match self.boundary {
+            Boundary::Of(tracee) => Some(tracee),
+            Boundary::Known(_) => None,
         }
     }
 }
@@ -100,7 +100,7 @@ impl Lookup for Catalog<'_> {
             _ => None,
         };
         let mut found = Vec::new();
-        let mut imports = HashMap::new();
+        let mut boundaries = HashMap::new();
         for listed in &self.modules {
             let module = listed.module;
             let of_module = |name: &str| name == module.file_name();
@@ -128,17 +128,17 @@ impl Lookup for Catalog<'_> {
                         if candidates.is_some_and(<[u64]>::is_empty) {
                             continue;
                         }
-                        let imports = match listed.imports {
+                        let boundary = match listed.boundary {
                             // All functions of the executable are selected anyway.
                             _ if module.executable => None,
-                            Imports::Known(imports) => Some(imports),
-                            Imports::Of(tracee) => Some(
-                                &*imports
+                            Boundary::Known(boundary) => Some(boundary),
+                            Boundary::Of(tracee) => Some(
+                                &*boundaries
                                     .entry(tracee.process)
-                                    .or_insert_with(|| tracee.imports(&[])),
+                                    .or_insert_with(|| tracee.boundary(&[])),
                             ),
                         };
-                        let chooses = choosing(selection, module, imports);
+                        let chooses = choosing(selection, module, boundary);
                         match candidates {
                             Some(candidates) => {
                                 let chosen = candidates.iter().copied();
@@ -261,17 +261,18 @@ impl<Chooses: Fn(u64) -> bool> Means<Chooses> {
     }
 }
 
-/// Tells of an address in the file whether the function there is selected. Without `imports`, all of the module is.
+/// Tells of an address in the file whether the function there is selected. Without a `boundary`, all of the module is.
 fn choosing<'a>(
     selection: &'a Selection,
     module: &'a Loaded,
-    imports: Option<&'a HashSet<u64>>,
+    boundary: Option<&'a HashSet<u64>>,
 ) -> impl Fn(u64) -> bool + 'a {
     let file_name = module.file_name();
-    let imports = imports.filter(|_| !selection.names_module(file_name));
+    let boundary = boundary.filter(|_| !selection.names_module(file_name));
     let everything = selection.is_everything();
     move |address| {
-        let is_reached = imports.is_none_or(|all| all.contains(&module.base.wrapping_add(address)));
+        let is_reached =
+            boundary.is_none_or(|all| all.contains(&module.base.wrapping_add(address)));
         is_reached && (everything || matches(selection, module, address))
     }
 }

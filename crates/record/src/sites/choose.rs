@@ -1,7 +1,8 @@
-//! Selects the functions of a process to trace: those of the executable and the library functions that it imports, or
-//! by patterns.
+//! Which functions of a process are traced unless a selection names others: those of the executable, and those of
+//! libraries that are called from outside of their library.
 
 use crate::sites::files::File;
+use crate::sites::modules::extent;
 use nopal_process::Memory;
 use nopal_symbols::Exports;
 use std::collections::HashSet;
@@ -20,32 +21,123 @@ pub struct Loaded {
 impl Loaded {
     /// Without the directories.
     pub fn file_name(&self) -> &str {
-        self.name.rsplit('/').next().unwrap_or(&self.name)
+        last_component(&self.name)
     }
 }
 
-/// Where the functions are that the executable among `modules` imports; these are in the loader's order.
-pub fn imported(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
-    let Some(executable) = modules.iter().find(|module| module.executable) else {
-        return HashSet::new();
-    };
-    let exports = modules.iter().map(|module| module.file.image.exports());
-    let exports: Vec<_> = modules.iter().zip(exports).collect();
+fn last_component(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The most functions of a library that is traced whole.
+const MOST_OF_LIBRARY: usize = 10_000;
+
+/// A program is thin if it has no more functions than this, and its library at least `THIN_RATIO` times as many.
+const THIN: usize = 500;
+const THIN_RATIO: usize = 4;
+
+/// Libraries of languages, which a program has whatever it does.
+const LANGUAGE_LIBRARIES: &[&str] = &[
+    "ld-",
+    "libasan.",
+    "libatomic.",
+    "libc++.",
+    "libc++abi.",
+    "libc.",
+    "libdl.",
+    "libgcc_s.",
+    "libgfortran.",
+    "libgomp.",
+    "libm.",
+    "libpthread.",
+    "librt.",
+    "libstd-",
+    "libstdc++.",
+    "libubsan.",
+    "linux-vdso.",
+];
+
+/// The addresses of the library functions that are called from outside of their library, as far as the files and the
+/// loader's words tell: what other modules import. Libraries that are called by pointers are in it whole: those that the
+/// program opens by `dlopen`, and the one that a thin program wraps. `modules` are in the loader's order.
+pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
     let mut words = Words::new(memory);
     let mut found = HashSet::new();
     let mut names = HashSet::new();
-    for import in executable.file.imports() {
-        // What every C program begins with tells nothing of this one.
-        if import.name == "__libc_start_main" {
-            continue;
+    let exports = modules.iter().map(|module| module.file.image.exports());
+    let exports: Vec<_> = modules.iter().zip(exports).collect();
+    // By how many of a module's functions the executable calls.
+    let mut called = vec![0; modules.len()];
+    for module in modules {
+        let extent = extent(module);
+        for import in module.file.imports() {
+            // What every C program begins with tells nothing of this one.
+            if import.name == "__libc_start_main" {
+                continue;
+            }
+            // A library's own choices of its own functions.
+            if import.name.is_empty() && !module.executable {
+                continue;
+            }
+            // A word that is not bound yet points back into the importer's own PLT.
+            let word = words.at(module.base.wrapping_add(import.slot));
+            let bound =
+                word.filter(|word| *word != 0 && (module.executable || !extent.contains(word)));
+            found.extend(bound);
+            if !import.name.is_empty()
+                && names.insert(&import.name)
+                && let Some((definer, address)) = defined(&import.name, &exports, &mut words)
+            {
+                called[definer] += usize::from(module.executable);
+                found.extend(address);
+            }
         }
-        // A word that is not bound yet points back into the executable's own PLT.
-        found.extend(words.at(executable.base.wrapping_add(import.slot)));
-        if !import.name.is_empty() && names.insert(&import.name) {
-            found.extend(defined(&import.name, &exports, &mut words));
+    }
+    let needed = modules.iter().flat_map(|module| module.file.image.needed());
+    let needed: HashSet<&str> = needed.map(last_component).collect();
+    let opened = modules.iter().filter(|module| is_opened(module, &needed));
+    for module in opened.chain(wrapped(modules, &called)) {
+        let within = |address: u64| module.base.wrapping_add(address);
+        if functions(module).count() <= MOST_OF_LIBRARY {
+            found.extend(functions(module).map(within));
+        } else {
+            // `dlsym` finds these.
+            let exported = module.file.image.exports().functions();
+            found.extend(exported.take(MOST_OF_LIBRARY).map(within));
         }
     }
     found
+}
+
+/// The library round which the executable is a thin shell, such as libpython; `called` are the numbers of each module's
+/// functions that the executable calls.
+fn wrapped<'a>(modules: &'a [Loaded], called: &[usize]) -> Option<&'a Loaded> {
+    let executable = modules.iter().find(|module| module.executable)?;
+    let own = functions(executable).count();
+    let libraries = modules.iter().zip(called);
+    let mut libraries = libraries.filter(|(module, _)| !module.executable && !is_language(module));
+    let most = libraries.clone().map(|(_, called)| *called).max()?;
+    let (library, _) = libraries.find(|(_, called)| **called == most && most > 0)?;
+    let least = own.saturating_mul(THIN_RATIO);
+    (own <= THIN && least <= functions(library).count()).then_some(library)
+}
+
+fn is_language(library: &Loaded) -> bool {
+    let mut names = LANGUAGE_LIBRARIES.iter();
+    names.any(|name| library.file_name().starts_with(name))
+}
+
+/// Whether a library was opened by the program itself: it is not among those that modules need.
+fn is_opened(library: &Loaded, needed: &HashSet<&str>) -> bool {
+    let name = library.file.image.soname().unwrap_or(library.file_name());
+    !library.executable && !needed.contains(name) && !is_language(library)
+}
+
+/// The addresses in its file of a module's functions.
+fn functions(module: &Loaded) -> impl Iterator<Item = u64> {
+    let plan = &module.file.plan;
+    let refused = plan.refused.iter().map(|refused| refused.address);
+    plan.sites.iter().map(|site| site.address).chain(refused)
 }
 
 /// Words of a process, which are read a page at a time: those that are asked for are close together.
@@ -87,14 +179,23 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The function that the loader binds a name to; for one that is chosen at run time, what the library itself has
-/// chosen.
-fn defined(name: &str, exports: &[(&Loaded, Exports)], words: &mut Words) -> Option<u64> {
-    let mut found = exports.iter();
-    let (module, export) = found.find_map(|(module, names)| Some((module, names.find(name)?)))?;
+/// The number of the module in which the loader finds a name, and the function's address; for one that is chosen at run
+/// time, what the library itself has chosen.
+fn defined(
+    name: &str,
+    exports: &[(&Loaded, Exports)],
+    words: &mut Words,
+) -> Option<(usize, Option<u64>)> {
+    let mut found = exports.iter().enumerate();
+    let (number, module, export) =
+        found.find_map(|(number, (module, names))| Some((number, module, names.find(name)?)))?;
+    let within = |address: u64| module.base.wrapping_add(address);
     let address = match export.chooses {
-        false => return Some(module.base.wrapping_add(export.address)),
-        true => module.file.slot_of(export.address)?,
+        false => Some(within(export.address)),
+        true => module
+            .file
+            .slot_of(export.address)
+            .and_then(|slot| words.at(within(slot))),
     };
-    words.at(module.base.wrapping_add(address))
+    Some((number, address))
 }

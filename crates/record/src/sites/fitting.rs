@@ -3,7 +3,7 @@
 use crate::launch;
 use crate::options::Options;
 use crate::refusal::Refusal;
-use crate::sites::choose::{Loaded, imported};
+use crate::sites::choose::{Loaded, boundary};
 use crate::sites::files::Files;
 use crate::sites::markers;
 use crate::sites::modules;
@@ -16,8 +16,8 @@ use std::collections::{BTreeSet, HashSet};
 /// The loaded files of a process, with their plans.
 pub struct Planned {
     pub modules: Vec<Loaded>,
-    /// Where the functions are that its executable imports.
-    pub imports: HashSet<u64>,
+    /// Where the library functions are that are called from outside of their library.
+    pub boundary: HashSet<u64>,
 }
 
 impl Planned {
@@ -31,8 +31,8 @@ impl Planned {
         for program in modules.iter().filter(|module| module.executable) {
             launch::ensure_not_go(&program.file.image, &program.name).map_err(Refusal::program)?;
         }
-        let imports = imported(&modules, &Memory::open(process)?);
-        Ok(Planned { modules, imports })
+        let boundary = boundary(&modules, &Memory::open(process)?);
+        Ok(Planned { modules, boundary })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::sites::choose::Loaded;
 use crate::sites::hooks;
 use nopal_plan::Plan;
-use nopal_symbols::Image;
+use nopal_symbols::{Image, Import};
 
 pub const HANDLES_STACKS: &str =
     "this program copies or walks its stacks itself: only entries are recorded";
@@ -41,7 +41,7 @@ const NAMES: &[&str] = &["greenlet", "libnode", "libv8"];
 /// Why nothing may be wrapped in a process with this module, if so.
 pub fn entries_only(module: &Loaded) -> Option<&'static str> {
     if name_handles_stacks(&module.name)
-        || handles_stacks(&module.file.image)
+        || handles_stacks(&module.file.image, module.file.imports())
         || module.file.plan.copies_stacks
     {
         Some(HANDLES_STACKS)
@@ -56,13 +56,10 @@ pub fn entries_only(module: &Loaded) -> Option<&'static str> {
 }
 
 /// Whether a file's interface tells that a process with it copies or walks its stacks.
-pub fn handles_stacks(image: &Image) -> bool {
+pub fn handles_stacks(image: &Image, imports: &[Import]) -> bool {
     let exports = image.exports();
-    EXPORTED.iter().any(|name| exports.find(name).is_some())
-        || image
-            .imports()
-            .iter()
-            .any(|import| IMPORTED.contains(&import.name.as_str()))
+    let is_sign = |import: &Import| IMPORTED.contains(&import.name.as_str());
+    EXPORTED.iter().any(|name| exports.find(name).is_some()) || imports.iter().any(is_sign)
 }
 
 pub fn name_handles_stacks(name: &str) -> bool {

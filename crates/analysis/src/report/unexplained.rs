@@ -1,0 +1,157 @@
+//! Self time that functions may have spent in others of their file that were not recorded.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use nopal_symbols::Image;
+use nopal_trace::{Note, Trace};
+
+use super::functions::Report;
+use crate::names::{Function, Names, printable};
+use crate::text::several;
+
+/// A row is looked at if it has at least this part of all self time, 1 to this number.
+const LEAST_PART: u64 = 100;
+/// Rows that are looked at, and functions that are named in a list, at most.
+const ROWS: usize = 12;
+const NAMED: usize = 2;
+/// Shorter functions take no time, and often cannot be recorded.
+const LEAST_SIZE: u64 = 16;
+/// `call` and `jmp` with a distance of 32 bits, and how long they are.
+const CALL: u8 = 0xe8;
+const JUMP: u8 = 0xe9;
+const LENGTH: usize = 5;
+
+/// The functions of a file that have self time and call functions that were not recorded.
+#[derive(Default)]
+struct Unexplained<'a> {
+    functions: Vec<&'a str>,
+    self_ns: u64,
+    /// What they call, the largest first of each.
+    missing: Vec<String>,
+}
+
+/// A line for each file that was not recorded whole, if the functions with most self time call functions of it that were
+/// not, as far as their code shows. Files that are gone, or are not those that were recorded, tell nothing.
+pub fn unexplained(trace: &Trace, report: &Report) -> Vec<String> {
+    let names = Names::new(trace);
+    let functions = names.functions();
+    let by_name: HashMap<(&str, &str), &Function> = functions
+        .iter()
+        .map(|function| ((&*function.name, &*function.module), function))
+        .collect();
+    let mut recorded: HashMap<&str, HashSet<u64>> = HashMap::new();
+    for function in functions {
+        let addresses = recorded.entry(&function.path).or_default();
+        addresses.insert(function.address);
+    }
+    let all: u64 = report.rows.iter().map(|row| row.self_ns).sum();
+    let is_much = |self_ns: u64| self_ns > 0 && self_ns >= all / LEAST_PART;
+    let mut rows: Vec<_> = report.rows.iter().collect();
+    rows.retain(|row| is_much(row.self_ns));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.self_ns));
+    let mut images: HashMap<&str, Option<Image>> = HashMap::new();
+    let mut found: Vec<(&str, Unexplained)> = Vec::new();
+    for row in rows.into_iter().take(ROWS) {
+        let Some(function) = by_name.get(&(&*row.function, &*row.module)) else {
+            continue;
+        };
+        let recorded = &recorded[&*function.path];
+        let image = images
+            .entry(&function.path)
+            .or_insert_with(|| recorded_in_part(trace, &function.path, recorded.len()));
+        let Some(image) = image else { continue };
+        let mut missing = called(image, function);
+        missing.retain(|called| !recorded.contains(&called.address));
+        if missing.is_empty() {
+            continue;
+        }
+        let at = found.iter().position(|(path, _)| *path == function.path);
+        let at = at.unwrap_or_else(|| {
+            found.push((&function.path, Unexplained::default()));
+            found.len() - 1
+        });
+        let of_file = &mut found[at].1;
+        of_file.functions.push(&function.name);
+        of_file.self_ns += row.self_ns;
+        for called in missing {
+            if !of_file.missing.contains(&called.name) {
+                of_file.missing.push(called.name);
+            }
+        }
+    }
+    let lines = found.into_iter().map(|(path, unexplained)| {
+        let module = path.rsplit('/').next().unwrap_or(path);
+        format!(
+            "self time of {} ({} % of all) may be in functions of {module} that were not recorded, such as {}: --libs records all libraries, -F '*@{module}' this one",
+            few(&unexplained.functions),
+            (u128::from(unexplained.self_ns) * 100 + u128::from(all) / 2) / u128::from(all.max(1)),
+            unexplained.missing[..unexplained.missing.len().min(NAMED)].join(", "),
+        )
+    });
+    lines.collect()
+}
+
+fn few(names: &[&str]) -> String {
+    let named = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => {
+            let more = several(more as u64, "other function", "other functions");
+            format!("{named} and {more}")
+        }
+    }
+}
+
+/// The file at `path`, if it is the one that was recorded, and more of its functions could have been than the `recorded`
+/// ones.
+fn recorded_in_part(trace: &Trace, path: &str, recorded: usize) -> Option<Image> {
+    let notes = trace.notes().iter();
+    let (number, identity) = notes.clone().find_map(|note| match note {
+        Note::Image {
+            image,
+            path: known,
+            identity,
+        } if printable(known) == path => Some((image, identity)),
+        _ => None,
+    })?;
+    // A trace may name anything.
+    let path = Path::new(path);
+    let image = Image::open(path.metadata().ok()?.is_file().then_some(path)?).ok()?;
+    let refused = notes.map(|note| match note {
+        Note::Refused { image, count, .. } if image == number => *count,
+        _ => 0,
+    });
+    let known = recorded as u64 + refused.fold(0, u64::saturating_add);
+    let is_part = (image.functions().ok()?.len() as u64) > known;
+    (is_part && image.identity() == *identity).then_some(image)
+}
+
+/// The functions of its own file that a function calls or jumps to. Bytes that only look like a call lead to the first
+/// byte of a function by chance alone.
+fn called(image: &Image, function: &Function) -> Vec<Function> {
+    let code = usize::try_from(function.size).ok();
+    let Some(code) = code.and_then(|size| image.bytes(function.address, size)) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let mut known = HashSet::from([function.address]);
+    for (at, bytes) in code.windows(LENGTH).enumerate() {
+        let [CALL | JUMP, distance @ ..] = bytes else {
+            continue;
+        };
+        let distance = i32::from_le_bytes(distance.try_into().unwrap_or_default());
+        let behind = function.address.wrapping_add((at + LENGTH) as u64);
+        let target = behind.wrapping_add_signed(distance.into());
+        if let Ok(Some(called)) = image.function_at(target)
+            && called.address == target
+            && called.size >= LEAST_SIZE
+            && known.insert(target)
+        {
+            let path = &function.path;
+            found.push(Function::new(path, target, called.size, &called.name));
+        }
+    }
+    found.sort_by_key(|called| std::cmp::Reverse(called.size));
+    found
+}
