@@ -20,7 +20,7 @@ pub fn passed(trace: &Path) -> Vec<String> {
     passed.map(|(_, what)| what.to_owned()).collect()
 }
 
-/// `nopal report --json`: the rows as they are.
+/// `nopal report --json`, with functions as their sources declare them: the rows as they are.
 #[derive(Debug, Clone)]
 pub struct Report {
     pub rows: Vec<Value>,
@@ -29,9 +29,8 @@ pub struct Report {
 impl Report {
     pub fn of(trace: &Path) -> Report {
         let mut start = Start::new([nopal().as_os_str()]);
-        start
-            .words
-            .extend(["report".into(), "--json".into(), trace.into()]);
+        let words = ["report", "--json", "--names", "full"].map(Into::into);
+        start.words.extend(words.into_iter().chain([trace.into()]));
         let ended = start.run("");
         assert_eq!(
             ended.end,

@@ -1,15 +1,52 @@
 //! The names of sites and threads.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
 use nopal_abi::SITE_LIMIT;
-use nopal_symbols::{Selection, demangle, nearest};
+use nopal_symbols::{Selection, demangle, nearest, short, short_with_parameters};
 use nopal_trace::{Note, ProcessInfo, ThreadInfo, Trace};
+
+/// How names of C++ and Rust functions are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    /// Without what the compiler spelled out: `app::Store<int>::put`.
+    #[default]
+    Short,
+    /// With parameters, return types and all arguments of templates.
+    Full,
+    /// As the file has them.
+    Raw,
+}
+
+static STYLE: OnceLock<Style> = OnceLock::new();
+
+impl Style {
+    /// Chooses the style of all names of this process; the first choice stands. To be called before any name is made.
+    pub fn write_global(self) {
+        let _ = STYLE.set(self);
+    }
+
+    /// What was chosen, else short names.
+    pub fn global() -> Style {
+        STYLE.get().copied().unwrap_or_default()
+    }
+
+    /// A function's name in this style; `raw` is its name in the file.
+    pub fn name(self, raw: &str) -> String {
+        match self {
+            Style::Short => short(&demangle(raw)),
+            Style::Full => demangle(raw).into_owned(),
+            Style::Raw => raw.to_owned(),
+        }
+    }
+}
 
 /// A function as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
+    /// In the global style.
     pub name: String,
     /// The name in the file.
     pub raw: String,
@@ -24,7 +61,7 @@ impl Function {
     /// A function of a file; `raw` is its name there.
     pub fn new(path: &str, address: u64, size: u64, raw: &str) -> Function {
         Function {
-            name: printable(&demangle(raw)),
+            name: printable(&Style::global().name(raw)),
             raw: printable(raw),
             module: printable(path.rsplit('/').next().unwrap_or(path)),
             path: printable(path),
@@ -75,6 +112,9 @@ impl Names {
             }
             names.by_site[at] = number;
         }
+        if Style::global() == Style::Short {
+            tell_apart(&mut names.functions);
+        }
         names
     }
 
@@ -123,7 +163,27 @@ impl Names {
     }
 }
 
-/// `GLOB[@MODULE]`: functions by name, by raw name, or by name without its parameters.
+/// Adds parameters to short names that stand for several full names, and shows those in full that are the same still.
+fn tell_apart(functions: &mut [Function]) {
+    for longer in [short_with_parameters, str::to_owned] {
+        let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (number, function) in functions.iter().enumerate() {
+            by_name.entry(&function.name).or_default().push(number);
+        }
+        let same = by_name.into_values().filter(|numbers| {
+            let raw = |number: &usize| &functions[*number].raw;
+            let (first, others) = (raw(&numbers[0]), &numbers[1..]);
+            let is_other = |number: &usize| raw(number) != first;
+            others.iter().any(is_other)
+        });
+        for number in same.flatten().collect::<Vec<_>>() {
+            let function = &mut functions[number];
+            function.name = printable(&longer(&demangle(&function.raw)));
+        }
+    }
+}
+
+/// `GLOB[@MODULE]`: functions by any form of their names, as recording chooses them.
 pub struct Pattern {
     text: String,
     selection: Option<Selection>,
@@ -179,5 +239,45 @@ impl<'a> ThreadNames<'a> {
             "" => "?".to_string(),
             name => printable(name),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_one_short_name_have_what_tells_them_apart() {
+        let raw = [
+            "_ZN2ns1fEi",
+            "_ZN2ns1gEi",
+            "_ZN2ns1gEc",
+            "_ZN3app1hISt4lessIiEEEvv",
+            "f",
+            "f",
+            "_ZN1A1gISaIiEEEvv",
+            "_ZN1AC1Ev",
+            "_ZN1AC2Ev",
+        ];
+        let mut functions: Vec<Function> = raw
+            .iter()
+            .map(|raw| Function::new("/bin/p", 0, 0, raw))
+            .collect();
+        tell_apart(&mut functions);
+        let names: Vec<&str> = functions.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "ns::f",
+                "ns::g(int)",
+                "ns::g(char)",
+                "app::h<std::less<int>>",
+                "f",
+                "f",
+                "A::g<std::allocator<int>>",
+                "A::A()",
+                "A::A()"
+            ]
+        );
     }
 }

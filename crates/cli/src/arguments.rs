@@ -14,6 +14,7 @@ use anyhow::{Result, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nopal_analysis::dump::{Format, Latency, Weight};
+use nopal_analysis::names::Style;
 use nopal_analysis::report::Sort;
 use nopal_analysis::tracers::Tracer;
 use nopal_record::{Kinds, Options, Target, WhenFull};
@@ -42,6 +43,31 @@ pub struct Arguments {
     /// When to use colours
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, global = true)]
     pub color: Color,
+
+    /// How to show names of C++ and Rust functions [default: short]
+    #[arg(long, value_name = "HOW", value_enum, global = true)]
+    pub names: Option<NamesArgument>,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum NamesArgument {
+    /// Without parameters, return types, default arguments of templates, and traits
+    #[default]
+    Short,
+    /// As they are declared
+    Full,
+    /// As the file has them
+    Raw,
+}
+
+impl NamesArgument {
+    pub fn style(self) -> Style {
+        match self {
+            NamesArgument::Short => Style::Short,
+            NamesArgument::Full => Style::Full,
+            NamesArgument::Raw => Style::Raw,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]

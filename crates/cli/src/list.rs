@@ -9,10 +9,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use nopal_analysis::names::printable;
+use nopal_analysis::names::{Style, printable};
 use nopal_analysis::text::{Align, Table, count, several};
 use nopal_plan::{EntriesOnly, How, Plan, Refused, Site, VectorUse, vector_use};
-use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
+use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch};
 use serde_json::{Value, json};
 
 use crate::arguments::List;
@@ -104,7 +104,7 @@ impl Names<'_> {
         let function = self.0.function_at(address).ok().flatten();
         function.map_or_else(
             || format!("{address:#x}"),
-            |function| demangle(&function.name).into_owned(),
+            |function| Style::global().name(&function.name),
         )
     }
 }

@@ -71,6 +71,7 @@ fn command_line() -> i32 {
         Color::Never => ColorChoice::Never,
     }
     .write_global();
+    arguments.names.unwrap_or_default().style().write_global();
     match run(arguments.command) {
         Ok(status) => status,
         Err(error) => {

@@ -585,7 +585,7 @@ const ACTIONS: &[(&str, &str)] = &[
 const PLACES: &[(&str, &str)] = &[
     (
         "NAME",
-        "a function, by its name in the file, or its C++ or Rust name with or without parameters",
+        "a function, by its name in the file, or by any form of its C++ or Rust name",
     ),
     (
         "GLOB",

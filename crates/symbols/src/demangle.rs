@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 use cpp_demangle::{DemangleOptions, ParseOptions};
 
 use crate::printable::printable;
+use crate::short::made_for;
 
 const LONGEST_RAW: usize = 8 << 10;
 const LONGEST_DEMANGLED: usize = 32 << 10;
@@ -18,9 +19,25 @@ pub fn demangle(raw: &str) -> Cow<'_, str> {
     {
         return Cow::Borrowed(raw);
     }
+    for (prefix, made) in [
+        ("_GLOBAL__sub_I_", "global constructors keyed to "),
+        ("_GLOBAL__sub_D_", "global destructors keyed to "),
+    ] {
+        if let Some(key) = raw.strip_prefix(prefix) {
+            return Cow::Owned(format!("{made}{}", demangle_key(key)));
+        }
+    }
     match rust(raw).or_else(|| cpp(raw)) {
         Some(name) => Cow::Owned(printable(&name).into_owned()),
         None => Cow::Borrowed(raw),
+    }
+}
+
+/// What the initialisers of a file are named after: a symbol or a file.
+fn demangle_key(key: &str) -> Cow<'_, str> {
+    match key.starts_with("_GLOBAL_") {
+        true => Cow::Borrowed(key),
+        false => demangle(key),
     }
 }
 
@@ -64,6 +81,9 @@ impl Write for Bounded {
 /// A demangled C++ function without its parameters, qualifiers, return type and clone suffix: `ns::f<int>` for
 /// `void ns::f<int>(int) const [clone .isra.0]`. Names without parameters stay as they are.
 pub fn without_parameters(demangled: &str) -> &str {
+    if !made_for(demangled).0.is_empty() {
+        return demangled;
+    }
     let mut name = demangled;
     while let Some(clone) = name
         .strip_suffix(']')
@@ -160,6 +180,12 @@ mod tests {
             ("_ZN2ns1fEi", "ns::f(int)"),
             ("_ZN2ns1fIiEEvT_", "void ns::f<int>(int)"),
             ("_ZN12_GLOBAL__N_11gEv", "(anonymous namespace)::g()"),
+            ("_GLOBAL__sub_I_main", "global constructors keyed to main"),
+            (
+                "_GLOBAL__sub_I__ZN2ns1fEi",
+                "global constructors keyed to ns::f(int)",
+            ),
+            ("_GLOBAL__sub_D_a.cc", "global destructors keyed to a.cc"),
             ("_ZN2ns1fEi.isra.0", "ns::f(int) [clone .isra.0]"),
             ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
             ("_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),

@@ -3,17 +3,24 @@ const MOST: usize = 3;
 /// From this length on, a name that holds the wanted one is close too.
 const SHORTEST_PART: usize = 3;
 
-/// The names closest to a mistyped one, the nearest first, for an error message.
+/// The names closest to a mistyped one, the nearest first, for an error message. A name with the wanted one as a class
+/// or a namespace is as near as one that differs by a character.
 pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Vec<&'a str> {
     let wanted: Vec<char> = plain(wanted).chars().take(LONGEST).collect();
     let far = wanted.len() / 3 + 1;
     let mut close: Vec<(usize, &str)> = Vec::new();
     for name in names {
         let lower: Vec<char> = plain(name).chars().take(LONGEST).collect();
+        let is_word = |word: &[char]| word == wanted;
+        let has_word = lower.split(|char| !is_of_word(*char)).any(is_word);
         let limit = close.get(MOST - 1).map_or(far, |worst| worst.0);
         let part =
             wanted.len() >= SHORTEST_PART && lower.windows(wanted.len()).any(|part| part == wanted);
-        let Some(distance) = distance(&lower, &wanted, limit).or(part.then_some(far)) else {
+        let distance = match has_word && lower.len() > wanted.len() {
+            true => Some(1),
+            false => distance(&lower, &wanted, limit),
+        };
+        let Some(distance) = distance.or(part.then_some(far)) else {
             continue;
         };
         if !close.iter().any(|other| other.1 == name) {
@@ -23,6 +30,10 @@ pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Ve
         }
     }
     close.into_iter().map(|(_, name)| name).collect()
+}
+
+fn is_of_word(char: char) -> bool {
+    char.is_alphanumeric() || char == '_'
 }
 
 /// The compared form: without case and wildcards.
@@ -84,6 +95,10 @@ mod tests {
         assert_eq!(
             nearest(["ns::Parser::push_back(int)", "pull"], "push_back"),
             ["ns::Parser::push_back(int)"]
+        );
+        assert_eq!(
+            nearest(["sto", "stores", "app::detail::Store<int>::put"], "Store"),
+            ["app::detail::Store<int>::put", "stores", "sto"]
         );
     }
 

@@ -1,13 +1,15 @@
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 use anyhow::{Context, Result};
 
-use crate::{demangle, without_parameters};
+use crate::{demangle, endings, short, without_parameters};
 
 /// A selection of functions: those that match one of some patterns, or all, without those that match others.
 ///
-/// A pattern is `GLOB[@MODULE]`. The glob is compared with the raw name, the demangled name, and the demangled name
-/// without parameters; the module's glob with its file name, whole or up to `.so`.
+/// A pattern is `GLOB[@MODULE]`. The glob is compared with the raw name, the demangled name, also without parameters,
+/// and the short name, also without the namespaces and classes that it begins with and without the arguments of the
+/// function's template; the module's glob with its file name, whole or up to `.so`.
 #[derive(Clone, Debug)]
 pub struct Selection {
     only: Vec<Pattern>,
@@ -49,11 +51,8 @@ impl Selection {
 
     /// Whether a function with all of these raw `names` is selected.
     pub fn chooses(&self, names: &[&str], module: &str) -> bool {
-        let names: Vec<_> = names.iter().map(|name| (*name, demangle(name))).collect();
-        let matches = |pattern: &Pattern| {
-            let mut names = names.iter();
-            names.any(|(raw, demangled)| pattern.matches(raw, demangled, module))
-        };
+        let names: Vec<_> = names.iter().map(|name| Name::new(name)).collect();
+        let matches = |pattern: &Pattern| names.iter().any(|name| pattern.matches(name, module));
         (self.only.is_empty() || self.only.iter().any(matches)) && !self.not.iter().any(matches)
     }
 
@@ -82,14 +81,37 @@ impl Pattern {
         parse().with_context(|| format!("bad pattern {text:?}"))
     }
 
-    fn matches(&self, raw: &str, demangled: &str, module: &str) -> bool {
+    fn matches(&self, name: &Name, module: &str) -> bool {
+        let glob = &self.name;
         self.module
             .as_ref()
             .is_none_or(|glob| matches_module(glob, module))
-            && (self.name.matches(raw)
-                || (raw != demangled
-                    && (self.name.matches(demangled)
-                        || self.name.matches(without_parameters(demangled)))))
+            && (glob.matches(name.raw)
+                || (name.raw != name.demangled
+                    && (glob.matches(&name.demangled)
+                        || glob.matches(without_parameters(&name.demangled))
+                        || endings(name.short()).any(|ending| glob.matches(ending)))))
+    }
+}
+
+/// The forms of a name, each made once.
+struct Name<'a> {
+    raw: &'a str,
+    demangled: Cow<'a, str>,
+    short: OnceCell<String>,
+}
+
+impl Name<'_> {
+    fn new(raw: &str) -> Name<'_> {
+        Name {
+            raw,
+            demangled: demangle(raw),
+            short: OnceCell::new(),
+        }
+    }
+
+    fn short(&self) -> &str {
+        self.short.get_or_init(|| short(&self.demangled))
     }
 }
 
@@ -150,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_raw_demangled_or_without_parameters() {
+    fn names_are_raw_demangled_or_short() {
         let raw = "_ZN2ns1fEi";
         for pattern in [
             "ns::f",
@@ -160,14 +182,29 @@ mod tests {
             "_ZN2ns*",
             "*::f",
             "n[r-t]::{f,g}",
+            "f",
         ] {
             assert!(chooses(&[pattern], &[], raw, "prog"), "{pattern}");
         }
-        for pattern in ["ns::g*", "f", "ns::f(char)", "ns", "NS::f"] {
+        for pattern in ["ns::g*", "s::f", "ns::f(char)", "ns", "NS::f", "f(int)"] {
             assert!(!chooses(&[pattern], &[], raw, "prog"), "{pattern}");
         }
         assert!(chooses(&["ns::f<int>"], &[], "_ZN2ns1fIiEEvT_", "prog"));
         assert!(chooses(&["operator new*"], &[], "_Znam", "prog"));
+        // int app::fib<15>()
+        for pattern in ["fib*", "fib", "fib<15>", "app::fib", "app::fib<1?>"] {
+            assert!(
+                chooses(&[pattern], &[], "_ZN3app3fibILi15EEEiv", "prog"),
+                "{pattern}"
+            );
+        }
+        assert!(!chooses(&["int*"], &[], "_ZN3app3fIiEEvv", "prog"));
+        assert!(chooses(
+            &["write"],
+            &[],
+            "_ZN4core3fmt5write17h0123456789abcdefE",
+            "prog"
+        ));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use nopal_analysis::names::printable;
 
-use super::{Arguments, Color, Command, Record};
+use super::{Arguments, Color, Command, NamesArgument, Record};
 
 impl Arguments {
     /// The arguments of this process. To start a recording sooner, only the parser of `record` is built first; if it
@@ -16,9 +16,11 @@ impl Arguments {
             Some(Ok(ToRecord {
                 command: RecordAlone::Record(record),
                 color,
+                names,
             })) => Arguments {
                 command: Command::Record(record),
                 color,
+                names,
             },
             _ => Arguments::try_parse().unwrap_or_else(|error| refuse(error)),
         }
@@ -42,6 +44,9 @@ struct ToRecord {
 
     #[arg(long, value_enum, default_value_t, global = true)]
     color: Color,
+
+    #[arg(long, value_enum, global = true)]
+    names: Option<NamesArgument>,
 }
 
 #[derive(Debug, Subcommand)]

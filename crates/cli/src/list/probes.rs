@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use nopal_analysis::text::{Align, Table};
 use nopal_plan::Judged;
-use nopal_symbols::{Function, Image, demangle, nearest, without_parameters};
+use nopal_symbols::{Function, Image, demangle, nearest, short, without_parameters};
 use serde_json::{Value, json};
 
 use crate::output::finish;
@@ -47,7 +47,10 @@ fn is_called(function: &Function, wanted: &str) -> bool {
     let mut names = std::iter::once(&function.name).chain(&function.aliases);
     names.any(|name| {
         let demangled = demangle(name);
-        name == wanted || demangled == wanted || without_parameters(&demangled) == wanted
+        name == wanted
+            || demangled == wanted
+            || without_parameters(&demangled) == wanted
+            || short(&demangled) == wanted
     })
 }
 

@@ -14,7 +14,7 @@ use nopal_beside::Mutex;
 use nopal_beside::try_spawn;
 use nopal_control::SiteKey;
 use nopal_plan::{Plan, Refused, Site};
-use nopal_symbols::{Image, Import, Relocation, demangle, without_parameters};
+use nopal_symbols::{Image, Import, Relocation, demangle, endings, short, without_parameters};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -157,14 +157,24 @@ impl File {
         Some((SiteKey(self.first_key + index as u32), is_refused))
     }
 
-    /// The functions that have a name: as the file has it, demangled, or so without parameters.
+    /// The functions that have a name: as the file has it, demangled, so without parameters, or an ending of the short
+    /// name.
     pub fn named(&self, name: &str) -> &[u64] {
         let names = self.names.get_or_init(|| {
             let mut names = HashMap::<String, Vec<u64>>::new();
             for function in self.image.functions().unwrap_or_default() {
                 for raw in std::iter::once(&function.name).chain(&function.aliases) {
                     let demangled = demangle(raw);
-                    for name in [raw.as_str(), &demangled, without_parameters(&demangled)] {
+                    let is_mangled = *raw != demangled;
+                    let short = if is_mangled {
+                        short(&demangled)
+                    } else {
+                        String::new()
+                    };
+                    let declared = [&*demangled, without_parameters(&demangled)];
+                    let more = declared.into_iter().chain(endings(&short));
+                    let more = more.filter(|_| is_mangled);
+                    for name in std::iter::once(raw.as_str()).chain(more) {
                         let addresses = names.entry(name.to_owned()).or_default();
                         if addresses.last() != Some(&function.address) {
                             addresses.push(function.address);
@@ -407,7 +417,7 @@ impl Files {
             .values()
             .filter_map(|file| file.image.functions().ok())
             .flatten()
-            .map(|function| nopal_symbols::demangle(&function.name).into_owned())
+            .map(|function| short(&demangle(&function.name)))
             .collect();
         let nearest = nopal_symbols::nearest(names.iter().map(String::as_str), wanted);
         nearest.into_iter().map(str::to_owned).collect()

@@ -1,0 +1,87 @@
+//! Names of C++ functions: what is shown, and what finds them.
+
+use std::path::Path;
+
+use nopal_tests::{Case, End, Recording, Start, cxx, nopal, scratch};
+
+fn recorded(options: &[&str]) -> Recording {
+    let traced = Case::new(cxx("templates", &["-O1"]))
+        .options(options)
+        .traced();
+    assert_eq!(traced.ended.end, End::Code(0), "{}", traced.ended.stderr);
+    traced
+}
+
+fn shown(trace: &Path, options: &[&str]) -> Vec<String> {
+    let mut start = Start::new([nopal().as_os_str(), "report".as_ref(), "--json".as_ref()]);
+    start.words.extend(options.iter().map(Into::into));
+    start.words.push(trace.into());
+    let rows: serde_json::Value = serde_json::from_str(&start.run("").stdout).unwrap();
+    let rows = rows.as_array().unwrap().iter();
+    rows.map(|row| row["function"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn names_are_short_full_or_raw() {
+    let traced = recorded(&[]);
+    let name = |style: &str, wanted: &str| {
+        let names = shown(&traced.directory(), &["--names", style]);
+        assert!(
+            names.iter().any(|name| name == wanted),
+            "{style}: {wanted} is not in {names:#?}"
+        );
+    };
+    let short = shown(&traced.directory(), &[]);
+    assert_eq!(short, shown(&traced.directory(), &["--names", "short"]));
+    for expected in [
+        "app::fib<5>",
+        "app::join",
+        "app::detail::Store<std::string>::put",
+        "app::Square::area",
+        "app::twice(int)",
+        "app::twice(double)",
+        "global constructors keyed to app::join",
+    ] {
+        name("short", expected);
+    }
+    let long = short
+        .iter()
+        .find(|name| name.contains("allocator") || name.contains("__cxx11"));
+    assert_eq!(long, None);
+    name("full", "int app::fib<5>()");
+    name("full", "app::Square::area() const");
+    name("raw", "_ZN3app3fibILi5EEEiv");
+    name("raw", "_ZNK3app6Square4areaEv");
+}
+
+#[test]
+fn a_function_is_found_by_what_its_source_calls_it() {
+    for (glob, expected) in [
+        ("fib*", vec!["app::fib<0>", "app::fib<1>", "app::fib<2>"]),
+        ("fib<2>", vec!["app::fib<2>"]),
+        ("twice", vec!["app::twice(double)", "app::twice(int)"]),
+        (
+            "Store<std::string>::put",
+            vec!["app::detail::Store<std::string>::put"],
+        ),
+        ("*Store*", vec!["app::detail::Store<std::string>::put"]),
+    ] {
+        let mut names = shown(&recorded(&["-F", glob]).directory(), &["-s", "function"]);
+        names.truncate(expected.len().max(3));
+        assert_eq!(names, expected, "{glob}");
+    }
+}
+
+#[test]
+fn a_class_suggests_its_functions() {
+    let scratch = scratch();
+    let case = Case::new(cxx("templates", &["-O1"])).options(["-F", "Store"]);
+    let said = case
+        .traced_start(&scratch.path().join("trace"))
+        .run("")
+        .stderr;
+    let expected =
+        "no function matches Store; the nearest are app::detail::Store<std::string>::put";
+    assert!(said.contains(expected), "{said}");
+}
