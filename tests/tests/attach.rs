@@ -83,6 +83,34 @@ fn is_recorded_exactly(case: &Case) {
 const ROUNDS: usize = 40;
 
 #[test]
+fn processes_that_were_started_before_are_named() {
+    let mut parent = Start::new(["sh", "-c", "sleep 100 & echo begun; wait"]).spawn();
+    parent.wait_for(|text| text.contains("begun"));
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let process = parent.id().to_string();
+    let words = [
+        "attach",
+        "--for",
+        "10ms",
+        "-o",
+        trace.to_str().unwrap(),
+        &process,
+    ];
+    let ended = Start::new(std::iter::once(nopal().to_str().unwrap()).chain(words)).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let named = "not traced are the processes that it had started before: ";
+    assert!(ended.stderr.contains(named), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(" sleep; `nopal attach"),
+        "{}",
+        ended.stderr
+    );
+    parent.signal_group(libc::SIGTERM);
+    parent.wait();
+}
+
+#[test]
 fn a_busy_process_is_attached_to_again_and_again() {
     let rounds = std::env::var("NOPAL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
     let scratch = scratch();

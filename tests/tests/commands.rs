@@ -114,6 +114,7 @@ fn what_cannot_be_read() {
         "no-such-program-at-all",
     );
     assert_error(&["list", "./file"], here, "ELF");
+    assert_error(&["record", "--buffer", "10", "ls"], here, "128K");
 }
 
 #[test]

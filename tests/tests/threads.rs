@@ -27,6 +27,23 @@ fn a_thousand_threads_at_once() {
 }
 
 #[test]
+fn a_thread_has_the_last_of_its_names() {
+    let traced = Case::new(c("named", &[])).check();
+    let notes = std::fs::read_to_string(traced.directory().join("session/notes"));
+    let notes = notes.expect("the trace has notes");
+    let thread = notes.lines().find_map(|line| {
+        let line = line.strip_suffix("\"name\":\"first\"}}]")?;
+        line.find("\"thread\"").map(|at| &line[at..])
+    });
+    let thread = thread.expect("its first name is noted");
+    let last = notes.lines().rfind(|line| line.contains(thread));
+    assert!(
+        last.is_some_and(|line| line.contains("\"second\"")),
+        "{notes}"
+    );
+}
+
+#[test]
 fn detached_threads_with_destructors() {
     Case::new(c("detached", &[])).check();
 }

@@ -44,9 +44,20 @@ pub fn detach(detach: &Detach) -> Result<()> {
         Err(error) => match nopal_record::clean_up(detach.pid) {
             Ok(true) => Ok(()),
             Ok(false) => Err(error),
+            Err(reason) if is_denied(&reason) => bail!(
+                "none of your sessions traces process {}, and this user may not look into it",
+                detach.pid
+            ),
             Err(reason) => Err(reason),
         },
     }
+}
+
+fn is_denied(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn connect(process: i32) -> Result<Client> {

@@ -73,7 +73,31 @@ fn refuse_option(target: &Target) -> Result<()> {
 fn say_attached(target: &Target) {
     if let Target::Process(process) = target {
         tell(&format!("tracing process {process}; Ctrl-C ends it"));
+        if let Some(line) = untraced_children(*process) {
+            tell(&line);
+        }
     }
+}
+
+/// What processes a traced one had started before, such as a server's workers.
+fn untraced_children(process: i32) -> Option<String> {
+    /// Those that are named.
+    const NAMED: usize = 5;
+    let mut children = nopal_process::children(process);
+    children.retain(|child| !nopal_serve::is_traced(*child));
+    let first = children.first()?;
+    let named = children.iter().take(NAMED).map(|child| {
+        let name = nopal_process::name(*child).unwrap_or_default();
+        format!("{child} {name}")
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match children.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "not traced are the processes that it had started before: {named}{more}; `nopal attach -o {first}.data {first}` records one of them"
+    ))
 }
 
 fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {

@@ -267,6 +267,23 @@ fn name_in(path: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
+/// The processes that a process has started, and that have not ended, as far as the kernel tells.
+pub fn children(pid: i32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("{}/task", directory(pid))).into_iter();
+    let texts = threads
+        .flatten()
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let mut children = Vec::new();
+    for text in texts {
+        let ids = text.split_ascii_whitespace();
+        children.extend(ids.filter_map(|id| id.parse::<i32>().ok()));
+    }
+    children.retain(|child| status(*child).is_ok_and(|status| !status.is_dead()));
+    children.sort_unstable();
+    children
+}
+
 pub fn arguments(pid: i32) -> Result<Vec<OsString>> {
     let text = read(&format!("{}/cmdline", directory(pid)))?;
     let Some(text) = text

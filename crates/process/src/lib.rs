@@ -63,8 +63,8 @@ pub use call::{Gadget, Lent, SystemCall, find_system_call_gadget, find_system_ca
 pub use ending::{Ending, ExitWatch, child_ending};
 pub use executed::{ExecFollower, Followed};
 pub use information::{
-    Auxiliary, Status, alive, arguments, auxiliary, directory, executable, has_memory, name,
-    parent, start_time, status, thread_alive, thread_name, thread_status, threads,
+    Auxiliary, Status, alive, arguments, auxiliary, children, directory, executable, has_memory,
+    name, parent, start_time, status, thread_alive, thread_name, thread_status, threads,
 };
 pub use launch::{Command, LaunchError, Launched, become_program, environment, launch};
 pub use loader::{LoaderChange, LoaderStop, run_to_loader_consistent};

@@ -20,7 +20,7 @@ use crate::sites::fitting::Planned;
 use crate::sites::markers;
 use crate::tracee::{PatchContext, Settings};
 use anyhow::{Error, Result, bail, ensure};
-use nopal_abi::{Capture, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
+use nopal_abi::{CHUNK_BYTES, Capture, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::DEPTH_LIMIT;
 use nopal_control::{Control, Facts};
 use nopal_process::{ExitWatch, StopError};
@@ -33,6 +33,9 @@ use std::sync::Arc;
 /// is address space of the process, which may limit itself later, and memory if that locks what it has mapped.
 const ROOM: u64 = 4;
 const MOST_ROOM: u64 = 64 << 20;
+
+/// A chunk for the thread that records, and one that is being written.
+const LEAST_BUFFER: u64 = 2 * CHUNK_BYTES as u64;
 
 /// Records a program that it starts, or a process that runs. `started` gets the session when all is in place: before
 /// the program runs, or when the process is traced. The calling process must have one thread only, and some memory is
@@ -217,6 +220,11 @@ fn settings(options: &Options) -> Result<Settings> {
     ensure!(
         options.snapshot_when.is_empty() || options.when_full == WhenFull::Flight,
         "--snapshot-when needs --flight: a snapshot is of a flight recorder"
+    );
+    ensure!(
+        options.buffer_bytes >= LEAST_BUFFER,
+        "a buffer of {} bytes is too small: it needs 128K, two chunks, at least",
+        options.buffer_bytes
     );
     if options.events.functions()
         && !nopal_kernel::Device::is_there()

@@ -28,11 +28,11 @@ pub struct FilterArguments {
     not: Vec<String>,
 
     /// Take only calls of this process [may be repeated]
-    #[arg(long = "pid", value_name = "PID")]
+    #[arg(id = "pid", long = "pid", value_name = "PID")]
     processes: Vec<u32>,
 
     /// Take only calls of this thread [may be repeated]
-    #[arg(long = "tid", value_name = "TID")]
+    #[arg(id = "tid", long = "tid", value_name = "TID")]
     threads: Vec<u32>,
 
     /// Take only calls of threads whose names match [may be repeated]
@@ -40,7 +40,7 @@ pub struct FilterArguments {
     comms: Vec<String>,
 
     /// Take only calls that took at least this long, such as 10us
-    #[arg(short = 't', long = "longer", value_name = "TIME", value_parser = time::parse)]
+    #[arg(id = "longer", short = 't', long = "longer", value_name = "TIME", value_parser = time::parse)]
     least: Option<Duration>,
 
     /// Take only calls from this moment on: a time since the trace's beginning (1.5s), a part of the trace's time (50%),

@@ -11,8 +11,9 @@ use nopal_process::thread_alive;
 use nopal_trace::{
     Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, ThreadKey, Writer,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// The counts of the collected records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,15 @@ pub struct Totals {
 /// Chunks that are written in a round while somebody listens: some milliseconds' work.
 const READ_AT_ONCE: usize = 32;
 
+/// A thread that records is asked for its name again after this time.
+const NAME_AGE: Duration = Duration::from_millis(10);
+
+/// The name of a thread that was noted last, and when it was asked for.
+struct Named {
+    name: String,
+    asked: Instant,
+}
+
 /// Whether chunks are written as they come, or only the newest are kept until the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
@@ -51,7 +61,7 @@ pub struct Collector {
     pub subscription: Subscription,
     /// Snapshots that are being written.
     pub writing: Vec<JoinHandle<()>>,
-    named: HashSet<ThreadKey>,
+    named: HashMap<ThreadKey, Named>,
     /// Threads that kernel events tell of.
     met: HashSet<(u32, u32)>,
     succession: Succession,
@@ -72,7 +82,7 @@ impl Collector {
             reader: ChunkReader::new(Begin::First),
             subscription: Subscription::new(),
             writing: Vec::new(),
-            named: HashSet::new(),
+            named: HashMap::new(),
             met: HashSet::new(),
             succession: Succession::default(),
             forked: HashSet::new(),
@@ -102,9 +112,13 @@ impl Collector {
         Ok(given + freed)
     }
 
-    /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for
-    /// that.
+    /// Writes what threads have recorded so far in chunks that they still fill, and notes the names that they have now.
+    /// The flight recorder has no use for the former.
     pub fn flush(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+        // A thread that has just taken its chunk has not filled in the header.
+        for key in owners(region).into_iter().filter(|key| key.thread != 0) {
+            self.name(region, writer, key)?;
+        }
         if self.keep == Keep::Newest {
             return Ok(());
         }
@@ -411,10 +425,14 @@ impl Collector {
         Ok(full.len())
     }
 
-    /// Notes a thread's name when its first chunk comes, while it may still be asked for it.
+    /// Notes a thread's name when its first chunk comes, while it may still be asked for it; and again where it has
+    /// changed when others come.
     fn name(&mut self, region: &Region, writer: &mut Writer, key: ThreadKey) -> Result<()> {
-        if !self.named.insert(key) {
-            return Ok(());
+        if let Some(named) = self.named.get_mut(&key) {
+            return match named.asked.elapsed() >= NAME_AGE {
+                true => named.ask_again(key, writer),
+                false => Ok(()),
+            };
         }
         let known = !self.forked.insert(key.process);
         for note in thread_notes(region, key) {
@@ -423,11 +441,37 @@ impl Collector {
                 Note::Namespace { process } => !self.in_namespaces.insert(process),
                 _ => false,
             };
+            if let Note::Thread { name, .. } = &note {
+                let (name, asked) = (name.clone(), Instant::now());
+                self.named.insert(key, Named { name, asked });
+            }
             if !is_known {
                 writer.note(&note)?;
             }
         }
         Ok(())
+    }
+}
+
+impl Named {
+    fn ask_again(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
+        self.asked = Instant::now();
+        // One that was never found is in another PID namespace.
+        let name = match self.name.is_empty() {
+            true => None,
+            false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
+        };
+        let Some(name) = name.filter(|name| *name != self.name) else {
+            return Ok(());
+        };
+        self.name.clone_from(&name);
+        writer.note(&Note::Thread {
+            process: key.process,
+            thread: key.thread,
+            begin: key.begin,
+            name,
+            kernel: false,
+        })
     }
 }
 
