@@ -16,7 +16,7 @@ use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch};
 use serde_json::{Value, json};
 
 use crate::arguments::List;
-use crate::output::{self, finish};
+use crate::output::{self, finish, width};
 use crate::program;
 
 pub fn run(list: &List) -> Result<()> {
@@ -141,7 +141,7 @@ fn write_text(
             names.of(site.address),
         ]);
     }
-    table.write(out, usize::MAX)?;
+    table.write(out, width())?;
     write_entries_only(out, plan, names)?;
     if !plan.refused.is_empty() {
         let columns = [
@@ -161,7 +161,7 @@ fn write_text(
             ]);
         }
         writeln!(out)?;
-        table.write(out, usize::MAX)?;
+        table.write(out, width())?;
     }
     write_markers(out, markers)?;
     write_general_probes(out, &markers.general, names)?;
@@ -200,7 +200,7 @@ fn write_entries_only(out: &mut dyn Write, plan: &Plan, names: &Names) -> io::Re
     }
     if rows > 0 {
         writeln!(out)?;
-        table.write(out, usize::MAX)?;
+        table.write(out, width())?;
     }
     Ok(())
 }
@@ -234,7 +234,7 @@ fn write_markers(out: &mut dyn Write, markers: &Markers) -> io::Result<()> {
             ]);
         }
         writeln!(out)?;
-        table.write(out, usize::MAX)?;
+        table.write(out, width())?;
     }
     if !markers.bad.is_empty() {
         let columns = ["refused marker", "place", "why"].map(|name| (name, Align::Left));
@@ -247,7 +247,7 @@ fn write_markers(out: &mut dyn Write, markers: &Markers) -> io::Result<()> {
             ]);
         }
         writeln!(out)?;
-        table.write(out, usize::MAX)?;
+        table.write(out, width())?;
     }
     Ok(())
 }
@@ -270,7 +270,7 @@ fn write_general_probes(
         table.row(vec![hexadecimal(*address), names.of(*address), registers]);
     }
     writeln!(out)?;
-    table.write(out, usize::MAX)
+    table.write(out, width())
 }
 
 fn vectors(used: VectorUse, names: &Names) -> String {
@@ -304,7 +304,7 @@ fn write_probes(out: &mut dyn Write, probes: &[Probe]) -> io::Result<()> {
         ]);
     }
     writeln!(out)?;
-    table.write(out, usize::MAX)
+    table.write(out, width())
 }
 
 fn switch(marker: &Marker) -> &'static str {

@@ -50,7 +50,25 @@ pub fn survive(program: i32) -> i32 {
 
 /// Writes a line on standard error. A failure to write changes nothing.
 pub fn tell(line: &str) {
-    let _ = writeln!(anstream::stderr(), "nopal: {}", printable(line));
+    let _ = writeln!(
+        anstream::stderr(),
+        "nopal: {}",
+        printable(&without_numbers(line))
+    );
+}
+
+/// A message without the numbers that Rust adds to errors of the system: ` (os error 2)`.
+fn without_numbers(line: &str) -> String {
+    let mut parts = line.split(" (os error ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|char: char| char.is_ascii_digit());
+        match rest.strip_prefix(')').filter(|_| rest.len() < part.len()) {
+            Some(rest) => text.push_str(rest),
+            None => text.extend([" (os error ", part]),
+        }
+    }
+    text
 }
 
 /// A word with a hyphen is an unknown option, unless it is after `--`, as a program's name.

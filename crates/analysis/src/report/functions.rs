@@ -18,6 +18,8 @@ use crate::text::{Align, Table, bound, count, duration};
 /// ended, 0 without any. Quantiles are exact to 0.8 %.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
+    /// The function's number in [`Names`].
+    pub number: u32,
     pub function: String,
     pub module: String,
     pub calls: u64,
@@ -115,14 +117,14 @@ pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
     drive.run(trace, &mut workers)?;
     let sums = Stats::by_function(&workers, &names);
     let ns = |ticks| trace.clocks().duration_ns(ticks);
-    let rows = names
-        .functions()
-        .iter()
+    let rows = (0u32..)
+        .zip(names.functions())
         .zip(&sums)
         .filter(|(_, sum)| sum.calls + u64::from(sum.totals.unfinished) > 0);
-    let rows = rows.map(|(function, sum)| {
+    let rows = rows.map(|((number, function), sum)| {
         let totals = &sum.totals;
         let mut row = Row {
+            number,
             function: function.name.clone(),
             module: function.module.clone(),
             calls: sum.calls,
@@ -208,7 +210,15 @@ impl Report {
             columns.push(("unfinished", Align::Right));
         }
         columns.extend([("function", Align::Left), ("module", Align::Left)]);
-        let mut table = Table::new(&columns);
+        let mut table = Table::new(&columns).give_way(&[
+            "min",
+            "p50",
+            "p99",
+            "avg",
+            "max",
+            "module",
+            "unfinished",
+        ]);
         for row in &self.rows {
             let sum = |ns, is_least| match row.has_times() {
                 true => bound(ns, is_least),

@@ -217,7 +217,8 @@ pub fn write_related(
     };
     let numbers = ["total", "of all", "self", "calls", "avg"].map(|name| (name, Align::Right));
     let names = [(heading, Align::Left), ("module", Align::Left)];
-    let mut table = Table::new(&[numbers.as_slice(), &names].concat());
+    let columns = [numbers.as_slice(), &names].concat();
+    let mut table = Table::new(&columns).give_way(&["avg", "self", "module"]);
     for row in rows {
         let timed = |calls: u64, text: String| match calls {
             0 => "-".to_string(),

@@ -1,5 +1,6 @@
 //! Aligned columns that fit a width.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use nopal_symbols::{is_harmless, printable};
@@ -10,15 +11,18 @@ pub enum Align {
     Right,
 }
 
-/// Rows of cells under a heading. When the table is too wide, its last left-aligned columns give way first; a name
-/// loses its middle, so that both ends of it stay.
+/// Rows of cells under a heading. When the table is too wide, left-aligned columns become narrower, the last one first,
+/// down to a width in which names can be told apart. If that is not enough, the columns of `give_way` are left out, and
+/// then names become narrower still. A name loses its middle, so that both ends of it stay.
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
+    give_way: &'static [&'static str],
 }
 
 const GAP: usize = 2;
-/// A column is not made narrower than this.
+/// A column of names is this wide before columns are left out, and no column is made narrower than the other.
+const LEGIBLE: usize = 28;
 const NARROWEST: usize = 12;
 
 impl Table {
@@ -26,7 +30,14 @@ impl Table {
         Table {
             columns: columns.to_vec(),
             rows: Vec::new(),
+            give_way: &[],
         }
+    }
+
+    /// Names the columns that are left out where there is no room for all, the least important first.
+    pub fn give_way(mut self, columns: &'static [&'static str]) -> Table {
+        self.give_way = columns;
+        self
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
@@ -47,7 +58,10 @@ impl Table {
         for row in std::iter::once(&heading).chain(&self.rows) {
             let mut line = String::new();
             for ((cell, &width), &(_, align)) in row.iter().zip(&widths).zip(&self.columns) {
-                let cell = shortened(cell, width);
+                let Some(width) = width else {
+                    continue;
+                };
+                let cell = cut_middle(cell, width);
                 let padding = width - display_width(&cell);
                 if align == Align::Right {
                     line.extend(std::iter::repeat_n(' ', padding));
@@ -63,46 +77,90 @@ impl Table {
         Ok(())
     }
 
-    fn widths(&self, available: usize) -> Vec<usize> {
-        let mut widths: Vec<usize> = self
+    /// The width of each column that is shown.
+    fn widths(&self, available: usize) -> Vec<Option<usize>> {
+        let mut widths: Vec<Option<usize>> = self
             .columns
             .iter()
-            .map(|(name, _)| display_width(name))
+            .map(|(name, _)| Some(display_width(name)))
             .collect();
+        // No address is cut.
+        let mut least: Vec<usize> = widths.iter().flatten().copied().collect();
         for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(display_width(cell));
+            for ((width, least), cell) in widths.iter_mut().zip(&mut least).zip(row) {
+                *width = (*width).max(Some(display_width(cell)));
+                *least = (*least).max(display_width(address(cell)) + 1);
             }
         }
-        let mut total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
-        for (width, (name, align)) in widths.iter_mut().zip(&self.columns).rev() {
-            let least = NARROWEST.max(display_width(name));
-            if *align == Align::Left && total > available && *width > least {
-                let narrower = least.max(width.saturating_sub(total - available));
-                total -= *width - narrower;
-                *width = narrower;
+        for name in self.give_way {
+            let mut legible = widths.clone();
+            self.narrow(&mut legible, &least, available, LEGIBLE);
+            if total(&legible) <= available {
+                break;
+            }
+            if let Some(at) = self.columns.iter().position(|(column, _)| column == name) {
+                widths[at] = None;
             }
         }
+        self.narrow(&mut widths, &least, available, NARROWEST);
         widths
     }
+
+    /// Makes columns of names narrower, down to `narrowest`, until all fit.
+    fn narrow(
+        &self,
+        widths: &mut [Option<usize>],
+        least: &[usize],
+        available: usize,
+        narrowest: usize,
+    ) {
+        for at in (0..widths.len()).rev() {
+            let too_wide = total(widths).saturating_sub(available);
+            let least = least[at].max(narrowest);
+            if let Some(width) = &mut widths[at]
+                && self.columns[at].1 == Align::Left
+                && *width > least
+            {
+                *width = width.saturating_sub(too_wide).max(least);
+            }
+        }
+    }
+}
+
+fn total(widths: &[Option<usize>]) -> usize {
+    let shown = widths.iter().flatten();
+    shown.clone().sum::<usize>() + GAP * shown.count().saturating_sub(1)
 }
 
 fn display_width(text: &str) -> usize {
     text.chars().count()
 }
 
-fn shortened(text: &str, width: usize) -> String {
+/// A text that is too wide without its middle: `a_functio…ong_name`. The address at the end of a name is not cut, since a
+/// part of it would be another address: `redis-s…+0x64da0`.
+pub fn cut_middle(text: &str, width: usize) -> Cow<'_, str> {
     let length = display_width(text);
     if length <= width {
-        return text.to_string();
+        return Cow::Borrowed(text);
     }
     let kept = width.saturating_sub(1);
-    let head = kept.div_ceil(2);
-    text.chars()
-        .take(head)
-        .chain(['…'])
-        .chain(text.chars().skip(length - (kept - head)))
-        .collect()
+    let tail = match display_width(address(text)) {
+        address if address <= kept => address.max(kept / 2),
+        _ => kept / 2,
+    };
+    let head = text.chars().take(kept - tail);
+    let tail = text.chars().skip(length - tail);
+    Cow::Owned(head.chain(['…']).chain(tail).collect())
+}
+
+/// `+0x64da0` at the end of a name, or nothing.
+fn address(name: &str) -> &str {
+    let begin = name.rfind("+0x").unwrap_or(name.len());
+    let digits = name[begin..].bytes().skip(3);
+    match digits.clone().count() > 0 && digits.clone().all(|digit| digit.is_ascii_hexdigit()) {
+        true => &name[begin..],
+        false => "",
+    }
 }
 
 #[cfg(test)]
@@ -142,5 +200,57 @@ mod tests {
 123456  a_functio…ong_name  libsom….so.6
 ";
         assert_eq!(written(40), expected);
+    }
+
+    #[test]
+    fn columns_go_by_importance_before_names_are_illegible() {
+        let names = [("function", Align::Left), ("module", Align::Left)];
+        let numbers = ["total", "min", "max"].map(|name| (name, Align::Right));
+        let mut table =
+            Table::new(&[numbers.as_slice(), &names].concat()).give_way(&["min", "max", "module"]);
+        let cells = [
+            "1.00 ms",
+            "1.00 ms",
+            "1.00 ms",
+            "a_function_with_a_rather_long_name",
+            "a.out",
+        ];
+        table.row(cells.map(str::to_owned).into());
+        let at = |width| {
+            let mut out = Vec::new();
+            table.write(&mut out, width).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(at(80).contains("a_function_with_a_rather_long_name  a.out"));
+        assert_eq!(
+            at(56),
+            "  total      max  function                        module
+1.00 ms  1.00 ms  a_function_with…ther_long_name  a.out
+"
+        );
+        assert_eq!(
+            at(30),
+            "  total  function
+1.00 ms  a_function…_long_name
+"
+        );
+    }
+
+    #[test]
+    fn no_address_is_cut() {
+        assert_eq!(cut_middle("redis-check-rdb+0x64da0", 14), "redis…+0x64da0");
+        assert_eq!(
+            cut_middle("redis-check-rdb+0x64da0", 18),
+            "redis-che…+0x64da0"
+        );
+        assert_eq!(cut_middle("a+0x12_and_more_text", 9), "a+0x…text");
+        let mut table = Table::new(&[("function", Align::Left)]);
+        table.row(vec!["a_rather_long_file+0x7f0123456789".into()]);
+        let mut out = Vec::new();
+        table.write(&mut out, 4).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "function\n…+0x7f0123456789\n"
+        );
     }
 }

@@ -9,7 +9,7 @@ use nopal_analysis::text::{Align, Table, count};
 use nopal_kernel::{Device, Kernel, Plan, Symbols, Verdict};
 use nopal_record::KernelProbe;
 
-use crate::output;
+use crate::output::{self, width};
 
 /// The tool's own command: the module cannot find the functions itself.
 const LOAD: &str = "load";
@@ -88,7 +88,7 @@ fn write(
         }
     }
     if !refused.is_empty() {
-        table.write(out, usize::MAX)?;
+        table.write(out, width())?;
         writeln!(out)?;
     }
     let (traced, by_module) = (known + traced.count() as u64, refused.values().sum());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::hexadecimal;
 use crate::arguments::List;
-use crate::output::{self, finish};
+use crate::output::{self, finish, width};
 
 /// The module of the kernel's own functions, in globs.
 const OWN: &str = "kernel";
@@ -95,7 +95,7 @@ fn write_markers(out: &mut dyn Write, markers: &[Marker]) -> io::Result<()> {
             format!("{}:{}", printable(&marker.file), marker.line),
         ]);
     }
-    table.write(out, usize::MAX)?;
+    table.write(out, width())?;
     writeln!(out)
 }
 
@@ -124,7 +124,7 @@ fn write_text(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<(
             others,
         ]);
     }
-    table.write(out, usize::MAX)?;
+    table.write(out, width())?;
     let reasons = write_refused(out, kernel, &plan.refused)?;
     if !reasons.is_empty() {
         let mut table = Table::new(&[("refused", Align::Right), ("why", Align::Left)]);
@@ -132,7 +132,7 @@ fn write_text(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<(
             table.row(vec![count(*number), reason.text().into()]);
         }
         writeln!(out)?;
-        table.write(out, usize::MAX)?;
+        table.write(out, width())?;
     }
     let [traced, refused] = [plan.functions.len(), plan.refused.len()].map(|it| count(it as u64));
     let [returns, jumps] = sums.map(count);
@@ -169,7 +169,7 @@ fn write_refused(
     }
     if !all.is_empty() {
         writeln!(out)?;
-        table.write(out, usize::MAX)?;
+        table.write(out, width())?;
     }
     Ok(reasons)
 }

@@ -9,7 +9,7 @@ use nopal_plan::Judged;
 use nopal_symbols::{Function, Image, demangle, nearest, short, without_parameters};
 use serde_json::{Value, json};
 
-use crate::output::finish;
+use crate::output::{finish, width};
 
 /// Lists the probe places of the function, in the first of these files that has it.
 pub fn run(
@@ -83,7 +83,7 @@ fn write_text(out: &mut dyn Write, function: &Function, judged: &[Judged]) -> io
         };
         table.row(vec![format!("{:#x}", one.address), bytes, probe, why]);
     }
-    table.write(out, usize::MAX)
+    table.write(out, width())
 }
 
 fn write_json(out: &mut dyn Write, function: &Function, judged: &[Judged]) -> io::Result<()> {

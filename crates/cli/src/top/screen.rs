@@ -1,6 +1,6 @@
 //! The look of the table.
 
-use nopal_analysis::text::{bound, count, several};
+use nopal_analysis::text::{bound, count, cut_middle, several};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -108,6 +108,12 @@ pub fn draw(table: &mut Table, frame: &mut Frame) {
     table.page = usize::from(body.height.saturating_sub(1)).max(1);
     frame.render_widget(Line::from(summary(table)).style(Modifier::BOLD), title);
     let columns = columns(body.width);
+    let numbers = columns.iter().filter(|column| column.name != FUNCTION.name);
+    let others: u16 = numbers.map(|column| column.width + 1).sum();
+    let room = |column: &Column| match column.name == FUNCTION.name {
+        true => usize::from(body.width.saturating_sub(others)),
+        false => usize::from(column.width),
+    };
     let row = |row: &Row| {
         let off = table.is_off(row.site);
         let style = if off {
@@ -115,8 +121,14 @@ pub fn draw(table: &mut Table, frame: &mut Frame) {
         } else {
             Modifier::empty()
         };
-        let cells = columns.iter();
-        Cells::new(cells.map(|column| aligned(column, (column.cell)(row, off)))).style(style)
+        let cells = columns.iter().map(|column| {
+            let cell = (column.cell)(row, off);
+            match column.is_number {
+                true => aligned(column, cell),
+                false => aligned(column, cut_middle(&cell, room(column)).into_owned()),
+            }
+        });
+        Cells::new(cells).style(style)
     };
     let head = |column: &&Column| {
         let chosen = column.order == Some(table.order);
