@@ -85,3 +85,21 @@ fn a_class_suggests_its_functions() {
         "no function matches Store; the nearest are app::detail::Store<std::string>::put";
     assert!(said.contains(expected), "{said}");
 }
+
+#[test]
+fn a_table_in_a_pipe_has_160_columns_or_as_many_as_are_asked_for() {
+    let traced = recorded(&[]);
+    let longest = |columns: Option<&str>| {
+        let mut start = Start::new([nopal().as_os_str(), "report".as_ref(), "--names".as_ref()]);
+        start.words.push("full".into());
+        start.words.push(traced.directory().into());
+        let columns = columns.map(|columns| ("COLUMNS".into(), columns.into()));
+        start.environment.extend(columns);
+        let table = start.run("").stdout;
+        let lines = table.lines().filter(|line| line.contains("templates"));
+        lines.map(|line| line.chars().count()).max().unwrap()
+    };
+    assert_eq!(longest(None), 160);
+    assert_eq!(longest(Some("100")), 100);
+    assert!(longest(Some("1000")) > 300);
+}

@@ -90,6 +90,7 @@ pub enum Command {
     Mount(Mount),
     Top(Top),
     Report(Report),
+    Tui(Tui),
     Replay(Replay),
     Graph(Graph),
     Hist(Hist),
@@ -435,6 +436,19 @@ pub struct Report {
     /// Print a JSON array
     #[arg(long, conflicts_with_all = ["callers", "callees", "kernel"])]
     pub json: bool,
+}
+
+/// Look through a trace in the terminal
+///
+/// Begins with the functions, as `nopal report` shows them. Enter shows the callers and callees of one, g the tree of
+/// calls, r its calls in a pager, Esc what was shown before. The last line tells the keys.
+#[derive(Debug, Args)]
+pub struct Tui {
+    #[command(flatten)]
+    pub input: Input,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
 }
 
 /// Show the calls in order, indented, with their durations

@@ -26,8 +26,10 @@ mod run;
 mod size;
 #[cfg(not(test))]
 mod stack;
+mod terminal;
 mod time;
 mod top;
+mod tui;
 
 use anstream::ColorChoice;
 use anyhow::Result;
@@ -92,6 +94,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Mount(mount) => mount::run(&mount)?,
         Command::Top(top) => return top::run(top.options(), top.pid),
         Command::Report(report) => report::run(&report)?,
+        Command::Tui(tui) => tui::run(&tui)?,
         Command::Replay(replay) => replay::run(&replay)?,
         Command::Graph(graph) => graph::run(&graph)?,
         Command::Hist(hist) => hist::run(&hist)?,

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
 
-/// Columns of a line where the output is not a terminal: nothing is shortened.
-const UNBOUNDED: usize = usize::MAX;
+/// Columns of a line where the output is not a terminal, unless COLUMNS says otherwise.
+const COLUMNS: usize = 160;
 
 const BUFFER: usize = 1 << 16;
 
@@ -43,21 +43,29 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The largest width of a table.
+/// The largest width of a table: that of the terminal, or what the environment asks for.
 pub fn width() -> usize {
-    if !io::stdout().is_terminal() {
-        return UNBOUNDED;
-    }
     let size = rustix::termios::tcgetwinsize(io::stdout());
-    match size.map_or(0, |size| size.ws_col) {
-        0 => UNBOUNDED,
-        columns => usize::from(columns),
+    let terminal = size.map_or(0, |size| usize::from(size.ws_col));
+    let asked = || std::env::var("COLUMNS").ok()?.parse().ok();
+    match io::stdout().is_terminal() && terminal > 0 {
+        true => terminal,
+        false => asked().filter(|columns| *columns > 0).unwrap_or(COLUMNS),
     }
 }
 
+/// What a pager shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// If all of it fits on the screen, it is only printed.
+    Several,
+    /// All that there is.
+    All,
+}
+
 /// Gives `write` a pager's input on a terminal, standard output elsewhere.
-pub fn paged(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let Some(mut pager) = pager() else {
+pub fn paged(pages: Pages, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let Some(mut pager) = pager(pages) else {
         let mut out = stdout()?;
         let written = write(&mut out);
         return finish(out, written);
@@ -81,23 +89,27 @@ pub fn paged(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
 }
 
 /// `$PAGER` where it is set and not empty, else `less`, where there is one.
-fn pager() -> Option<Child> {
+fn pager(pages: Pages) -> Option<Child> {
     if !io::stdout().is_terminal() {
         return None;
     }
+    let options = match pages {
+        Pages::Several => "FRX",
+        Pages::All => "R",
+    };
     let mut command = match std::env::var_os("PAGER") {
         Some(pager) if pager.is_empty() => return None,
         Some(pager) => {
             let mut shell = Command::new("sh");
             shell.arg("-c").arg(pager);
             if std::env::var_os("LESS").is_none() {
-                shell.env("LESS", "FRX");
+                shell.env("LESS", options);
             }
             shell
         }
         None => {
             let mut less = Command::new("less");
-            less.arg("-FRX");
+            less.arg(format!("-{options}"));
             less
         }
     };

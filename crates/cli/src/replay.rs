@@ -5,7 +5,7 @@ use nopal_analysis::losses;
 use nopal_analysis::replay::{self, Look};
 
 use crate::arguments::Replay;
-use crate::output::{colors, paged};
+use crate::output::{Pages, colors, paged};
 
 pub fn run(arguments: &Replay) -> Result<()> {
     let trace = arguments.input.open()?;
@@ -13,7 +13,7 @@ pub fn run(arguments: &Replay) -> Result<()> {
         color: colors(),
         filter: arguments.filter.of(&trace)?,
     };
-    paged(|out| {
+    paged(Pages::Several, |out| {
         out.write_all(losses::comment(&trace).as_bytes())?;
         replay::replay(&trace, &look, out)
     })

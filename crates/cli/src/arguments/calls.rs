@@ -56,8 +56,17 @@ pub struct FilterArguments {
 impl FilterArguments {
     /// The selected calls of a trace.
     pub fn of(&self, trace: &Trace) -> Result<Filter> {
-        let wanted = Wanted {
-            only: self.only.clone(),
+        Filter::new(trace, &self.with_only(self.only.clone()))
+    }
+
+    /// The same with the calls of one function, instead of those that -F selects.
+    pub fn of_function(&self, trace: &Trace, function: String) -> Result<Filter> {
+        Filter::new(trace, &self.with_only(vec![function]))
+    }
+
+    fn with_only(&self, only: Vec<String>) -> Wanted {
+        Wanted {
+            only,
             not: self.not.clone(),
             processes: self.processes.clone(),
             threads: self.threads.clone(),
@@ -65,8 +74,7 @@ impl FilterArguments {
             least_ns: self.least.map_or(0, nanoseconds),
             from: self.from.clone(),
             until: self.until.clone(),
-        };
-        Filter::new(trace, &wanted)
+        }
     }
 }
 

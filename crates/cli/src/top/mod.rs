@@ -4,10 +4,8 @@ mod screen;
 mod table;
 
 use nopal_beside::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use std::collections::HashMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
@@ -21,11 +19,10 @@ use nopal_trace::{Batch, Note, Subscriber, ThreadKey};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 
+use crate::terminal::{REACTION, UNUSABLE, is_there};
 use table::{Action, Table};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Milliseconds until new sums, or another size of the terminal, are noticed.
-const REACTION: Duration = Duration::from_millis(100);
 
 /// Shows the process that `options` name until the user or the process ends it.
 pub fn run(mut options: Options, process: i32) -> Result<i32> {
@@ -104,8 +101,6 @@ fn show(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32) -> Result<()> {
     Ok(())
 }
 
-const UNUSABLE: &str = "the terminal cannot be used";
-
 /// The sums of all sites at a moment, and how many events were lost.
 struct Update {
     sums: HashMap<u32, Sum>,
@@ -174,17 +169,4 @@ fn serve(
             }
         }
     }
-}
-
-/// Whether there still is a terminal, of which the library that reads keys does not tell. Waits for a key, at most so
-/// many milliseconds.
-fn is_there(wait: Duration) -> Result<bool> {
-    let stdin = io::stdin();
-    let mut input = [PollFd::new(&stdin, PollFlags::IN)];
-    match poll(&mut input, Timespec::try_from(wait).ok().as_ref()) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(error) => return Err(error).context(UNUSABLE),
-    }
-    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-    Ok(!input[0].revents().intersects(gone))
 }
