@@ -14,7 +14,7 @@ fn recorded() -> Recording {
 fn tui(recording: &Recording) -> Start {
     let mut start = Start::new([nopal().as_os_str(), "tui".as_ref()]);
     start.words.push(recording.directory().into());
-    let pager = "cat; echo the pager waits; read";
+    let pager = "cat; echo the pager waits; read line < /dev/tty";
     start.environment.push(("PAGER".into(), pager.into()));
     start
 }
