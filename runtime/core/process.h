@@ -130,7 +130,9 @@ struct nopal_process {
 	int64_t mirror;                     /* distance from a slot to its mirror; a multiple of a stack part; 0: no stack is mirrored */
 	uint32_t threads_noted;             /* their number */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */
-	uint32_t quiet;                     /* make no system call: seccomp may be on. Set by the tool or by the hook, never cleared */
+	/* Make no system call: seccomp may be on, or system calls may be dispatched to the program. Set by the tool or by the
+	 * hook, never cleared. */
+	uint32_t quiet;
 	uint32_t process;                   /* its id when tracing began; a forked child has another one */
 	uint32_t depth_limit;               /* 0: none */
 	uint32_t tracer;                    /* process that forked children permit to trace them; 0: not needed */

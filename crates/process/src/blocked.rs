@@ -32,6 +32,38 @@ pub(crate) fn blocked(pid: i32, tid: i32) -> Option<Blocked> {
     })
 }
 
+impl Blocked {
+    /// A thread that the kernel added to the process, as io_uring and vhost do, has never run an instruction of it.
+    pub(crate) fn is_kernels(&self) -> bool {
+        self.stack == 0 && self.instruction == 0
+    }
+}
+
+/// Whether a thread runs instructions of the program, and not only the kernel's, as those of io_uring and vhost do. These
+/// are not to be stopped: their work would be interrupted, and the program would see that.
+pub fn runs_program(pid: i32, tid: i32) -> bool {
+    match blocked(pid, tid) {
+        Some(blocked) => !blocked.is_kernels(),
+        None => !is_kernels(pid, tid),
+    }
+}
+
+/// The same as [`Blocked::is_kernels`] for a thread that runs. Of its two flags, one has been another in old kernels:
+/// such a thread also blocks all signals that can be.
+fn is_kernels(pid: i32, tid: i32) -> bool {
+    const PF_IO_WORKER: u64 = 0x10;
+    const PF_USER_WORKER: u64 = 0x4000;
+    const ALL: u64 = !(1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
+    let stat = contents(&format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
+    // Behind the name: state, parent, group, session, terminal, its group, flags.
+    let flags = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & (PF_IO_WORKER | PF_USER_WORKER) != 0)
+        && thread_status(pid, tid).is_ok_and(|status| status.blocked == ALL)
+}
+
 /// The `vfork` children for which the thread waits, which run in its memory.
 pub(crate) fn vfork_children(pid: i32, tid: i32) -> Vec<i32> {
     let creates = [libc::SYS_vfork, libc::SYS_clone, SYS_CLONE3];

@@ -58,7 +58,7 @@ mod thread;
 mod way_back;
 
 pub use arch::Registers;
-pub use blocked::share_memory;
+pub use blocked::{runs_program, share_memory};
 pub use call::{Gadget, Lent, SystemCall, find_system_call_gadget, find_system_call_gadget_in};
 pub use ending::{Ending, ExitWatch, child_ending};
 pub use executed::{ExecFollower, Followed};

@@ -275,3 +275,25 @@ pub(crate) fn wait_status(id: i32, options: i32) -> Result<Option<WaitStatus>> {
         }));
     }
 }
+
+/// Whether the thread's system calls from some places raise SIGSYS in it: PR_SET_SYSCALL_USER_DISPATCH. Kernels before
+/// 6.4 do not tell.
+pub(crate) fn dispatches_system_calls(tid: i32) -> bool {
+    const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: c_uint = 0x4211;
+    const OFF: u64 = 0;
+    #[repr(C)]
+    struct Configuration {
+        mode: u64,
+        selector: u64,
+        offset: u64,
+        length: u64,
+    }
+    let mut found = MaybeUninit::<Configuration>::zeroed();
+    let size = size_of::<Configuration>();
+    // SAFETY: the buffer is as long as the kernel is told, and valid when zero.
+    unsafe {
+        let buffer = found.as_mut_ptr() as usize;
+        request(PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, tid, size, buffer).is_ok()
+            && found.assume_init().mode != OFF
+    }
+}

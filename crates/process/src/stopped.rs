@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::blocked::{blocked, has_children, vfork_children};
+use crate::blocked::{blocked, has_children, runs_program, vfork_children};
 use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
@@ -11,7 +11,8 @@ use crate::restart::{is_wound_back, wind_back};
 use crate::thread::{Pause, is_gone, own_thread};
 use crate::{Ending, Event, Options, Stop, StopError, Thread};
 
-/// All threads of a process, stopped as [`Stop::Interrupted`] or [`Stop::Group`]. Dropping this resumes them.
+/// All threads of a process, stopped as [`Stop::Interrupted`] or [`Stop::Group`]. Dropping this resumes them. Threads
+/// that only run the kernel's instructions are not among them: see [`runs_program`].
 ///
 /// The child of a `vfork` that has not executed anything yet runs in the same memory: it stands still, too, and is
 /// among the threads, with its own process id.
@@ -120,7 +121,7 @@ impl Stopped {
         for tid in threads {
             // A thread that neither runs nor can be woken would remain traced.
             let state = thread_status(pid, tid).map(|status| status.state);
-            if !matches!(state, Ok('R' | 'S')) {
+            if !matches!(state, Ok('R' | 'S')) || !runs_program(pid, tid) {
                 continue;
             }
             let Some(thread) = seize(pid, tid)? else {
@@ -191,9 +192,10 @@ impl Stopped {
             let mut waiting = Vec::new();
             for tid in rest {
                 let call = blocked(self.pid, tid);
-                match call.map(|call| call.may_fail()) {
-                    Some(true) => waiting.push(tid),
-                    Some(false) => harmless.push(tid),
+                match call {
+                    Some(call) if call.is_kernels() => {}
+                    Some(call) if call.may_fail() => waiting.push(tid),
+                    Some(_) => harmless.push(tid),
                     None if look > 0 && has_children(self.pid, tid) => sent_signals.push(tid),
                     // It may be between two calls that may fail, or between two children.
                     None => running.push(tid),
@@ -206,6 +208,7 @@ impl Stopped {
             }
             std::thread::sleep(BETWEEN_LOOKS);
         }
+        rest.retain(|&tid| runs_program(self.pid, tid));
         sent_signals.sort_by_key(|tid| *tid != self.pid);
         self.sent_signals.extend(&sent_signals);
         for group in [harmless, rest, sent_signals] {

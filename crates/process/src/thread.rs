@@ -317,6 +317,11 @@ impl Thread {
         ptrace::set_signal_mask(self.tid, mask).context("cannot write the signal mask")
     }
 
+    /// While the thread is stopped: whether the kernel turns system calls of its own from some places into signals.
+    pub fn dispatches_system_calls(&self) -> bool {
+        ptrace::dispatches_system_calls(self.tid)
+    }
+
     /// While the thread is stopped: suspends or restores its seccomp filters, for the calls that it makes for us. Ends
     /// with the tracing. Only root may do this, in a process without filters of its own.
     pub fn suspend_seccomp(&mut self, suspended: bool) -> Result<()> {

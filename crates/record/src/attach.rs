@@ -179,6 +179,9 @@ fn insert(tracee: &mut Tracee, changes: Vec<Change>, context: &mut PatchContext)
             "thread {thread} is not recorded while it has no libc thread control block of its own"
         ));
     }
+    if stopped.threads().iter().any(Thread::dispatches_system_calls) {
+        tracee.fall_quiet()?;
+    }
     let waiting = tracee.insert_stopped(&mut stopped, changes, context)?;
     stopped.detach_all();
     let waiting = tracee.insert(waiting, context)?;

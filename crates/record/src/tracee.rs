@@ -387,6 +387,11 @@ impl Tracee {
             .write(self.places.head + offset as u64, &value.to_le_bytes())
     }
 
+    /// No thread may make a system call for us any more.
+    pub(crate) fn fall_quiet(&self) -> Result<()> {
+        self.write_head_word(std::mem::offset_of!(ProcessHead, quiet), 1)
+    }
+
     /// Tells the runtime of a module that unwinds, whether or not any of its functions are traced.
     fn add_unwinder(&mut self, module: &Loaded) -> Result<()> {
         // An unloaded module keeps its entry: nothing calls from there any more.

@@ -1,5 +1,5 @@
 \ Gforth: threaded code, the return stack in its own memory, exceptions, signals that become exceptions.
-: hold s" HOLD" getenv dup if begin 2dup file-status nip 0= until then 2drop ; hold
+: awaited s" HOLD" getenv dup if begin 2dup file-status nip 0= until then 2drop ; awaited
 : fib dup 2 < if drop 1 else dup 1- recurse swap 2 - recurse + then ;
 27 fib . cr
 : deep ?dup if 1- recurse 1+ else 42 throw then ;

@@ -45,8 +45,9 @@ const ELSEWHERE: u64 = 8 << 20;
 /// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
 /// 8. let go; again from 2 where something is left to do
 ///
-/// What cannot be given back stays mapped, for a signal handler that will return into it. It does what is right: run
-/// the body, and return to the caller by the mirror.
+/// What cannot be given back stays mapped, for a signal handler that will return into it, or where the program has
+/// patched its own functions, and may write jumps back. It does what is right: run the body, and return to the caller
+/// by the mirror.
 pub fn remove(journal: &Journal) -> Result<()> {
     let memory = Memory::open(journal.process)?;
     journal.say_gone(&memory)?;
@@ -146,7 +147,8 @@ pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Res
         all_out &= out;
     }
     let held: HashSet<i32> = stopped.threads().iter().map(Thread::tid).collect();
-    let is_held = |thread: &i32| held.contains(thread);
+    let is_held =
+        |thread: &i32| held.contains(thread) || !nopal_process::runs_program(process, *thread);
     let none_came = !any_ran || nopal_process::threads(process)?.iter().all(is_held);
     Ok(all_out && none_came)
 }
@@ -230,10 +232,14 @@ fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Resul
     if under_new_filter(pid) && thread.suspend_seccomp(true).is_err() {
         return Ok(());
     }
-    let pages = restore::unchanged_text(journal, memory)?;
+    let text = restore::examine_text(journal, memory)?;
     let ours = journal.memory(memory)?;
     let mut injector = Injector::new(thread)?;
-    injector.give_back(&pages)?;
+    injector.give_back(&text.unchanged)?;
+    // It may write a jump of ours back.
+    if text.is_patched {
+        return Ok(());
+    }
     injector.unmap(&restore::joined(ours))
 }
 

@@ -27,8 +27,16 @@ pub fn take_back(changes: &[Change], memory: &Memory) -> Result<()> {
     Ok(())
 }
 
-/// Text that had jumps in it and is what its file holds, in runs: the kernel may drop the process's own copies.
-pub fn unchanged_text(journal: &Journal, memory: &Memory) -> Result<Vec<Range<u64>>> {
+/// What the text that had jumps in it is now.
+#[derive(Default)]
+pub struct Text {
+    /// What is as in its file, in runs: the kernel may drop the process's own copies.
+    pub unchanged: Vec<Range<u64>>,
+    /// The program itself has written where a jump was, and may have kept what was there before.
+    pub is_patched: bool,
+}
+
+pub fn examine_text(journal: &Journal, memory: &Memory) -> Result<Text> {
     let mut changed: Vec<u64> = Vec::with_capacity(journal.changes.len());
     for change in &journal.changes {
         let window = change.window();
@@ -36,7 +44,7 @@ pub fn unchanged_text(journal: &Journal, memory: &Memory) -> Result<Vec<Range<u6
     }
     changed.sort_unstable();
     changed.dedup();
-    let mut runs = Vec::new();
+    let mut found = Text::default();
     for module in nopal_process::modules(journal.process)? {
         for text in module
             .mappings
@@ -47,22 +55,22 @@ pub fn unchanged_text(journal: &Journal, memory: &Memory) -> Result<Vec<Range<u6
             let from = changed.partition_point(|page| *page < pages.start);
             let to = changed.partition_point(|page| *page < pages.end);
             if from < to {
-                let _ = compare(journal.process, &module, text, memory, &mut runs);
+                let _ = compare(journal, &module, text, memory, &mut found);
             }
         }
     }
-    Ok(runs)
+    Ok(found)
 }
 
-/// Adds the runs of pages in `text` that are as in the file.
+/// Adds what `text` is, by its file.
 fn compare(
-    process: i32,
+    journal: &Journal,
     module: &Module,
     text: &Mapping,
     memory: &Memory,
-    runs: &mut Vec<Range<u64>>,
+    found: &mut Text,
 ) -> Result<()> {
-    let file = nopal_process::open_module(process, module)?;
+    let file = nopal_process::open_module(journal.process, module)?;
     let length = (text.end - text.start) as usize;
     let (mut held, mut original) = (vec![0; length], vec![0; length]);
     memory.read(text.start, &mut held)?;
@@ -81,11 +89,19 @@ fn compare(
         if held != original {
             continue;
         }
-        match runs.last_mut() {
+        match found.unchanged.last_mut() {
             Some(last) if last.end == page => last.end += PAGE,
-            _ => runs.push(page..page + PAGE),
+            _ => found.unchanged.push(page..page + PAGE),
         }
     }
+    found.is_patched |= journal.changes.iter().any(|change| {
+        let window = change.window();
+        if window.start < text.start || window.end > text.end {
+            return false;
+        }
+        let window = (window.start - text.start) as usize..(window.end - text.start) as usize;
+        original[window.clone()] == *change.before() && held[window] != *change.before()
+    });
     Ok(())
 }
 

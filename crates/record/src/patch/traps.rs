@@ -198,7 +198,8 @@ fn refuse(process: i32, thread: &Thread, handled: bool) -> Result<()> {
         !under_new_filter(process),
         "a seccomp filter may forbid returning from signal handlers: this program cannot have breakpoints"
     );
-    for number in nopal_process::threads(process)? {
+    let threads = nopal_process::threads(process)?.into_iter();
+    for number in threads.filter(|&thread| nopal_process::runs_program(process, thread)) {
         let blocked = match number == thread.tid() {
             true => thread.signal_mask()?,
             // One that has ended meanwhile meets no breakpoint.
