@@ -139,7 +139,7 @@ struct nopal_process {
 	uint32_t block_count;               /* published with release after the block is filled in */
 	uint32_t unwinder_count;            /* the same */
 	uint32_t chunk_limit;               /* chunks that the region has room for */
-	uint32_t reserved;
+	uint32_t code_stays;                /* generated code stays mapped when nopal leaves: the program may have its addresses */
 	struct nopal_block blocks[NOPAL_BLOCKS];
 	struct nopal_unwinder unwinders[NOPAL_UNWINDERS];
 	struct nopal_traps traps;

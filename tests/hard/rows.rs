@@ -215,6 +215,71 @@ pub const ROWS: &[Row] = &[
             .arguments(["5000", "5000"])
             .options(["--buffer", "400M"])
     }),
+    row("system calls dispatched to the program", || {
+        plain("dispatched").arguments(["outside"])
+    })
+    .also_with_libs(),
+    row("all system calls dispatched, as in Wine", || {
+        plain("dispatched").arguments(["all"])
+    })
+    .also_with_libs(),
+    row("io_uring with threads of the kernel's", || plain("rings")).also_with_libs(),
+    row("patches its own functions", || plain("patches")).also_with_libs(),
+    row("follows jumps", || Case::new(c("follows", &["-rdynamic"]))),
+    row("values in all kinds of places", || {
+        Case::new(c("conventions", &["-lm"]))
+    })
+    .also_with_libs(),
+    row("conventions of clang's own", || {
+        let command = ["clang", "-std=gnu17", "-O2", "-g", "-DHOLD"];
+        Case::new(compile("kept.c", &command, &[]))
+    })
+    .also_with_libs(),
+    row("stacks that overflow", || plain("overflows")).also_with_libs(),
+    row("restartable sequences", || plain("sequences")).also_with_libs(),
+    row("32-bit code within", || {
+        Case::new(c("narrow", &["-no-pie"]))
+    })
+    .also_with_libs(),
+    row("unwind rows that are registered", || {
+        Case::new(cxx("registered", &[]))
+    })
+    .also_with_libs(),
+    row("sealed text", || plain("sealed")).also_with_libs(),
+    row("memory never writable and executable", || {
+        let (_, library) = library("library.c");
+        plain("denied").arguments([library])
+    })
+    .also_with_libs(),
+    row("stacks whose pages another thread releases", || {
+        plain("released")
+    })
+    .also_with_libs(),
+    row("asynchronous cancellation", || plain("cancelled")).also_with_libs(),
+    row("libraries in namespaces of their own", || {
+        let (_, library) = library("library.c");
+        plain("namespaces").arguments([library])
+    })
+    .also_with_libs(),
+    row("the parent waits for its vfork child", || {
+        plain("vfork_waits")
+    })
+    .also_with_libs(),
+    row("traces its parent and its children", || {
+        plain("debugs_itself")
+    })
+    .also_with_libs(),
+    row("linked by gold, equal functions merged", || {
+        calls(&["-ffunction-sections", "-fuse-ld=gold", "-Wl,--icf=all"])
+    }),
+    row("text beside data", || calls(&["-Wl,-z,noseparate-code"])),
+    row("relocations in text", || {
+        // In its first instructions; told as code that differs from the file.
+        calls(&["-fno-pic", "-mcmodel=large", "-pie", "-Wl,-z,notext"]).refused("ascending")
+    }),
+    row("-mharden-sls -fzero-call-used-regs", || {
+        calls(&["-mharden-sls=all", "-fzero-call-used-regs=all"])
+    }),
     row("300 libraries, one after the other", || {
         let directory = copies("library.c", "plugin", 300);
         plain("plugins")

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -134,6 +135,37 @@ impl Case {
             report: Report::of(&trace),
             scratch,
         }
+    }
+
+    /// Has nopal attach before the program's work, which HOLD delays, and again and again for 50 ms until its end. Output
+    /// and status must be as untraced. Returns what nopal said.
+    pub fn check_come_and_go(&self) -> String {
+        let scratch = scratch();
+        let (trace, hold) = (scratch.path().join("trace"), scratch.path().join("hold"));
+        let mut start = self.untraced_start();
+        start.environment.push(("HOLD".into(), hold.clone().into()));
+        let mut program = start.spawn();
+        let mut said = String::new();
+        while !program.has_ended() {
+            let mut attach = self.start.clone();
+            let words = ["attach", "--for", "50ms", "-o"].map(OsString::from);
+            attach.words.push(nopal().into());
+            attach.words.extend(words);
+            attach.words.push(trace.clone().into());
+            attach.words.extend(self.options.iter().cloned());
+            attach.words.push(program.id().to_string().into());
+            let mut session = attach.spawn();
+            while !session.has_ended() && !session.stderr().contains("tracing process") {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            std::fs::write(&hold, "").expect("a file can be made");
+            said += &session.wait().stderr;
+        }
+        assert!(said.contains("tracing process"), "{said}");
+        if let Some(difference) = difference(&self.untraced(), &program.wait()) {
+            panic!("{difference}; nopal said: {said}");
+        }
+        said
     }
 
     pub fn program(&self) -> &Program {

@@ -416,3 +416,9 @@ fn memory_that_is_counted_suffices_or_is_asked_for_before() {
     drop(stdin);
     assert_eq!(program.wait().end, End::Code(5));
 }
+
+/// It saves what is there, a jump of nopal's, and writes it back after nopal has left.
+#[test]
+fn a_program_that_patches_its_own_functions() {
+    Case::new(c("patches", &["-DHOLD"])).check_come_and_go();
+}

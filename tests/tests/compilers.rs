@@ -165,3 +165,10 @@ fn the_memory_sanitizer() {
     let command = ["clang", "-std=gnu17", "-O2", "-g", "-fsanitize=memory"];
     Case::new(compile("calls.c", &command, &["-lm"])).check();
 }
+
+#[test]
+fn values_in_all_places_of_calling_conventions() {
+    Case::new(c("conventions", &["-lm"])).check();
+    let command = ["clang", "-std=gnu17", "-O2", "-g"];
+    Case::new(compile("kept.c", &command, &[])).check();
+}

@@ -36,6 +36,16 @@ fn a_child_in_a_seccomp_filter() {
     seccomp("fork");
 }
 
+/// As in Wine: a call of nopal's would end in the program's handler.
+#[test]
+fn system_calls_that_are_dispatched_to_the_program() {
+    for way in ["outside", "all"] {
+        let case = || Case::new(c("dispatched", &["-DHOLD"])).arguments([way]);
+        case().check();
+        case().check_come_and_go();
+    }
+}
+
 #[test]
 fn setuid_and_unshare() {
     Case::new(c("credentials", &[])).check();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use nopal_tests::{Case, Program, c, compile_copy, name_without_blanks, nopal, scratch, sources};
+use nopal_tests::{Case, Program, c, compile_copy, name_without_blanks, nopal, sources};
 use serde_json::Value;
 
 fn ocaml(flags: &str) -> Program {
@@ -30,29 +30,6 @@ fn entries_only(program: &Path) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// Attaches before its work, comes back again and again until its end, and returns what it printed.
-fn come_and_go(case: &Case) -> nopal_tests::Ended {
-    let scratch = scratch();
-    let (trace, hold) = (scratch.path().join("trace"), scratch.path().join("hold"));
-    let mut start = case.untraced_start();
-    start.environment.push(("HOLD".into(), hold.clone().into()));
-    let mut program = start.spawn();
-    while !program.has_ended() {
-        let mut attach = nopal_tests::Start::new([nopal().as_os_str()]);
-        let words = ["attach", "--libs", "--for", "50ms", "-o"].map(Into::into);
-        attach.words.extend(words);
-        attach.words.push(trace.clone().into());
-        attach.words.push(program.id().to_string().into());
-        let mut session = attach.spawn();
-        while !session.has_ended() && !session.stderr().contains("tracing process") {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        std::fs::write(&hold, "").expect("a file can be made");
-        session.wait();
-    }
-    program.wait()
-}
-
 /// Its collector looks up the return addresses of all frames in a table, which is known without symbols too.
 #[test]
 fn ocaml_programs() {
@@ -74,8 +51,7 @@ fn ocaml_programs() {
                 "{flags}"
             );
         }
-        let case = Case::new(program);
-        assert_eq!(come_and_go(&case), case.untraced(), "{flags}");
+        Case::new(program).options(["--libs"]).check_come_and_go();
     }
 }
 
@@ -94,7 +70,7 @@ fn rubys_continuations() {
             traced.said
         );
     }
-    assert_eq!(come_and_go(&case()), case().untraced());
+    case().options(["--libs"]).check_come_and_go();
 }
 
 /// A script that asks for no continuations keeps its durations.
@@ -123,7 +99,7 @@ fn copied_stacks() {
             "{flags:?}: {}",
             traced.said
         );
-        assert_eq!(come_and_go(&case()), case().untraced(), "{flags:?}");
+        case().options(["--libs"]).check_come_and_go();
     }
 }
 
@@ -193,4 +169,10 @@ fn a_library_that_follows_frame_pointers() {
         "{}",
         preloaded.said
     );
+}
+
+/// Its compiled code calls the thunks that it has found, also after nopal has left.
+#[test]
+fn a_program_that_follows_jumps() {
+    Case::new(c("follows", &["-rdynamic", "-DHOLD"])).check_come_and_go();
 }

@@ -58,3 +58,8 @@ fn an_address_space_that_is_limited_for_nopal_too() {
 fn threads_on_the_smallest_stacks() {
     Case::new(c("small_stacks", &[])).check();
 }
+
+#[test]
+fn stacks_that_overflow() {
+    Case::new(c("overflows", &[])).check();
+}

@@ -140,3 +140,12 @@ fn lost(said: &str) -> u64 {
         number.parse().expect("nopal: NUMBER events were lost")
     })
 }
+
+/// What they do would fail with EINTR if they were stopped.
+#[test]
+fn threads_of_the_kernels_own_are_left_alone() {
+    let case = || Case::new(c("rings", &["-DHOLD"]));
+    case().check();
+    let said = case().check_come_and_go();
+    assert!(!said.contains("is not recorded"), "{said}");
+}

@@ -14,7 +14,7 @@ use crate::sites::modules::executed;
 use crate::tracee::{PatchContext, Tracee, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::text::several;
-use nopal_process::{Memory, StopError, Stopped, Thread};
+use nopal_process::{Auxiliary, Memory, StopError, Stopped, Thread};
 use nopal_symbols::Image;
 use std::time::{Duration, Instant};
 
@@ -103,8 +103,13 @@ impl Session {
     /// 2. make thunks; they stand complete before the first jump is written
     /// 3. stop; compare, write the jumps, move threads that stand in windows; go on
     ///
-    /// What it has loaded is `planned` before. Whether its sites are switched as is wanted.
-    pub(crate) fn attach(&mut self, process: i32, planned: Planned) -> Result<bool> {
+    /// What the `program` in it has loaded is `planned` before. Whether its sites are switched as is wanted.
+    pub(crate) fn attach(
+        &mut self,
+        process: i32,
+        program: &Auxiliary,
+        planned: Planned,
+    ) -> Result<bool> {
         let context = &mut self.context;
         let Planned { modules, .. } = planned;
         note(&context.shared.writer, &notes::process(process, &modules))?;
@@ -115,6 +120,10 @@ impl Session {
             .place_probes(&modules, &context.shared.writer)?;
         let (mut tracee, chosen) = {
             let mut stopped = stop_where_libc_is(process)?;
+            // Addresses of an earlier program are of no use.
+            if nopal_process::auxiliary(process)? != *program {
+                return Err(StopError::Executes.into());
+            }
             let thread = stopped
                 .keep_one()
                 .context("no thread of the process can be stopped")?;
@@ -179,7 +188,11 @@ fn insert(tracee: &mut Tracee, changes: Vec<Change>, context: &mut PatchContext)
             "thread {thread} is not recorded while it has no libc thread control block of its own"
         ));
     }
-    if stopped.threads().iter().any(Thread::dispatches_system_calls) {
+    if stopped
+        .threads()
+        .iter()
+        .any(Thread::dispatches_system_calls)
+    {
         tracee.fall_quiet()?;
     }
     let waiting = tracee.insert_stopped(&mut stopped, changes, context)?;

@@ -23,7 +23,7 @@ use anyhow::{Error, Result, bail, ensure};
 use nopal_abi::{CHUNK_BYTES, Capture, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::DEPTH_LIMIT;
 use nopal_control::{Control, Facts};
-use nopal_process::{ExitWatch, StopError};
+use nopal_process::{Auxiliary, ExitWatch, StopError};
 use nopal_symbols::demangle;
 use nopal_trace::{Subscriber, Writer};
 use std::ffi::OsString;
@@ -81,6 +81,7 @@ fn record_process(
     attach::refuse_what_cannot_be(process)?;
     refuse_without_memory(&settings)?;
     let mut main = ExitWatch::new(process)?;
+    let program = nopal_process::auxiliary(process)?;
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
     signals.after_launch()?;
@@ -92,7 +93,7 @@ fn record_process(
     });
     let (planned, control, created) = begun.map_err(|error| {
         guardian.dismiss();
-        or_ended(process, error)
+        or_gone(process, &program, error)
     })?;
     let begun = (control, created, files);
     let (mut session, handle) = session(options, settings, begun, guardian, process);
@@ -102,12 +103,12 @@ fn record_process(
         return Err(error);
     }
     let drain = drain(&session).inspect_err(|_| session.guardian.dismiss())?;
-    let attached = session.attach(process, planned);
+    let attached = session.attach(process, &program, planned);
     if let Err(error) = attached.and_then(|is_switched| session.arrived(is_switched)) {
         session.let_go(process);
         let _ = drain.stop();
         session.guardian.dismiss();
-        return Err(or_ended(process, error));
+        return Err(or_gone(process, &program, error));
     }
     session.serve(handle.clone());
     started(handle);
@@ -124,11 +125,14 @@ fn record_process(
     session.finish(ended, &left, drain)
 }
 
-/// An error of a process, which may be that it has ended.
-fn or_ended(process: i32, error: Error) -> Error {
-    match nopal_process::alive(process) {
-        true => error,
-        false => StopError::Ended.into(),
+/// An error of a process, which may be that it has ended, or executed another program than this.
+fn or_gone(process: i32, program: &Auxiliary, error: Error) -> Error {
+    if !nopal_process::alive(process) {
+        return StopError::Ended.into();
+    }
+    match nopal_process::auxiliary(process) {
+        Ok(now) if now != *program => StopError::Executes.into(),
+        _ => error,
     }
 }
 

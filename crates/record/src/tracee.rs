@@ -323,6 +323,9 @@ impl Tracee {
         context: &mut PatchContext,
     ) -> Result<Vec<Change>> {
         self.wrap_for(new, context);
+        if new.iter().any(signs::follows_jumps) {
+            self.write_head_word(std::mem::offset_of!(ProcessHead, code_stays), 1)?;
+        }
         let mut changes = Vec::new();
         for (module, mut chosen) in new.iter().zip(chosen) {
             note(

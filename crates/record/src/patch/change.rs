@@ -138,6 +138,18 @@ impl Change {
         thunk.switch(on)
     }
 
+    /// What leads past all that is recorded when it is written at `entry`. `None` where nobody comes to `entry` by a jump in
+    /// place of a function's first instructions.
+    pub fn way_past(&self) -> Option<Vec<u8>> {
+        let end = self.entry.wrapping_add(JUMP as u64);
+        let distance = i32::try_from(self.body.wrapping_sub(end) as i64);
+        match self.kind {
+            Kind::Function(_) => Some(self.switch(false).to_vec()),
+            Kind::Hook | Kind::Probe => Some(jump(distance.ok()?).to_vec()),
+            Kind::Marker | Kind::Word | Kind::Breakpoint => None,
+        }
+    }
+
     /// The bytes that the jump displaces, or the instruction of which a breakpoint takes the first.
     pub fn window(&self) -> Range<u64> {
         self.address..self.address + self.bytes() as u64

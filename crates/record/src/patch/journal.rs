@@ -41,6 +41,8 @@ pub struct Journal {
     /// Where generated code is. Each agent's image stands at the beginning of one.
     pub code: Vec<Range<u64>>,
     pub changes: Vec<Change>,
+    /// The program may have addresses of generated code.
+    pub code_stays: bool,
     /// Code that unwinds, sorted.
     pub unwinders: Vec<Range<u64>>,
 }
@@ -190,6 +192,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
         mirror: head.mirror,
         code,
         changes,
+        code_stays: head.code_stays != 0,
         unwinders: unwinders(head_at, head.unwinder_count, memory)?,
     })
 }

@@ -45,9 +45,9 @@ const ELSEWHERE: u64 = 8 << 20;
 /// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
 /// 8. let go; again from 2 where something is left to do
 ///
-/// What cannot be given back stays mapped, for a signal handler that will return into it, or where the program has
-/// patched its own functions, and may write jumps back. It does what is right: run the body, and return to the caller
-/// by the mirror.
+/// What cannot be given back stays mapped, for a signal handler that will return into it. It does what is right: run
+/// the body, and return to the caller by the mirror. Generated code also stays, and leads past what is recorded, where
+/// the program has patched its own functions and may write jumps back, or where it may have code that calls thunks.
 pub fn remove(journal: &Journal) -> Result<()> {
     let memory = Memory::open(journal.process)?;
     journal.say_gone(&memory)?;
@@ -70,6 +70,10 @@ pub fn remove(journal: &Journal) -> Result<()> {
             let needed =
                 !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search.found);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
+                if journal.code_stays {
+                    // More than one store each, so while nobody runs.
+                    restore::lead_past(hooks.iter().chain(probes(&sites)), &memory)?;
+                }
                 return give_back(journal, &mut stopped, &memory);
             }
         }
@@ -77,6 +81,10 @@ pub fn remove(journal: &Journal) -> Result<()> {
         std::thread::sleep(PAUSE * (1 << attempt));
     }
     Ok(())
+}
+
+fn probes(sites: &[Change]) -> impl Iterator<Item = &Change> {
+    sites.iter().filter(|change| change.is_probe())
 }
 
 /// The mappings with the stacks of threads that are in an unwinder, or called by it, and may be on their way through
@@ -233,12 +241,17 @@ fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Resul
         return Ok(());
     }
     let text = restore::examine_text(journal, memory)?;
-    let ours = journal.memory(memory)?;
+    let mut ours = journal.memory(memory)?;
     let mut injector = Injector::new(thread)?;
     injector.give_back(&text.unchanged)?;
-    // It may write a jump of ours back.
-    if text.is_patched {
+    let is_function = |change: &&Change| change.function().is_some();
+    if text.patched.iter().any(|change| !is_function(&change)) {
+        // It may write the jump to a hook back.
         return Ok(());
+    }
+    if journal.code_stays || !text.patched.is_empty() {
+        restore::lead_past(journal.changes.iter().filter(is_function), memory)?;
+        ours.retain(|range| !journal.code.contains(range));
     }
     injector.unmap(&restore::joined(ours))
 }

@@ -32,8 +32,8 @@ pub fn take_back(changes: &[Change], memory: &Memory) -> Result<()> {
 pub struct Text {
     /// What is as in its file, in runs: the kernel may drop the process's own copies.
     pub unchanged: Vec<Range<u64>>,
-    /// The program itself has written where a jump was, and may have kept what was there before.
-    pub is_patched: bool,
+    /// Where the program itself has written over a jump. It may have kept what was there before.
+    pub patched: Vec<Change>,
 }
 
 pub fn examine_text(journal: &Journal, memory: &Memory) -> Result<Text> {
@@ -94,14 +94,27 @@ fn compare(
             _ => found.unchanged.push(page..page + PAGE),
         }
     }
-    found.is_patched |= journal.changes.iter().any(|change| {
+    let is_patched = |change: &&Change| {
         let window = change.window();
         if window.start < text.start || window.end > text.end {
             return false;
         }
         let window = (window.start - text.start) as usize..(window.end - text.start) as usize;
         original[window.clone()] == *change.before() && held[window] != *change.before()
-    });
+    };
+    found
+        .patched
+        .extend(journal.changes.iter().filter(is_patched));
+    Ok(())
+}
+
+/// Lets code that stays lead past what is recorded.
+pub fn lead_past<'a>(changes: impl Iterator<Item = &'a Change>, memory: &Memory) -> Result<()> {
+    for change in changes {
+        if let Some(code) = change.way_past() {
+            memory.write(change.entry, &code)?;
+        }
+    }
     Ok(())
 }
 

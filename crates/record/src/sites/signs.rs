@@ -30,10 +30,15 @@ const EXPORTED: &[&str] = &[
     "JNI_CreateJavaVM",
     "mono_jit_init_version",
     "coreclr_initialize",
+    // MoarVM (Raku) learns from the return address of a call where its compiled code has come to.
+    "MVM_vm_create_instance",
 ];
 
 /// The same, by what they import. Ruby loads its continuations when a script asks for them, and copies no stack before.
 const IMPORTED: &[&str] = &["ruby_Init_Continuation_body"];
+
+/// What libraries export whose compiled code calls where the jump at the start of a function leads: PyPy's.
+const FOLLOW_JUMPS: &[&str] = &["rpython_startup_code"];
 
 /// Parts of names of files that are such libraries.
 const NAMES: &[&str] = &["greenlet", "libnode", "libv8"];
@@ -60,6 +65,12 @@ pub fn handles_stacks(image: &Image, imports: &[Import]) -> bool {
     let exports = image.exports();
     let is_sign = |import: &Import| IMPORTED.contains(&import.name.as_str());
     EXPORTED.iter().any(|name| exports.find(name).is_some()) || imports.iter().any(is_sign)
+}
+
+/// Whether a process with this module may keep addresses of generated code.
+pub fn follows_jumps(module: &Loaded) -> bool {
+    let exports = module.file.image.exports();
+    FOLLOW_JUMPS.iter().any(|name| exports.find(name).is_some())
 }
 
 pub fn name_handles_stacks(name: &str) -> bool {
