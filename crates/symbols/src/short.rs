@@ -404,8 +404,8 @@ fn split_at_depth_0<'a>(text: &'a str, separator: &str) -> Option<(&'a str, &'a 
     let mut at = 0;
     while at < text.len() {
         let rest = &text[at..];
-        if rest.starts_with(separator) {
-            return Some((&text[..at], &rest[separator.len()..]));
+        if let Some(behind) = rest.strip_prefix(separator) {
+            return Some((&text[..at], behind));
         }
         let char = rest.chars().next()?;
         at += match char {
