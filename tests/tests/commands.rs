@@ -288,13 +288,23 @@ fn a_terminal_gets_colours_and_a_pager() {
 
 #[test]
 fn a_disk_that_fills_up_leaves_a_readable_trace_and_the_program_alone() {
+    ends_on_a_small_disk("--max-size 1G", "No space left");
+}
+
+#[test]
+fn a_trace_takes_half_of_a_disk_unless_more_is_asked_for() {
+    ends_on_a_small_disk("", "half of what was free on the disk");
+}
+
+/// The trace ends for a reason, and the program goes on.
+fn ends_on_a_small_disk(options: &str, why: &str) {
     let scratch = scratch();
     let here = scratch.path();
     fs::create_dir(here.join("disk")).unwrap();
     let program = c("full_speed", &[]).path;
     // A disk of 2 MiB, in a mount namespace of its own; the report is copied out of it.
     let script = format!(
-        "mount -t tmpfs -o size=2m none disk && {nopal} record --block -o disk/trace {program} 2 500000; echo $?; \
+        "mount -t tmpfs -o size=2m none disk && {nopal} record --block {options} -o disk/trace {program} 2 500000; echo $?; \
          {nopal} report --json disk/trace > report.json",
         nopal = shell_word(nopal()),
         program = shell_word(&program)
@@ -316,11 +326,7 @@ fn a_disk_that_fills_up_leaves_a_readable_trace_and_the_program_alone() {
         "{}",
         ended.stderr
     );
-    assert!(
-        ended.stderr.contains("No space left") || ended.stderr.contains("full"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.stderr.contains(why), "{}", ended.stderr);
     let rows: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(here.join("report.json")).unwrap()).unwrap();
     let leaf = rows

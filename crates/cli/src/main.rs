@@ -26,6 +26,7 @@ mod run;
 mod size;
 #[cfg(not(test))]
 mod stack;
+mod status_line;
 mod terminal;
 mod time;
 mod top;

@@ -1,5 +1,6 @@
 //! `nopal record` and `nopal attach`: runs a program, and ends as it ended; or records a running process.
 
+use crate::status_line::StatusLine;
 use anyhow::{Result, ensure};
 use nopal_analysis::names::printable;
 use nopal_analysis::text::{bytes, several};
@@ -14,8 +15,13 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     if let Some(risk) = options.risk() {
         tell(risk);
     }
-    let outcome = nopal_record::record(options, |_| say_attached(&options.target))
-        .map_err(|error| nopal_record::run_alone(error, tell))?;
+    let mut status_line = None;
+    let outcome = nopal_record::record(options, |handle| {
+        say_attached(&options.target);
+        status_line = StatusLine::start(&handle, options);
+    });
+    drop(status_line);
+    let outcome = outcome.map_err(|error| nopal_record::run_alone(error, tell))?;
     // The program has ended: a closed standard error must not change the status. SAFETY: no handler is installed, only
     // ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };

@@ -28,10 +28,11 @@ mod sites;
 mod tracee;
 
 pub use attach::clean_up;
-pub use collecting::collect::{Collector, Keep};
+pub use collecting::collect::{Collector, Keep, Limit};
 pub use collecting::kernel_events::kinds_of;
 pub use collecting::kernel_probes::KernelProbe;
 pub use collecting::notes::counter;
+pub use collecting::progress::Progress;
 pub use memory::region::Region;
 pub use nopal_kernel_events::{Allowed, Kinds, allowed, missing_for_functions};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};

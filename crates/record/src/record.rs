@@ -1,7 +1,7 @@
 //! A recording from its beginning to the trace's end.
 
 use crate::attach;
-use crate::collecting::collect::{Collector, Keep};
+use crate::collecting::collect::{Collector, Keep, Limit};
 use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::kernel_events::KernelEventKinds;
 use crate::collecting::notes::{self, counter, snapshot};
@@ -27,6 +27,7 @@ use nopal_process::{Auxiliary, ExitWatch, StopError};
 use nopal_symbols::demangle;
 use nopal_trace::{Subscriber, Writer};
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
 /// How far the buffer of a session can grow: this many times, but not beyond `MOST_ROOM` unless it begins so. All of it
@@ -194,12 +195,20 @@ pub(crate) fn drain(session: &Session) -> Result<Drain> {
     } else {
         Keep::All
     };
-    let collector = Collector::new(keep, session.options.max_bytes);
+    let asked = session.options.max_bytes.map(Limit::Asked);
+    let limit = asked.or_else(|| half_of_disk(&session.options.directory).map(Limit::Disk));
+    let collector = Collector::new(keep, limit);
     Drain::start(
         session.context.shared.clone(),
         collector,
         &session.context.settings,
     )
+}
+
+/// Half of the bytes that are free where the trace is.
+fn half_of_disk(directory: &Path) -> Option<u64> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize) / 2)
 }
 
 pub(crate) fn create(

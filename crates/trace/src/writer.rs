@@ -240,6 +240,13 @@ impl Writer {
         self.site_counts.get_or_insert_default()
     }
 
+    /// The readable name of a site; empty if it is not known.
+    pub fn name_of(&self, site: u32) -> String {
+        let known = self.sites.iter().find(|known| known.number == site);
+        let name = known.and_then(|known| self.names_of_sites.get(known.name.clone()));
+        (self.readable)(name.unwrap_or_default()).into_owned()
+    }
+
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -2,6 +2,7 @@
 
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
 use crate::collecting::notes;
+use crate::collecting::progress::Sample;
 use crate::collecting::subscription::Subscription;
 use crate::memory::region::Region;
 use anyhow::Result;
@@ -53,9 +54,28 @@ pub enum Keep {
     Newest,
 }
 
+/// The size at which a trace ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Asked(u64),
+    /// Half of what was free when it began.
+    Disk(u64),
+}
+
+impl Limit {
+    pub fn bytes(self) -> u64 {
+        match self {
+            Limit::Asked(bytes) | Limit::Disk(bytes) => bytes,
+        }
+    }
+}
+
 pub struct Collector {
     keep: Keep,
-    pub limit: Option<u64>,
+    /// Bytes of the trace at which it ends.
+    pub limit: Option<Limit>,
+    /// Where somebody watches.
+    pub sample: Option<Sample>,
     /// For the trace's files.
     pub reader: ChunkReader,
     pub subscription: Subscription,
@@ -75,10 +95,11 @@ pub struct Collector {
 }
 
 impl Collector {
-    pub fn new(keep: Keep, limit: Option<u64>) -> Collector {
+    pub fn new(keep: Keep, limit: Option<Limit>) -> Collector {
         Collector {
             keep,
             limit,
+            sample: None,
             reader: ChunkReader::new(Begin::First),
             subscription: Subscription::new(),
             writing: Vec::new(),
@@ -234,6 +255,10 @@ impl Collector {
     ) -> Result<bool> {
         self.name(region, writer, copied.name.0)?;
         let rest = copied.cursor.bytes() / 8;
+        if let Some(sample) = &mut self.sample {
+            let first = rest.max(size_of::<ChunkHeader>() / 8);
+            sample.take(self.reader.words(&copied).get(first..).unwrap_or_default());
+        }
         let unwritten = |reader: &ChunkReader| match copied.state {
             ChunkPhase::Growing => 0,
             _ => count_events(reader.words(&copied).get(rest..).unwrap_or_default()),
@@ -380,8 +405,16 @@ impl Collector {
     /// Ends the recording where the trace has grown to its limit.
     fn weigh(&mut self, writer: &Writer) {
         self.totals.bytes = writer.bytes();
-        if self.limit.is_some_and(|limit| self.totals.bytes >= limit) {
-            let reason = "the trace has grown to its limit (--max-size)";
+        let reached = self
+            .limit
+            .filter(|limit| self.totals.bytes >= limit.bytes());
+        if let Some(limit) = reached {
+            let reason = match limit {
+                Limit::Asked(_) => "the trace has grown to its limit (--max-size)",
+                Limit::Disk(_) => {
+                    "the trace has grown to half of what was free on the disk, where it ends (--max-size sets another limit)"
+                }
+            };
             self.stopped.get_or_insert_with(|| reason.into());
         }
     }
@@ -598,7 +631,7 @@ mod tests {
 
         let scratch = tempfile::tempdir().unwrap();
         let mut writer = Writer::create(&scratch.path().join("trace"), Session::default()).unwrap();
-        let mut collector = Collector::new(Keep::All, Some(writer.bytes() + 1));
+        let mut collector = Collector::new(Keep::All, Some(Limit::Asked(writer.bytes() + 1)));
         let record = KernelRecord {
             clock: 1,
             event: KernelEvent::In {

@@ -1,11 +1,12 @@
 //! The thread that empties the regions while the program runs, and once a second writes what is in chunks that are not
 //! full.
 
-use crate::collecting::collect::Collector;
+use crate::collecting::collect::{Collector, Limit};
 use crate::collecting::cost;
 use crate::collecting::kernel_events::Reading;
 use crate::collecting::kernel_functions::KernelFunctions;
 use crate::collecting::notes::{counter, note, snapshot};
+use crate::collecting::progress::Progress;
 use crate::collecting::snapshot::Snapshots;
 use crate::memory::region::{Counts, Region};
 use crate::patch::remove::processes_with;
@@ -30,6 +31,9 @@ const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
 const MANY_EVENTS: u64 = 1000;
 /// How often to look for chunks of ended threads.
 const ENDED: Duration = Duration::from_millis(10);
+
+/// How often those who watch are told.
+const WATCHED: Duration = Duration::from_millis(500);
 
 /// How often to look for regions that no process maps.
 const DESERTED: Duration = Duration::from_millis(20);
@@ -58,6 +62,8 @@ pub struct Shared {
     flushed: Condvar,
     triggers: Arc<Mutex<Triggers>>,
     snapshots: Arc<Mutex<Snapshots>>,
+    /// `None`: nobody watches.
+    progress: Mutex<Option<Progress>>,
 }
 
 impl Shared {
@@ -73,6 +79,7 @@ impl Shared {
             flushed: Condvar::new(),
             triggers: Arc::default(),
             snapshots: Arc::default(),
+            progress: Mutex::default(),
         }
     }
 
@@ -125,6 +132,33 @@ impl Shared {
             triggers: self.triggers.clone(),
             regions: self.regions.clone(),
         })
+    }
+
+    /// What the recording had come to at most `WATCHED` ago; nothing the first time.
+    pub fn progress(&self) -> Progress {
+        self.progress.lock().get_or_insert_default().clone()
+    }
+
+    /// Tells those who watch, if any.
+    fn tell_progress(&self, collector: &mut Collector, since: Duration) {
+        let mut watched = self.progress.lock();
+        let Some(progress) = &mut *watched else {
+            return;
+        };
+        let busiest = collector.sample.get_or_insert_default().busiest();
+        let writer = self.writer.lock();
+        let named = busiest.into_iter();
+        let named = named.map(|(site, part)| (writer.name_of(site), part));
+        let events = collector.totals.events + collector.totals.given_up;
+        let new = events.saturating_sub(progress.events);
+        *progress = Progress {
+            events,
+            rate: (new as f64 / since.as_secs_f64().max(0.001)) as u64,
+            lost: self.counts().lost,
+            bytes: collector.totals.bytes,
+            most_bytes: collector.limit.map(Limit::bytes),
+            busiest: named.collect(),
+        };
     }
 
     fn asked_flush(&self) -> Option<u64> {
@@ -277,6 +311,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut next_flush = Instant::now() + SECOND;
     let mut last_ended = Instant::now();
     let mut next_deserted = Instant::now();
+    let mut last_progress = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
         // Before all that a flush is asked for.
         let asked = shared.asked_flush();
@@ -304,6 +339,10 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                             .contains(&process)
                 });
             }
+        }
+        if last_progress.elapsed() >= WATCHED {
+            shared.tell_progress(&mut collector, last_progress.elapsed());
+            last_progress = Instant::now();
         }
         if Instant::now() >= next_deserted {
             leave_deserted(shared, &mut collector)?;

@@ -135,7 +135,9 @@ impl Collector {
     fn next_snapshot(&self, snapshots: &mut Snapshots, why: &str) -> Option<usize> {
         if snapshots.taken.len() == MOST
             || self.writing.len() == MOST_WRITING
-            || self.limit.is_some_and(|limit| snapshots.bytes() >= limit)
+            || self
+                .limit
+                .is_some_and(|limit| snapshots.bytes() >= limit.bytes())
         {
             snapshots.passed_over += 1;
             return None;

@@ -2,6 +2,7 @@
 //! traced processes.
 
 use crate::collecting::drain::Shared;
+use crate::collecting::progress::Progress;
 use crate::session::Session;
 use anyhow::{Context, Result};
 use std::sync::Arc;
@@ -26,6 +27,11 @@ impl Handle {
     /// session is over.
     pub fn flush(&self) -> Result<()> {
         self.shared.flush()
+    }
+
+    /// What the recording had come to half a second ago. Nothing before the first call.
+    pub fn progress(&self) -> Progress {
+        self.shared.progress()
     }
 
     /// Does work on the session's thread and waits for the result. Work that is under way is finished first. An error:
