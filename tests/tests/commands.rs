@@ -499,6 +499,54 @@ fn manual_pages_are_made() {
     assert_eq!(run(&["man", "pages"], scratch.path()).end, End::Code(0));
     let page = fs::read_to_string(scratch.path().join("pages/nopal-record.1")).unwrap();
     assert!(page.contains(".TH") && page.contains("max\\-size"));
+    let (_, synopsis) = page.split_once(".SH SYNOPSIS").unwrap();
+    let (synopsis, _) = synopsis.split_once(".SH").unwrap();
+    for part in ["\\-\\-buffer", "SIZE", "PROGRAM"] {
+        assert!(synopsis.contains(part), "{part}: {synopsis}");
+    }
+    for page in fs::read_dir(scratch.path().join("pages")).unwrap() {
+        let path = page.unwrap().path();
+        let has_examples = fs::read_to_string(&path).unwrap().contains(".SH EXAMPLES");
+        // The first page and that of a language have none of a command.
+        let must = !path.ends_with("nopal.1") && !path.ends_with("nopal-ctl.5");
+        assert!(has_examples || !must, "{}", path.display());
+    }
+}
+
+#[test]
+fn without_a_command_ten_lines_say_what_there_is() {
+    let scratch = scratch();
+    let ended = run(&[], scratch.path());
+    assert_eq!(ended.end, End::Code(2));
+    assert_eq!(ended.stderr.lines().count(), 11);
+    assert!(ended.stderr.contains("nopal record -- ./program"));
+}
+
+#[test]
+fn defaults_are_set_by_variables_and_a_file_of_the_user() {
+    let scratch = scratch();
+    let configured = |variables: &[(&str, &str)]| {
+        let mut start = Start::new([nopal().as_os_str(), "doctor".as_ref()]);
+        start.directory = Some(scratch.path().into());
+        let variables = variables
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        start.environment.extend(variables);
+        start.run("")
+    };
+    let directory = scratch.path().to_str().unwrap();
+    fs::write(scratch.path().join("nopal.toml"), "names = 'full'\n").unwrap();
+    let here = configured(&[("XDG_CONFIG_HOME", "."), ("HOME", "")]);
+    assert!(here.stdout.contains("defaults only"), "{}", here.stdout);
+    let ended = configured(&[("XDG_CONFIG_HOME", directory), ("NOPAL_BUFFER", "1M")]);
+    let expected = format!("names = full ({directory}/nopal.toml), buffer = 1M (NOPAL_BUFFER)");
+    assert!(ended.stdout.contains(&expected), "{}", ended.stdout);
+    let ended = configured(&[("XDG_CONFIG_HOME", directory), ("NOPAL_NAMES", "long")]);
+    assert!(
+        ended.stderr.contains("NOPAL_NAMES does not count"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]

@@ -19,6 +19,7 @@ use nopal_analysis::report::Sort;
 use nopal_analysis::tracers::Tracer;
 use nopal_record::{Kinds, Options, Target, WhenFull};
 
+use crate::settings::Settings;
 use crate::{size, time};
 use calls::FilterArguments;
 use calls::subject_and_trace;
@@ -40,16 +41,16 @@ pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 
-    /// When to use colours
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t, global = true)]
-    pub color: Color,
+    /// When to use colours [default: auto]
+    #[arg(long, value_name = "WHEN", value_enum, global = true)]
+    pub color: Option<Color>,
 
     /// How to show names of C++ and Rust functions [default: short]
     #[arg(long, value_name = "HOW", value_enum, global = true)]
     pub names: Option<NamesArgument>,
 }
 
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum NamesArgument {
     /// Without parameters, return types, default arguments of templates, and traits
     #[default]
@@ -70,7 +71,7 @@ impl NamesArgument {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// On a terminal
     #[default]
@@ -362,9 +363,9 @@ struct Recording {
     )]
     snapshot_when: Vec<String>,
 
-    /// Size of the buffer for records that are not written yet
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64M")]
-    buffer: u64,
+    /// Size of the buffer for records that are not written yet [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    buffer: Option<u64>,
 
     /// Stop recording when the trace has this size
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -680,7 +681,10 @@ impl Recording {
                 _ => WhenFull::Drop,
             },
             snapshot_when: self.snapshot_when,
-            buffer_bytes: self.buffer,
+            buffer_bytes: self
+                .buffer
+                .or(Settings::of_process().buffer)
+                .unwrap_or(Options::BUFFER_BYTES),
             max_bytes: self.max_size,
             follow_exec: !self.no_follow,
             time,

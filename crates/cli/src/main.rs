@@ -6,6 +6,7 @@ mod ctl;
 mod cut;
 mod doctor;
 mod dump;
+mod examples;
 mod flame;
 mod graph;
 mod hist;
@@ -23,6 +24,7 @@ mod record;
 mod replay;
 mod report;
 mod run;
+mod settings;
 mod size;
 #[cfg(not(test))]
 mod stack;
@@ -36,6 +38,7 @@ use anstream::ColorChoice;
 use anyhow::Result;
 
 use crate::arguments::{Arguments, Color, Command};
+use crate::settings::Settings;
 
 /// Replaces Rust's own `main`, which would ignore SIGPIPE before nopal could read its original action: a traced program
 /// inherits that action, and a closed pipe ends nopal silently, like other tools.
@@ -68,13 +71,18 @@ fn hold_standard_descriptors() {
 fn command_line() -> i32 {
     cut::expect();
     let arguments = Arguments::of_process();
-    match arguments.color {
+    let settings = Settings::of_process();
+    for complaint in &settings.complaints {
+        record::tell(complaint);
+    }
+    match arguments.color.or(settings.color).unwrap_or_default() {
         Color::Auto => ColorChoice::Auto,
         Color::Always => ColorChoice::Always,
         Color::Never => ColorChoice::Never,
     }
     .write_global();
-    arguments.names.unwrap_or_default().style().write_global();
+    let names = arguments.names.or(settings.names).unwrap_or_default();
+    names.style().write_global();
     match run(arguments.command) {
         Ok(status) => status,
         Err(error) => {

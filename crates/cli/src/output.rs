@@ -1,5 +1,6 @@
 //! Output of results: standard output, through a pager on a terminal.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
+
+use crate::settings::Settings;
 
 /// Columns of a line where the output is not a terminal, unless COLUMNS says otherwise.
 const COLUMNS: usize = 160;
@@ -88,7 +91,13 @@ pub fn paged(pages: Pages, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> 
     result
 }
 
-/// `$PAGER` where it is set and not empty, else `less`, where there is one.
+fn pager_set() -> Option<OsString> {
+    let set = Settings::of_process().pager.as_ref();
+    set.map(OsString::from)
+        .or_else(|| std::env::var_os("PAGER"))
+}
+
+/// What the user has set, or `$PAGER`, unless it is empty; else `less`, where there is one.
 fn pager(pages: Pages) -> Option<Child> {
     if !io::stdout().is_terminal() {
         return None;
@@ -97,7 +106,7 @@ fn pager(pages: Pages) -> Option<Child> {
         Pages::Several => "FRX",
         Pages::All => "R",
     };
-    let mut command = match std::env::var_os("PAGER") {
+    let mut command = match pager_set() {
         Some(pager) if pager.is_empty() => return None,
         Some(pager) => {
             let mut shell = Command::new("sh");

@@ -8,11 +8,12 @@ use std::path::Path;
 use nopal_analysis::text::bytes;
 
 use super::{Finding, State};
+use crate::settings::Settings;
 use nopal_record::Allowed;
 
 type Check = fn() -> Finding;
 
-pub const ALL: [(&str, Check); 16] = [
+pub const ALL: [(&str, Check); 17] = [
     ("kernel", kernel),
     ("ptrace", ptrace),
     ("yama", || {
@@ -46,9 +47,21 @@ pub const ALL: [(&str, Check); 16] = [
     ("kernel functions", || {
         kernel_functions(nopal_record::missing_for_functions())
     }),
+    ("settings", || settings(Settings::of_process())),
 ];
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+fn settings(settings: &Settings) -> Finding {
+    let what = match settings.origins.as_slice() {
+        [] => "defaults only (NOPAL_… and ~/.config/nopal.toml would change them)".to_owned(),
+        origins => origins.join(", "),
+    };
+    match settings.complaints.as_slice() {
+        [] => Finding::good(what),
+        complaints => Finding::new(State::Warning, what, complaints.join("; ")),
+    }
+}
 
 /// The content of a small file of the kernel; empty if it does not exist.
 fn read(path: &str) -> Option<String> {
