@@ -6,6 +6,7 @@ use crate::packet::{Packet, PacketId};
 use crate::trace::{Stream, Trace};
 use nopal_abi::Event;
 use std::iter;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// A site that was traced.
@@ -52,6 +53,17 @@ impl<'a> ThreadInfo<'a> {
     ) -> impl DoubleEndedIterator<Item = Packet<'a>> + ExactSizeIterator + Clone + use<'a> {
         let trace = self.trace;
         self.packets.iter().map(move |id| trace.packet(*id))
+    }
+
+    /// Those packets of these numbers, without going over the ones before.
+    pub fn packets_in(
+        &self,
+        numbers: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = Packet<'a>> + ExactSizeIterator + Clone + use<'a> {
+        let trace = self.trace;
+        let end = numbers.end.min(self.packets.len());
+        let packets = &self.packets[numbers.start.min(end)..end];
+        packets.iter().map(move |id| trace.packet(*id))
     }
 
     /// Its events that were lost before one of its packets.

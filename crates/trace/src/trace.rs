@@ -390,6 +390,11 @@ impl Trace {
         self.uuid
     }
 
+    /// Whether another process was still writing it when it was opened.
+    pub fn is_growing(&self) -> bool {
+        self.is_written
+    }
+
     /// All notes but the session's, in the order in which they were written.
     pub fn notes(&self) -> &[Note] {
         &self.notes

@@ -1,12 +1,14 @@
 //! A budget for the work on old frames.
 
+use serde::{Deserialize, Serialize};
+
 use super::frame::Frame;
 
 const LIMIT: usize = 1 << 22;
 const A_WORD: usize = 16;
 
 /// Steps of a search and moves of frames spend it; each record adds to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkBudget(usize);
 
 impl Default for WorkBudget {

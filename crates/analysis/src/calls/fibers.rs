@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+use serde::{Deserialize, Serialize};
+
 use super::frame::Frame;
 
 /// Most frames set aside; beyond this, the oldest are dropped.
@@ -12,7 +14,7 @@ const FIBERS_LIMIT: usize = 1 << 16;
 /// Identifies a fiber: the slot of its innermost frame, and a number that grows.
 pub type Key = (u64, u64);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fiber {
     /// Never empty.
     pub frames: Vec<Frame>,
@@ -23,7 +25,7 @@ pub struct Fiber {
     pub counted: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Fibers {
     by_slot: BTreeMap<Key, Fiber>,
     frames: usize,
@@ -96,6 +98,17 @@ impl Fibers {
         self.by_slot
             .iter()
             .map(|(&key, fiber)| (key, fiber.frames.as_slice()))
+    }
+
+    /// Whether this is what calls of `add` can have made.
+    pub fn is_sound(&self) -> bool {
+        let sound = |(key, fiber): (&Key, &Fiber)| {
+            let falls = |pair: &[Frame]| pair[0].slot >= pair[1].slot;
+            fiber.frames.windows(2).all(falls)
+                && fiber.frames.last().is_some_and(|last| last.slot == key.0)
+        };
+        let frames = self.by_slot.values().map(|fiber| fiber.frames.len());
+        self.by_slot.iter().all(sound) && frames.sum::<usize>() == self.frames
     }
 
     pub fn drain(&mut self) -> impl Iterator<Item = Fiber> {

@@ -1,8 +1,9 @@
 //! A call that has begun, and the sink of calls.
 
 use nopal_abi::{Style, site_of, tag_of};
+use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     /// Counter at the entry.
     pub clock: u64,
@@ -126,11 +127,13 @@ pub trait Sink {
     /// A call of `site` has begun, with `exit` 0 and nothing in the rest, or has ended, with `exit` 1 and the ticks in
     /// it, and in it alone, at `clock`. At most [`super::RUN`] of these come before the next `end_run`.
     fn plain(&mut self, _site: u32, _exit: u64, _clock: u64, _ticks: u64, _own: u64) {}
+    /// A run of plain calls begins, with these frames open.
+    fn begin_run(&mut self, _frames: &[Frame]) {}
     fn end_run(&mut self) {}
     /// A marker in the last of `frames`: its event, and its record after the clock.
     fn mark(&mut self, _clock: u64, _event: u32, _payload: &[u64], _frames: &[Frame]) {}
-    /// Records of the thread are missing here, for this many ticks. All open calls have ended as lost.
-    fn missing(&mut self, _ticks: u64) {}
+    /// Records of the thread are missing for this many ticks, up to `clock`. All open calls have ended as lost.
+    fn missing(&mut self, _clock: u64, _ticks: u64) {}
     /// The thread has left these frames, perhaps for good.
     fn aside(&mut self, _frames: &[Frame]) {}
     /// The thread has returned to these frames.

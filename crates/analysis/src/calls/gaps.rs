@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use nopal_abi::Style;
+use serde::{Deserialize, Serialize};
 
 use super::frame::{Ending, Frame, Sink};
 use super::rebuilder::CallRebuilder;
@@ -16,7 +17,7 @@ use super::stacks::lose;
 const GIVEN_UP_LIMIT: usize = 1 << 16;
 
 /// Since when the thread's records are complete.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Known {
     since: u64,
     /// Records are missing before the next one, from this clock on.
@@ -114,7 +115,7 @@ impl CallRebuilder {
         self.known.restart(clock);
         if since != BEGIN {
             self.known.has_gaps = true;
-            sink.missing(clock.saturating_sub(since));
+            sink.missing(clock, clock.saturating_sub(since));
         }
     }
 

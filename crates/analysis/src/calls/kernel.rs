@@ -5,16 +5,17 @@
 //! its program again, none of them is left.
 
 use nopal_abi::{Cursor, Event, Style, key_of};
+use serde::{Deserialize, Serialize};
 
 use super::frame::{Ending, Frame, Sink};
 use super::rebuilder::{CallRebuilder, DEPTH_LIMIT};
 use super::stacks::lose;
 
 /// A thread's stay in the kernel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Stay {
     /// The number of frames of the program.
-    from: usize,
+    pub from: usize,
     /// All of its records are there since.
     since: u64,
 }

@@ -20,6 +20,7 @@
 
 mod arguments;
 mod budget;
+mod checkpoint;
 mod fibers;
 mod frame;
 mod gaps;

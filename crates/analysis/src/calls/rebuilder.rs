@@ -2,6 +2,7 @@
 
 use nopal_abi::{self as abi, Cursor, Event, Style, key_of};
 use nopal_trace::Packet;
+use serde::{Deserialize, Serialize};
 
 use super::budget::WorkBudget;
 use super::fibers::Fibers;
@@ -19,14 +20,14 @@ const TAIL_LIMIT: usize = 256;
 pub(super) const NEAR: u64 = 1 << 8;
 
 /// The data of a RESYNC for the event that follows it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Arrival {
     pub slot: u64,
     /// The frames may differ from those after the last event.
     pub elsewhere: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct CallRebuilder {
     pub(super) frames: Stack,
     pub(super) fibers: Fibers,

@@ -44,6 +44,7 @@ impl CallRebuilder {
         if words.is_empty() || depth + RUN > DEPTH_LIMIT {
             return 0;
         }
+        sink.begin_run(&self.frames);
         let frames = self.frames.with_room(words.len() + 1);
         let mut clock = self.last_clock;
         let mut cursor = self.cursor;

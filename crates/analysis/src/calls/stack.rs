@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use nopal_abi::Style;
+use serde::{Deserialize, Serialize};
 
 use super::frame::Frame;
 
@@ -11,7 +12,7 @@ pub const GROUND: usize = 2;
 
 const NOBODY: Frame = Frame::new(0, 0, 0, Style::Only);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stack(Vec<Frame>);
 
 impl Default for Stack {
@@ -68,6 +69,11 @@ impl Stack {
         let left = self.split_off(0);
         self.0.extend_from_slice(frames);
         left
+    }
+
+    /// Whether the dummies are in their places.
+    pub fn is_sound(&self) -> bool {
+        self.0.get(..GROUND) == Some(&[NOBODY; GROUND])
     }
 
     /// All frames, including the dummies, with room for `more` above them.

@@ -166,8 +166,8 @@ impl Sink for Inside<'_> {
         }
     }
 
-    fn missing(&mut self, ticks: u64) {
-        self.watcher.missing(ticks);
+    fn missing(&mut self, clock: u64, ticks: u64) {
+        self.watcher.missing(clock, ticks);
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {

@@ -273,7 +273,7 @@ impl Sink for Grower<'_> {
         node.own_is_least = true;
     }
 
-    fn missing(&mut self, _ticks: u64) {
+    fn missing(&mut self, _clock: u64, _ticks: u64) {
         self.period = self.period.wrapping_add(1);
     }
 }

@@ -281,7 +281,7 @@ impl Sink for Lines<'_> {
     }
 
     /// Entries that were open until here come first.
-    fn missing(&mut self, ticks: u64) {
+    fn missing(&mut self, _clock: u64, ticks: u64) {
         self.show_lost(self.clock);
         if self.shown.filter.least_ns > 0 || !self.shown.filter.has_outside() || self.clock == 0 {
             return;

@@ -89,7 +89,7 @@ impl Sink for Sums {
         self.sum().time_least(frame, ending.clock);
     }
 
-    fn missing(&mut self, ticks: u64) {
+    fn missing(&mut self, _clock: u64, ticks: u64) {
         let sum = self.sum();
         sum.missing = sum.missing.saturating_add(ticks);
     }

@@ -246,7 +246,7 @@ impl Sink for Watcher<'_> {
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 
     /// Locks may have been released meanwhile.
-    fn missing(&mut self, _ticks: u64) {
+    fn missing(&mut self, _clock: u64, _ticks: u64) {
         self.state.held.clear();
         self.state.blocked = Blocked::default();
     }

@@ -119,7 +119,7 @@ impl Sink for CallText {
         }
     }
 
-    fn missing(&mut self, ticks: u64) {
+    fn missing(&mut self, _clock: u64, ticks: u64) {
         self.text.push_str(&format!(" ~{ticks}"));
     }
 

@@ -1,0 +1,113 @@
+//! Makes the index of a thread.
+
+use nopal_analysis::calls::CallRebuilder;
+use nopal_trace::ThreadInfo;
+
+use crate::block::Blocks;
+use crate::chart::Chart;
+use crate::index::{Checkpoint, ThreadIndex};
+
+/// A block ends with the packet that completes this many words of records.
+pub const BLOCK_WORDS: u64 = 4096;
+
+/// A checkpoint takes at most this part of the bytes of records since the one before.
+const CHECKPOINT_PART: u64 = 256;
+
+/// Packets after which progress is told and memory is released.
+const PAUSE_PACKETS: usize = 16;
+
+/// Where the reading of a thread's records stands.
+pub struct Builder {
+    rebuilder: CallRebuilder,
+    chart: Chart<Blocks>,
+    /// Words of the block that is not complete, and words since the last checkpoint, of which so many must have been read
+    /// before the next one is worth its size.
+    words: u64,
+    unchecked: u64,
+    enough: u64,
+    block_words: u64,
+}
+
+impl Builder {
+    /// Begins with a thread.
+    pub fn new(thread: &ThreadInfo, block_words: u64) -> (Builder, ThreadIndex) {
+        let first = thread.packets().next();
+        let from = first.map_or(0, |packet| packet.clock_begin());
+        let builder = Builder {
+            rebuilder: CallRebuilder::new(),
+            chart: Chart::new(&[], from, Blocks::new(from)),
+            words: 0,
+            unchecked: 0,
+            enough: 0,
+            block_words,
+        };
+        let index = ThreadIndex {
+            process: thread.process,
+            thread: thread.thread,
+            begin: thread.begin,
+            from,
+            ..ThreadIndex::default()
+        };
+        (builder, index)
+    }
+
+    /// Adds the packets of the thread that are new, up to a number. The last block may be short.
+    pub fn extend(
+        &mut self,
+        index: &mut ThreadIndex,
+        thread: &ThreadInfo,
+        until: usize,
+        mut progress: impl FnMut(u64),
+    ) {
+        let packets: Vec<_> = thread.packets_in(index.packets as usize..until).collect();
+        for packets in packets.chunks(PAUSE_PACKETS) {
+            let mut read = 0;
+            for packet in packets {
+                if self.words == 0 {
+                    self.begin_block(index);
+                }
+                self.rebuilder.packet(packet, &mut self.chart);
+                index.packets += 1;
+                let words = packet.words().len() as u64;
+                self.words += words;
+                read += words;
+                if self.words >= self.block_words {
+                    self.end_block(index);
+                }
+            }
+            progress(read);
+            packets.iter().for_each(|packet| packet.release());
+        }
+        if self.words > 0 {
+            self.end_block(index);
+        }
+    }
+
+    fn begin_block(&mut self, index: &mut ThreadIndex) {
+        let block = index.firsts.len() as u32;
+        index.firsts.push(index.packets);
+        if block == 0 || self.unchecked < self.enough {
+            return;
+        }
+        // A state that cannot be written is left out.
+        let Ok(state) = self.rebuilder.checkpoint() else {
+            return;
+        };
+        self.enough = state.len() as u64 * CHECKPOINT_PART / 8;
+        if self.unchecked >= self.enough {
+            self.unchecked = 0;
+            index.checkpoints.push(Checkpoint { block, state });
+        }
+    }
+
+    fn end_block(&mut self, index: &mut ThreadIndex) {
+        let end = self.chart.now();
+        let open = self.chart.open().to_vec();
+        self.chart.pieces.close(end, &open, &mut index.levels);
+        index.calls = self.chart.pieces.calls;
+        self.unchecked += self.words;
+        index.words += self.words;
+        index.missing.append(&mut self.chart.pieces.missing);
+        self.words = 0;
+    }
+}

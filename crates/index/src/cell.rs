@@ -1,0 +1,124 @@
+//! What is known of the calls at one depth within a time, and the nodes of a level.
+
+use std::ops::Range;
+
+use nopal_abi::SITE_LIMIT;
+use serde::{Deserialize, Serialize};
+
+/// Nodes of a level that are one node of the next.
+pub const FAN_OUT: usize = 8;
+
+/// Calls that are nested deeper are in no cell.
+pub const DEPTHS: usize = 1024;
+
+const SITE_BITS: u32 = SITE_LIMIT.ilog2();
+const LONGEST: u64 = (1 << (64 - SITE_BITS)) - 1;
+
+/// The pieces at one depth within a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Ticks of the longest piece above its site, so that the greater word is the longer piece.
+    longest: u64,
+    /// Ticks that pieces cover, which do not overlap.
+    pub covered: u64,
+    /// Calls that begin.
+    pub calls: u64,
+}
+
+impl Cell {
+    /// The longest piece within the time: ticks, of at most a million seconds, and site.
+    pub fn longest(&self) -> (u64, u32) {
+        let site = self.longest & (u64::from(SITE_LIMIT) - 1);
+        (self.longest >> SITE_BITS, site as u32)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.calls == 0 && self.covered == 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn call(&mut self, calls: u64) {
+        self.calls += calls;
+    }
+
+    #[inline(always)]
+    pub(crate) fn cover(&mut self, ticks: u64, site: u32) {
+        self.covered = self.covered.wrapping_add(ticks);
+        self.reach(ticks, site);
+    }
+
+    /// A piece of this length is within the time.
+    #[inline(always)]
+    pub(crate) fn reach(&mut self, ticks: u64, site: u32) {
+        let piece = ticks.min(LONGEST) << SITE_BITS | u64::from(site);
+        self.longest = self.longest.max(piece);
+    }
+
+    /// Adds the pieces of another time, each as one of its own.
+    pub(crate) fn add(&mut self, other: &Cell) {
+        self.longest = self.longest.max(other.longest);
+        self.covered = self.covered.saturating_add(other.covered);
+        self.calls = self.calls.saturating_add(other.calls);
+    }
+}
+
+/// Blocks, or sums of [`FAN_OUT`] nodes of the level below.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Level {
+    /// Where each node ends in time, and the next one begins.
+    pub(crate) ends: Vec<u64>,
+    /// Markers in each node.
+    pub(crate) markers: Vec<u64>,
+    /// Where the cells of each node end, which begin behind those of the one before.
+    cell_ends: Vec<u32>,
+    cells: Vec<Cell>,
+}
+
+impl Level {
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The cells of a node, the outermost calls first. Deeper ones are empty.
+    pub fn cells(&self, node: usize) -> &[Cell] {
+        let end = |node: usize| self.cell_ends.get(node).copied().unwrap_or(0) as usize;
+        let begin = node.checked_sub(1).map_or(0, end);
+        self.cells.get(begin..end(node)).unwrap_or_default()
+    }
+
+    pub(crate) fn push(&mut self, end: u64, markers: u64, cells: &[Cell]) {
+        self.cells.extend_from_slice(cells);
+        self.ends.push(end);
+        self.markers.push(markers);
+        // 96 GiB of cells are beyond any trace.
+        self.cell_ends
+            .push(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
+    }
+
+    /// Whether the parts fit together, for a level that was read from a file.
+    pub(crate) fn is_sound(&self, from: u64) -> bool {
+        let nodes = self.ends.len();
+        let rises = |ends: &[u64]| ends.windows(2).all(|pair| pair[0] <= pair[1]);
+        let cells = std::iter::once(&0).chain(&self.cell_ends);
+        let depths = cells.zip(&self.cell_ends).all(|(begin, end)| {
+            end.checked_sub(*begin)
+                .is_some_and(|depths| depths as usize <= DEPTHS)
+        });
+        self.markers.len() == nodes
+            && self.cell_ends.len() == nodes
+            && rises(&self.ends)
+            && self.ends.first().is_none_or(|first| from <= *first)
+            && depths
+            && self.cell_ends.last().map_or(0, |end| *end as usize) == self.cells.len()
+    }
+
+    /// The time of a node; `from` is where the thread begins.
+    pub fn time(&self, node: usize, from: u64) -> Range<u64> {
+        let begin = node.checked_sub(1).map_or(from, |before| self.ends[before]);
+        begin..self.ends[node]
+    }
+}

@@ -1,0 +1,320 @@
+//! Pictures of a thread: what each of its depths shows in each of some columns of time.
+
+use std::ops::Range;
+
+use nopal_trace::{Packet, ThreadInfo};
+
+use crate::chart::{Chart, Open, Pieces};
+use crate::index::ThreadIndex;
+
+/// What a column shows at a depth.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GridCell {
+    /// Ticks that calls cover.
+    pub covered: f64,
+    /// Calls that begin.
+    pub calls: f64,
+    /// Ticks of the longest stretch of a call that one node of the index or the records show here, and its site.
+    pub longest: f64,
+    pub site: u32,
+}
+
+/// The pictures of a thread.
+pub struct Grid {
+    /// Counter where each column begins, and where the last one ends.
+    pub bounds: Vec<u64>,
+    pub depths: Range<usize>,
+    /// All depths of the first column, then those of the second, and so on.
+    pub cells: Vec<GridCell>,
+    pub markers: Vec<f64>,
+    /// Words of records that were read.
+    pub read: u64,
+    /// Whether all that is wider than a column was read. If not, its calls are spread evenly over its time.
+    pub is_exact: bool,
+    scale: f64,
+}
+
+impl Grid {
+    fn new(bounds: Vec<u64>, depths: Range<usize>) -> Grid {
+        let columns = bounds.len().saturating_sub(1);
+        let ticks = match (bounds.first(), bounds.last()) {
+            (Some(first), Some(last)) => last.saturating_sub(*first).max(1),
+            _ => 1,
+        };
+        Grid {
+            cells: vec![GridCell::default(); columns * depths.len()],
+            markers: vec![0.0; columns],
+            depths,
+            read: 0,
+            is_exact: true,
+            scale: columns as f64 / ticks as f64,
+            bounds,
+        }
+    }
+
+    pub fn columns(&self) -> usize {
+        self.markers.len()
+    }
+
+    pub fn column(&self, column: usize) -> &[GridCell] {
+        let depths = self.depths.len();
+        &self.cells[column * depths..(column + 1) * depths]
+    }
+
+    fn begin(&self) -> u64 {
+        self.bounds.first().copied().unwrap_or(0)
+    }
+
+    fn end(&self) -> u64 {
+        self.bounds.last().copied().unwrap_or(0)
+    }
+
+    /// The column in which a moment is.
+    fn column_at(&self, clock: u64) -> Option<usize> {
+        if clock < self.begin() || clock >= self.end() {
+            return None;
+        }
+        let about = ((clock - self.begin()) as f64 * self.scale) as usize;
+        let mut column = about.min(self.columns() - 1);
+        while self.bounds[column] > clock {
+            column -= 1;
+        }
+        while self.bounds[column + 1] <= clock {
+            column += 1;
+        }
+        Some(column)
+    }
+
+    /// The columns that a time is in, and the ticks of it that are in each.
+    fn parts(&self, begin: u64, end: u64) -> impl Iterator<Item = (usize, u64)> + use<'_> {
+        let first = self.column_at(begin.max(self.begin()));
+        let columns = first.map_or(0..0, |first| first..self.columns());
+        columns
+            .take_while(move |column| self.bounds[*column] < end)
+            .map(move |column| {
+                let from = self.bounds[column].max(begin);
+                (
+                    column,
+                    end.min(self.bounds[column + 1]).saturating_sub(from),
+                )
+            })
+    }
+
+    fn cell(&mut self, column: usize, depth: usize) -> Option<&mut GridCell> {
+        let at = depth.checked_sub(self.depths.start)?;
+        let depths = self.depths.len();
+        (at < depths).then(|| &mut self.cells[column * depths + at])
+    }
+
+    /// Spreads a node of the index over its time.
+    fn spread(&mut self, index: &ThreadIndex, level: usize, node: usize) {
+        let nodes = &index.levels[level];
+        let time = nodes.time(node, index.from);
+        let cells = nodes.cells(node);
+        let wanted = self.depths.start.min(cells.len())..self.depths.end.min(cells.len());
+        let ticks = time.end - time.start;
+        let parts: Vec<(usize, u64)> = match ticks {
+            0 => self
+                .column_at(time.start)
+                .map(|column| (column, 0))
+                .into_iter()
+                .collect(),
+            _ => self.parts(time.start, time.end).collect(),
+        };
+        for (column, part) in parts {
+            let share = match ticks {
+                0 => 1.0,
+                _ => part as f64 / ticks as f64,
+            };
+            self.markers[column] += nodes.markers[node] as f64 * share;
+            let at = column * self.depths.len();
+            let depths = self.cells[at..].iter_mut().zip(&cells[wanted.clone()]);
+            for (cell, sum) in depths {
+                let (longest, site) = sum.longest();
+                cell.covered += sum.covered as f64 * share;
+                cell.calls += sum.calls as f64 * share;
+                cell.reach(longest as f64 * share, site);
+            }
+        }
+    }
+}
+
+impl GridCell {
+    fn reach(&mut self, ticks: f64, site: u32) {
+        if ticks > self.longest || self.site == 0 {
+            self.longest = ticks.max(self.longest);
+            self.site = site;
+        }
+    }
+}
+
+/// Draws the pieces of blocks.
+struct Drawing<'a> {
+    grid: &'a mut Grid,
+    /// Whether the blocks have begun; those before are only read.
+    is_on: bool,
+    begin: u64,
+}
+
+impl Pieces for Drawing<'_> {
+    fn call(&mut self, depth: usize, site: u32, clock: u64) {
+        if self.is_on
+            && let Some(column) = self.grid.column_at(clock)
+            && let Some(cell) = self.grid.cell(column, depth)
+        {
+            cell.calls += 1.0;
+            cell.reach(0.0, site);
+        }
+    }
+
+    fn piece(&mut self, depth: usize, open: Open, end: u64) {
+        let begin = open.begin.max(self.begin).max(self.grid.begin());
+        let end = end.min(self.grid.end());
+        if !self.is_on || begin >= end || !self.grid.depths.contains(&depth) {
+            return;
+        }
+        let Some(mut column) = self.grid.column_at(begin) else {
+            return;
+        };
+        let mut from = begin;
+        while from < end {
+            let until = self.grid.bounds[column + 1].min(end);
+            if let Some(cell) = self.grid.cell(column, depth) {
+                cell.covered += (until - from) as f64;
+                cell.reach((until - from) as f64, open.site);
+            }
+            (from, column) = (until, column + 1);
+        }
+    }
+
+    fn marker(&mut self, clock: u64, _event: u32, _payload: &[u64]) {
+        if self.is_on
+            && let Some(column) = self.grid.column_at(clock)
+        {
+            self.grid.markers[column] += 1.0;
+        }
+    }
+}
+
+impl ThreadIndex {
+    /// The picture of some depths. `bounds` are where columns begin, in order, and where the last one ends. Blocks that
+    /// are wider than a column are read, the widest first, as long as that takes no more than `budget` words of records.
+    pub fn grid(
+        &self,
+        thread: &ThreadInfo,
+        bounds: Vec<u64>,
+        depths: Range<usize>,
+        budget: u64,
+    ) -> Grid {
+        let mut grid = Grid::new(bounds, depths);
+        if grid.columns() == 0 || self.blocks() == 0 {
+            return grid;
+        }
+        let mut wide = Vec::new();
+        // The nodes that have none above them: from the top level on, those behind what is summed up.
+        let mut summed = 0;
+        for level in (0..self.levels.len()).rev() {
+            let first = summed * crate::FAN_OUT;
+            for node in first..self.levels[level].len() {
+                self.descend(&mut grid, level, node, &mut wide);
+            }
+            summed = self.levels[level].len();
+        }
+        self.read_blocks(&mut grid, thread, wide, budget);
+        grid
+    }
+
+    fn descend(&self, grid: &mut Grid, level: usize, node: usize, wide: &mut Vec<usize>) {
+        let nodes = &self.levels[level];
+        let time = nodes.time(node, self.from);
+        if time.end < grid.begin() || time.start >= grid.end() {
+            return;
+        }
+        let width = (time.end - time.start) as f64 * grid.scale;
+        let is_even = || {
+            let ticks = time.end - time.start;
+            let even = |covered| covered == 0 || covered == ticks;
+            let mut cells = nodes.cells(node).iter();
+            nodes.markers[node] == 0 && cells.all(|cell| cell.calls == 0 && even(cell.covered))
+        };
+        if width <= 1.0 || is_even() {
+            grid.spread(self, level, node);
+        } else if level == 0 {
+            wide.push(node);
+        } else {
+            for below in node * crate::FAN_OUT..(node + 1) * crate::FAN_OUT {
+                self.descend(grid, level - 1, below, wide);
+            }
+        }
+    }
+
+    /// Draws blocks from their records, or, where that would be too much, from their sums.
+    fn read_blocks(&self, grid: &mut Grid, thread: &ThreadInfo, mut wide: Vec<usize>, budget: u64) {
+        let blocks = &self.levels[0];
+        let words = self.words / self.blocks() as u64 + 1;
+        wide.sort_by_key(|block| {
+            let time = blocks.time(*block, self.from);
+            std::cmp::Reverse(time.end - time.start)
+        });
+        // About, since blocks differ: what is before a block up to a checkpoint is read as well.
+        let mut cost = 0;
+        let cost_of = |block: usize| (block + 1 - self.checkpoint_before(block)) as u64 * words;
+        let affordable = wide
+            .iter()
+            .take_while(|block| {
+                cost += cost_of(**block);
+                cost <= budget
+            })
+            .count();
+        let rest = wide.split_off(affordable);
+        grid.is_exact = rest.is_empty();
+        for block in rest {
+            grid.spread(self, 0, block);
+        }
+        wide.sort_unstable();
+        for run in wide.chunk_by(|one, next| one + 1 == *next) {
+            self.draw(grid, thread, run[0]..run[run.len() - 1] + 1);
+        }
+    }
+
+    /// Draws successive blocks.
+    fn draw(&self, grid: &mut Grid, thread: &ThreadInfo, blocks: Range<usize>) {
+        let begin = self.levels[0].time(blocks.start, self.from).start;
+        let drawing = Drawing {
+            grid,
+            is_on: false,
+            begin,
+        };
+        let mut read = 0;
+        let first = self.packets_of(blocks.start).start;
+        let mut chart = self.read(thread, blocks, drawing, |number, packet, drawing| {
+            drawing.is_on = number >= first;
+            read += packet.words().len() as u64;
+            true
+        });
+        chart.finish();
+        grid.read += read;
+    }
+
+    /// Reads blocks, and those before them from a checkpoint on. `before` is called before each packet with its number;
+    /// the reading ends when it returns false.
+    pub(crate) fn read<P: Pieces>(
+        &self,
+        thread: &ThreadInfo,
+        blocks: Range<usize>,
+        pieces: P,
+        mut before: impl FnMut(usize, &Packet, &mut P) -> bool,
+    ) -> Chart<P> {
+        let (first, mut rebuilder) = self.before(blocks.start);
+        let from = self.levels[0].time(first, self.from).start;
+        let mut chart = Chart::new(rebuilder.frames(), from, pieces);
+        let packets = self.packets_of(first).start..self.packets_of(blocks.end - 1).end;
+        for (number, packet) in packets.clone().zip(thread.packets_in(packets)) {
+            if !before(number, &packet, &mut chart.pieces) {
+                break;
+            }
+            rebuilder.packet(&packet, &mut chart);
+        }
+        chart
+    }
+}

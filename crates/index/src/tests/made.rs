@@ -1,0 +1,153 @@
+//! Random small traces.
+
+use std::ops::Range;
+
+use nopal_abi as abi;
+use nopal_trace::synthetic::{Random, Recorder, clock};
+use nopal_trace::{Note, Session, Trace, Writer};
+use tempfile::TempDir;
+
+const TOP: u64 = 0x7ffd_0000_8008;
+const BEGIN: u64 = 0x1_ffff_f000;
+
+/// So many seeds, or the one that a failed test has printed.
+pub fn seeds(number: u64) -> Range<u64> {
+    match std::env::var("NOPAL_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+    {
+        Some(seed) => seed..seed + 1,
+        None => 1..number + 1,
+    }
+}
+
+struct Thread {
+    recorder: Recorder,
+    random: Random,
+    clock: u64,
+    /// Sites of wrapped calls, each with the number of tail calls above it.
+    stack: Vec<u32>,
+    is_only: bool,
+    is_wild: bool,
+}
+
+impl Thread {
+    fn slot(&self, depth: usize) -> u64 {
+        TOP - 0x40 * depth as u64
+    }
+
+    fn step(&mut self) {
+        self.clock += match self.random.below(40) {
+            0 => 1 << 10,
+            1 => 1 << 33,
+            2..6 => 0,
+            _ => self.random.below(50),
+        };
+        let site = 1 + self.random.below(5) as u32;
+        let (clock, top) = (self.clock, self.stack.len());
+        match self.random.below(60) {
+            0 if self.is_wild && top > 1 => {
+                // A jump out of some calls.
+                self.stack.truncate(self.random.below(top as u64) as usize);
+                let slot = self.slot(self.stack.len());
+                self.recorder.resync(clock, slot, abi::RESYNC_JUMP);
+                self.recorder.entry(clock, site, slot);
+                self.stack.push(site);
+            }
+            1 if self.is_wild => self.recorder.exit(clock, site, self.slot(top)),
+            2 if self.is_wild => {
+                // To another stack and back.
+                let stack = self.random.below(2) as usize;
+                let far = self.slot(0x10_0000 + stack * 0x1000);
+                self.recorder.resync(clock, far, abi::RESYNC_STACK);
+                self.recorder.entry(clock, site, far);
+                self.clock += self.random.below(30);
+                let slot = self.slot(top);
+                self.recorder.resync(self.clock, slot, abi::RESYNC_JUMP);
+                self.recorder.entry(self.clock, site, slot);
+                self.stack.push(site);
+            }
+            3 => {
+                self.recorder.lose(1 + self.random.below(9));
+                self.stack.clear();
+            }
+            4..8 => self.recorder.end_chunk(),
+            8..12 if top > 0 && !self.is_only => {
+                let slot = self.slot(top - 1);
+                self.recorder.record(clock, abi::KIND_TAIL, site, slot, &[]);
+            }
+            12..16 => {
+                let slot = self.slot(top);
+                self.recorder.record(clock, abi::KIND_ONLY, site, slot, &[]);
+                self.is_only = true;
+                return;
+            }
+            16..20 if top < 15 => {
+                let slot = self.slot(top);
+                self.recorder
+                    .record(clock, abi::KIND_ENTRY_ARGS, site, slot, &[1, 2, 3, 4, 5, 6]);
+                self.stack.push(site);
+            }
+            20..40 if top < 15 => {
+                self.recorder.entry(clock, site, self.slot(top));
+                self.stack.push(site);
+            }
+            _ => {
+                if let Some(site) = self.stack.pop() {
+                    self.recorder.exit(clock, site, self.slot(top - 1));
+                }
+            }
+        }
+        self.is_only = false;
+    }
+}
+
+/// A trace of two threads with packets of some records; with jumps, other stacks and exits without entries, if `is_wild`.
+pub fn made(seed: u64, is_wild: bool) -> (TempDir, Trace) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace");
+    let mut writer = Writer::create(&path, Session::default()).unwrap();
+    writer.note(&clock(BEGIN)).unwrap();
+    let sites = (1..6).map(|site| (site, u64::from(site) * 64, 64, format!("function_{site}")));
+    let image = Note::Image {
+        image: 1,
+        path: "/made".into(),
+        identity: "00".into(),
+    };
+    writer.note(&image).unwrap();
+    writer
+        .note(&Note::Sites {
+            image: 1,
+            sites: sites.collect(),
+        })
+        .unwrap();
+    let mut end = BEGIN;
+    for number in 0..2 {
+        let mut thread = Thread {
+            recorder: Recorder::new(100, 100 + number, BEGIN),
+            random: Random::new(seed << 1 | u64::from(number)),
+            clock: BEGIN,
+            stack: Vec::new(),
+            is_only: false,
+            is_wild,
+        };
+        for _ in 0..2000 {
+            thread.step();
+        }
+        thread.recorder.finish(&mut writer).unwrap();
+        end = end.max(thread.clock);
+    }
+    writer.note(&clock(end)).unwrap();
+    let why = String::new();
+    writer
+        .note(&Note::End {
+            counter: end,
+            complete: true,
+            why,
+        })
+        .unwrap();
+    writer.sync_metadata().unwrap();
+    drop(writer);
+    let trace = Trace::open(&path).unwrap();
+    (directory, trace)
+}

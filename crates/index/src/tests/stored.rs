@@ -1,0 +1,95 @@
+//! The file beside the trace.
+
+use std::fs;
+
+use nopal_trace::Trace;
+use nopal_trace::synthetic::{self, Random, Shape};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::made::{made, seeds};
+use crate::find::CallId;
+use crate::{Index, store};
+
+#[test]
+fn an_index_is_kept_beside_its_trace_and_read_again() {
+    let (_directory, trace) = made(1, true);
+    let first = Index::open(&trace, 2, None);
+    let path = Index::path(&trace);
+    let written = fs::metadata(&path).unwrap().modified().unwrap();
+    let second = Index::open(&trace, 2, None);
+    assert_eq!(first.threads, second.threads);
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), written);
+    assert_eq!(first.threads, Index::make(&trace, 2, None).threads);
+}
+
+#[test]
+fn an_index_of_another_trace_or_another_version_is_made_anew() {
+    let (_first, trace) = made(1, true);
+    let (_second, other) = made(2, true);
+    Index::open(&trace, 2, None);
+    Index::open(&other, 2, None);
+    fs::copy(Index::path(&trace), Index::path(&other)).unwrap();
+    assert!(store::read(&other).is_err());
+    let made = Index::make(&other, 2, None).threads;
+    assert_eq!(Index::open(&other, 2, None).threads, made);
+    assert!(store::read(&other).is_ok());
+    let mut bytes = fs::read(Index::path(&other)).unwrap();
+    bytes[7] ^= 1;
+    fs::write(Index::path(&other), bytes).unwrap();
+    assert!(store::read(&other).is_err());
+    fs::write(Index::path(&other), b"").unwrap();
+    assert!(store::read(&other).is_err());
+}
+
+/// With a checksum that is right, so that the parts are looked at.
+#[test]
+fn a_hostile_index_is_refused_or_harmless() {
+    for seed in seeds(4) {
+        let mut random = Random::new(seed);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let shape = Shape {
+            seed,
+            threads: 1,
+            calls_per_thread: 60_000,
+            ..Shape::default()
+        };
+        synthetic::write(&path, &shape).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        Index::open(&trace, 1, None);
+        let good = fs::read(Index::path(&trace)).unwrap();
+        for _ in 0..40 {
+            let mut bytes = good.clone();
+            for _ in 0..1 + random.below(4) {
+                let at = 16 + random.below(bytes.len() as u64 - 16) as usize;
+                bytes[at] = random.number() as u8;
+            }
+            if random.below(4) == 0 {
+                bytes.truncate(16 + random.below(bytes.len() as u64 - 16) as usize);
+            }
+            let sum = xxh3_64(&bytes[16..]).to_le_bytes();
+            bytes[8..16].copy_from_slice(&sum);
+            fs::write(Index::path(&trace), &bytes).unwrap();
+            let Ok(threads) = store::read(&trace) else {
+                continue;
+            };
+            for (index, thread) in threads.iter().zip(&trace.threads()) {
+                let bounds = (0..101)
+                    .map(|column| index.from.saturating_add(column * 90))
+                    .collect();
+                index.grid(thread, bounds, 0..30, 1 << 20);
+                let clock = index.from.saturating_add(random.below(1 << 20));
+                for (_, id) in index.stack_at(thread, clock) {
+                    index.call(thread, id);
+                }
+                index.call(
+                    thread,
+                    CallId {
+                        site: 1,
+                        begin: clock,
+                    },
+                );
+            }
+        }
+    }
+}

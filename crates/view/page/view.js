@@ -1,0 +1,229 @@
+// What is looked at: a time, threads, a call, a selected time. All of it is in the page's address.
+
+/** @import {Trace, Thread} from "./types.js" */
+
+/** Heights in pixels. */
+export const ROW = 18;
+export const AXIS = 22;
+
+/** Depths of a thread that are drawn at most. */
+const MOST_DEPTHS = 200;
+
+/** The shortest time that fills the chart, in nanoseconds. */
+const SHORTEST = 50;
+
+/**
+ * A line of the chart: the name of a process, or a thread with its depths.
+ * @typedef {object} Line
+ * @property {number} top
+ * @property {number} height
+ * @property {string} process the label of a process, or nothing
+ * @property {number} thread -1 for a process
+ * @property {number} depths
+ */
+
+/** @typedef {{thread: number, at: number, depth: number}} Point */
+
+export class View extends EventTarget {
+	/** @param {Trace} trace */
+	constructor(trace) {
+		super();
+		this.trace = trace;
+		this.from = 0;
+		this.until = Math.max(trace.duration, SHORTEST);
+		this.scroll = 0;
+		/** @type {Point | null} */
+		this.point = null;
+		/** @type {[number, number] | null} */
+		this.range = null;
+		this.pattern = "";
+		this.panel = "call";
+		/** @type {Set<number>} threads of which only the outermost calls are shown */
+		this.folded = new Set();
+		/** @type {number[]} */
+		this.bookmarks = [];
+		this.theme = "";
+		/** Whether the end of a trace that grows is followed. */
+		this.follows = trace.is_growing;
+		/** @type {Line[]} */
+		this.lines = [];
+		this.height = 0;
+		this.order();
+	}
+
+	/** @param {Trace} trace the same, later */
+	grow(trace) {
+		const width = this.until - this.from;
+		const wasWhole = this.from === 0 && this.until >= this.trace.duration;
+		const before = this.trace.duration;
+		this.trace = trace;
+		if (wasWhole) {
+			this.until = Math.max(trace.duration, SHORTEST);
+		} else if (this.follows && this.until >= before) {
+			this.until = trace.duration;
+			this.from = Math.max(0, this.until - width);
+		}
+		this.order();
+		this.changed();
+	}
+
+	/** Puts the threads below each other: the most active process first, and in it the most active thread. */
+	order() {
+		/** @type {Map<number, {calls: number, threads: number[]}>} */
+		const processes = new Map();
+		this.trace.threads.forEach((thread, at) => {
+			const process = processes.get(thread.process) ?? { calls: 0, threads: [] };
+			process.calls += thread.calls;
+			process.threads.push(at);
+			processes.set(thread.process, process);
+		});
+		const { threads } = this.trace;
+		const sorted = [...processes].sort(([, one], [, other]) => other.calls - one.calls);
+		this.lines = [];
+		let top = 0;
+		for (const [id, process] of sorted) {
+			if (processes.size > 1) {
+				const name = threads[process.threads[0]].name;
+				this.lines.push({ top, height: ROW, process: `${id} ${name}`, thread: -1, depths: 0 });
+				top += ROW;
+			}
+			process.threads.sort((one, other) => threads[other].calls - threads[one].calls);
+			for (const thread of process.threads) {
+				const all = Math.max(1, Math.min(MOST_DEPTHS, threads[thread].depths));
+				const depths = this.folded.has(thread) ? 1 : all;
+				const height = depths * ROW + 8;
+				this.lines.push({ top, height, process: "", thread, depths });
+				top += height;
+			}
+		}
+		this.height = top;
+	}
+
+	/** @param {number} thread */
+	fold(thread) {
+		if (!this.folded.delete(thread)) {
+			this.folded.add(thread);
+		}
+		this.order();
+		this.changed();
+	}
+
+	changed() {
+		this.dispatchEvent(new Event("change"));
+	}
+
+	/**
+	 * @param {number} from
+	 * @param {number} until
+	 */
+	show(from, until) {
+		const end = Math.max(this.trace.duration, SHORTEST);
+		const width = Math.min(Math.max(until - from, SHORTEST), end * 1.1);
+		const middle = (from + until) / 2;
+		// A part of the trace always stays in sight.
+		const begin = Math.min(Math.max(middle - width / 2, -width * 0.5), end - width * 0.5);
+		this.from = Math.max(0, Math.round(begin));
+		this.until = Math.max(this.from + SHORTEST, Math.round(this.from + width));
+		this.changed();
+	}
+
+	whole() {
+		this.show(0, this.trace.duration);
+	}
+
+	/**
+	 * @param {number} factor less than 1 shows less
+	 * @param {number} at the moment that stays where it is
+	 */
+	zoom(factor, at) {
+		const width = (this.until - this.from) * factor;
+		const part = (at - this.from) / (this.until - this.from);
+		if (width >= SHORTEST || factor > 1) {
+			this.show(at - width * part, at - width * part + width);
+		}
+	}
+
+	/** @param {number} ns */
+	pan(ns) {
+		this.show(this.from + ns, this.until + ns);
+	}
+
+	/**
+	 * @param {number} pixels
+	 * @param {number} height of what is seen
+	 */
+	scrollBy(pixels, height) {
+		this.scroll = Math.max(0, Math.min(this.scroll + pixels, this.height - height + AXIS));
+		this.changed();
+	}
+
+	/** The state as it stands behind the # of the address. */
+	address() {
+		const parts = [`t=${this.from},${this.until}`];
+		const add = (/** @type {string} */ name, /** @type {string} */ text) => {
+			if (text !== "") {
+				parts.push(`${name}=${encodeURIComponent(text)}`);
+			}
+		};
+		add("y", this.scroll > 0 ? String(Math.round(this.scroll)) : "");
+		add("c", this.point ? `${this.point.thread},${this.point.at},${this.point.depth}` : "");
+		add("r", this.range ? this.range.join(",") : "");
+		add("q", this.pattern);
+		add("p", this.panel === "call" ? "" : this.panel);
+		add("f", [...this.folded].join(","));
+		add("b", this.bookmarks.join(","));
+		add("l", this.theme);
+		return parts.join("&");
+	}
+
+	/** @param {string} text what `address` gave */
+	restore(text) {
+		/** @type {Map<string, string>} */
+		const parts = new Map();
+		for (const part of text.split("&")) {
+			const [name, value] = part.split("=", 2);
+			try {
+				parts.set(name, decodeURIComponent(value ?? ""));
+			} catch {
+				// Not what was written here.
+			}
+		}
+		const numbers = (/** @type {string} */ name) => {
+			const found = (parts.get(name) ?? "").split(",").filter(Boolean).map(Number);
+			return found.every(number => Number.isFinite(number) && number >= 0) ? found : [];
+		};
+		const known = (/** @type {number} */ thread) => thread in this.trace.threads;
+		const [thread, at, depth] = numbers("c");
+		this.point = depth !== undefined && known(thread) ? { thread, at, depth } : null;
+		const [begin, end] = numbers("r");
+		this.range = end > begin ? [begin, end] : null;
+		this.pattern = parts.get("q") ?? "";
+		this.panel = parts.get("p") || "call";
+		this.folded = new Set(numbers("f").filter(known));
+		this.bookmarks = numbers("b");
+		this.theme = parts.get("l") === "light" ? "light" : parts.get("l") === "dark" ? "dark" : "";
+		this.scroll = numbers("y")[0] ?? 0;
+		this.order();
+		const [from, until] = numbers("t");
+		if (until > from) {
+			this.show(from, until);
+		} else {
+			this.whole();
+		}
+	}
+
+	/** @param {number} at a height in the chart, below the axis */
+	lineAt(at) {
+		return this.lines.find(({ top, height }) => top <= at && at < top + height);
+	}
+
+	/** @param {number} thread */
+	lineOf(thread) {
+		return this.lines.find(line => line.thread === thread);
+	}
+
+	/** @param {Thread} thread */
+	label(thread) {
+		return `${thread.name} ${thread.thread}`;
+	}
+}
