@@ -99,6 +99,7 @@ pub enum Command {
     Flame(Flame),
     Dump(Dump),
     Info(Info),
+    View(View),
     List(List),
     /// Check what this machine allows, and how to allow more
     Doctor,
@@ -538,6 +539,30 @@ pub enum DumpFormat {
 pub struct Info {
     #[command(flatten)]
     pub input: Input,
+}
+
+/// Look at a trace in the browser
+///
+/// Prints the address of the page, and serves it until Ctrl-C: on 127.0.0.1 only, and to nobody who does not know the
+/// address. Over `ssh -L PORT:127.0.0.1:PORT` it works as it is. A trace that is still being recorded is followed.
+#[derive(Debug, Args)]
+pub struct View {
+    /// The trace, or a traced process [default: nopal.data]
+    #[arg(value_name = "DIR|PID")]
+    pub what: Option<PathBuf>,
+
+    /// Listen on this port, not on any that is free
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub port: u16,
+
+    /// Do not open the browser
+    #[arg(long)]
+    pub no_browser: bool,
 }
 
 /// Write the manual pages into a directory

@@ -33,6 +33,7 @@ mod terminal;
 mod time;
 mod top;
 mod tui;
+mod view;
 
 use anstream::ColorChoice;
 use anyhow::Result;
@@ -111,6 +112,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Flame(flame) => flame::run(&flame)?,
         Command::Dump(dump) => dump::run(&dump)?,
         Command::Info(info) => info::run(&info)?,
+        Command::View(view) => view::run(&view)?,
         Command::List(list) => list::run(&list)?,
         Command::Doctor => doctor::run()?,
         Command::Man(man) => manual::write(&man.directory)?,

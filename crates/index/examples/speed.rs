@@ -16,7 +16,7 @@ const VIEWS: u64 = 1000;
 const COLUMNS: u64 = 2000;
 /// Depths of a view, of all threads together.
 const ROWS: usize = 40;
-const BUDGET: u64 = 1 << 19;
+const BUDGET: u64 = 1 << 18;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);

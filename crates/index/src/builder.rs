@@ -7,8 +7,9 @@ use crate::block::Blocks;
 use crate::chart::Chart;
 use crate::index::{Checkpoint, ThreadIndex};
 
-/// A block ends with the packet that completes this many words of records.
-pub const BLOCK_WORDS: u64 = 4096;
+/// A block ends with the packet that completes this many entries and exits, or words of records.
+pub const BLOCK_EVENTS: u64 = 4096;
+const BLOCK_WORDS: u64 = 1 << 16;
 
 /// A checkpoint takes at most this part of the bytes of records since the one before.
 const CHECKPOINT_PART: u64 = 256;
@@ -25,12 +26,12 @@ pub struct Builder {
     words: u64,
     unchecked: u64,
     enough: u64,
-    block_words: u64,
+    block_events: u64,
 }
 
 impl Builder {
     /// Begins with a thread.
-    pub fn new(thread: &ThreadInfo, block_words: u64) -> (Builder, ThreadIndex) {
+    pub fn new(thread: &ThreadInfo, block_events: u64) -> (Builder, ThreadIndex) {
         let first = thread.packets().next();
         let from = first.map_or(0, |packet| packet.clock_begin());
         let builder = Builder {
@@ -39,7 +40,7 @@ impl Builder {
             words: 0,
             unchecked: 0,
             enough: 0,
-            block_words,
+            block_events,
         };
         let index = ThreadIndex {
             process: thread.process,
@@ -71,7 +72,7 @@ impl Builder {
                 let words = packet.words().len() as u64;
                 self.words += words;
                 read += words;
-                if self.words >= self.block_words {
+                if self.chart.events >= self.block_events || self.words >= BLOCK_WORDS {
                     self.end_block(index);
                 }
             }
@@ -109,5 +110,6 @@ impl Builder {
         index.words += self.words;
         index.missing.append(&mut self.chart.pieces.missing);
         self.words = 0;
+        self.chart.events = 0;
     }
 }

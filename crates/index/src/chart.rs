@@ -49,6 +49,8 @@ pub struct Chart<P> {
     depth: usize,
     /// Counter at the last entry or exit.
     now: u64,
+    /// Entries and exits.
+    pub events: u64,
     pub pieces: P,
 }
 
@@ -59,6 +61,7 @@ impl<P: Pieces> Chart<P> {
             open: Vec::new(),
             depth: 0,
             now: clock,
+            events: 0,
             pieces,
         };
         chart.push(frames, clock);
@@ -139,6 +142,7 @@ impl<P: Pieces> Sink for Chart<P> {
             self.pieces.call(under.len(), frame.site(), frame.clock);
             self.push(&[*frame], frame.clock);
             self.now = frame.clock;
+            self.events += 1;
         }
         0
     }
@@ -152,6 +156,7 @@ impl<P: Pieces> Sink for Chart<P> {
         }
         self.follow(frames, ending.clock);
         self.now = ending.clock;
+        self.events += 1;
     }
 
     fn lose(&mut self, _frame: &Frame, _clock: u64, _counted: bool) {}
@@ -181,6 +186,7 @@ impl<P: Pieces> Sink for Chart<P> {
         };
         self.depth = at + 1 - exit as usize;
         self.now = clock;
+        self.events += 1;
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {

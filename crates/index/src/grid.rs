@@ -14,8 +14,9 @@ pub struct GridCell {
     pub covered: f64,
     /// Calls that begin.
     pub calls: f64,
-    /// Ticks of the longest stretch of a call that one node of the index or the records show here, and its site.
-    pub longest: f64,
+    /// The site that takes most of this, and how many ticks of it at least: of a node of the index, only the longest piece
+    /// is known.
+    pub most: f64,
     pub site: u32,
 }
 
@@ -141,9 +142,10 @@ impl Grid {
 
 impl GridCell {
     fn reach(&mut self, ticks: f64, site: u32) {
-        if ticks > self.longest || self.site == 0 {
-            self.longest = ticks.max(self.longest);
-            self.site = site;
+        if site == self.site {
+            self.most += ticks;
+        } else if ticks > self.most || self.site == 0 {
+            (self.most, self.site) = (ticks, site);
         }
     }
 }

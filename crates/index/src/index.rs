@@ -12,7 +12,7 @@ use nopal_beside::Mutex;
 use nopal_trace::{ThreadInfo, ThreadKey, Trace};
 use serde::{Deserialize, Serialize};
 
-use crate::builder::{BLOCK_WORDS, Builder};
+use crate::builder::{BLOCK_EVENTS, Builder};
 use crate::cell::Level;
 use crate::store;
 
@@ -135,7 +135,7 @@ pub struct Index {
     pub threads: Vec<ThreadIndex>,
     /// Where the reading of each of them stands, if the trace may still grow.
     builders: Vec<Builder>,
-    block_words: u64,
+    block_events: u64,
 }
 
 impl Index {
@@ -144,7 +144,7 @@ impl Index {
         if let Ok(threads) = store::read(trace) {
             return Index {
                 threads,
-                ..Index::of_blocks(BLOCK_WORDS)
+                ..Index::of_blocks(BLOCK_EVENTS)
             };
         }
         let mut index = Index::make(trace, workers, progress);
@@ -158,17 +158,17 @@ impl Index {
 
     /// Makes the index of a trace.
     pub fn make(trace: &Trace, workers: usize, progress: Option<Progress>) -> Index {
-        let mut index = Index::of_blocks(BLOCK_WORDS);
+        let mut index = Index::of_blocks(BLOCK_EVENTS);
         index.extend(trace, workers, progress);
         index
     }
 
-    /// An index of nothing, whose blocks end with the packet that completes this many words.
-    pub(crate) fn of_blocks(block_words: u64) -> Index {
+    /// An index of nothing, whose blocks end with the packet that completes this many events.
+    pub(crate) fn of_blocks(block_events: u64) -> Index {
         Index {
             threads: Vec::new(),
             builders: Vec::new(),
-            block_words,
+            block_events,
         }
     }
 
@@ -186,7 +186,7 @@ impl Index {
             work.push((
                 at,
                 thread,
-                one.unwrap_or_else(|| Builder::new(thread, self.block_words)),
+                one.unwrap_or_else(|| Builder::new(thread, self.block_events)),
             ));
         }
         let words = |thread: &ThreadInfo| -> u64 {
@@ -226,7 +226,7 @@ impl Index {
     #[cfg(test)]
     pub(crate) fn extend_thread(&mut self, at: usize, thread: &ThreadInfo, until: usize) {
         if at == self.threads.len() {
-            let (builder, index) = Builder::new(thread, self.block_words);
+            let (builder, index) = Builder::new(thread, self.block_events);
             self.builders.push(builder);
             self.threads.push(index);
         }

@@ -5,7 +5,7 @@
 //! that took it off, or to the last event before, if it was left without an exit. A call that goes on after its thread
 //! was on another stack has several pieces. A call of which only the entry is known is a piece without length.
 //!
-//! A *block* is the packets of a thread with together some thousand words of records. Blocks follow each other without
+//! A *block* is the packets of a thread with together some thousand events. Blocks follow each other without
 //! a gap in time; a block ends at its last event. A [`Cell`] sums up the pieces at one depth within a block; the levels
 //! above sum up eight blocks each, eight of those, and so on. Every sum is exact.
 //!

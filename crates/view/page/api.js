@@ -13,7 +13,7 @@ export const CELL = 8;
  */
 async function ask(name, parameters, signal) {
 	const query = Object.entries(parameters).map(([key, value]) => `${key}=${value}`).join("&");
-	const response = await fetch(`api/${name}?${query}`, { signal });
+	const response = await fetch(`api/${name}?${query}`, signal ? { signal } : {});
 	if (!response.ok) {
 		throw new Error(await response.text());
 	}

@@ -3,7 +3,7 @@
 // A row of cells is a row of pixels of an image, which is then stretched to the height of the row. While new cells are
 // asked for, the image of the old ones is moved and stretched, so that the chart follows the hand at once.
 
-/** @import {Cells, Rows} from "./types.js" */
+/** @import {Cells} from "./types.js" */
 /** @import {View, Line} from "./view.js" */
 /** @import {Color} from "./colors.js" */
 
@@ -231,11 +231,12 @@ export class Chart {
 		context.beginPath();
 		context.rect(0, AXIS, width, height - AXIS);
 		context.clip();
+		this.drawLines(context, width, height);
 		this.drawThreads(context);
 		this.drawMissing(context);
 		this.drawPoint(context);
 		context.restore();
-		this.drawAxis(context, width, height);
+		this.drawAxis(context, width);
 		this.drawRange(context, height);
 	}
 
@@ -415,23 +416,44 @@ export class Chart {
 	call = null;
 
 	/**
+	 * The time between two lines of the axis.
+	 * @param {number} width
+	 */
+	step(width) {
+		const least = (this.view.until - this.view.from) * 110 / Math.max(1, width);
+		const size = 10 ** Math.floor(Math.log10(least));
+		return [1, 2, 5, 10].map(part => part * size).find(part => part >= least) ?? least;
+	}
+
+	/**
 	 * @param {CanvasRenderingContext2D} context
 	 * @param {number} width
 	 * @param {number} height
 	 */
-	drawAxis(context, width, height) {
+	drawLines(context, width, height) {
+		const { from, until } = this.view;
+		const step = this.step(width);
+		context.fillStyle = styled("--line");
+		for (let at = Math.ceil(from / step) * step; at < until; at += step) {
+			context.fillRect(this.x(at), AXIS, 1, height);
+		}
+	}
+
+	/**
+	 * @param {CanvasRenderingContext2D} context
+	 * @param {number} width
+	 */
+	drawAxis(context, width) {
 		const { from, until, bookmarks } = this.view;
 		context.fillStyle = styled("--raised");
 		context.fillRect(0, 0, width, AXIS);
-		const least = (until - from) * 110 / Math.max(1, width);
-		const size = 10 ** Math.floor(Math.log10(least));
-		const step = [1, 2, 5, 10].map(part => part * size).find(part => part >= least) ?? least;
+		const step = this.step(width);
 		context.font = "11px system-ui, sans-serif";
 		context.textBaseline = "middle";
 		for (let at = Math.ceil(from / step) * step; at < until; at += step) {
 			const x = this.x(at);
 			context.fillStyle = styled("--line");
-			context.fillRect(x, 0, 1, height);
+			context.fillRect(x, 0, 1, AXIS);
 			context.fillStyle = styled("--faint");
 			context.fillText(moment(at, step), x + 4, AXIS / 2);
 		}

@@ -340,7 +340,7 @@ function showHover({ x, y }) {
 	const [name, module] = trace.functions[cell.site] ?? ["(unknown)", 0];
 	const isOne = cell.calls === 0 && cell.covered === 1;
 	const what = isOne ? "" : cell.calls > 1
-		? `longest of ${count(cell.calls)} calls that begin in ${duration(cell.width)}; calls cover ${Math.round(cell.covered * 100)} %`
+		? `most of the time here, where ${count(cell.calls)} calls begin in ${duration(cell.width)} and calls cover ${Math.round(cell.covered * 100)} %`
 		: `calls cover ${Math.round(cell.covered * 100)} % of ${duration(cell.width)}`;
 	hover.replaceChildren(
 		element("b", name),

@@ -100,7 +100,7 @@
  */
 
 /**
- * Cells, row by row: function, covered, longest, calls. `starts` has the first row of each thread asked for.
+ * Cells, row by row: function, covered, what the function covers, calls. `starts` has the first row of each thread asked for.
  * @typedef {object} Cells
  * @property {number} from
  * @property {number} until

@@ -150,8 +150,8 @@ impl<W: Worker> Sink for Selected<'_, W> {
         }
     }
 
-    fn missing(&mut self, ticks: u64) {
-        self.worker.missing(ticks);
+    fn missing(&mut self, clock: u64, ticks: u64) {
+        self.worker.missing(clock, ticks);
     }
 
     fn aside(&mut self, frames: &[Frame]) {

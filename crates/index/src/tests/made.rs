@@ -131,7 +131,7 @@ pub fn made(seed: u64, is_wild: bool) -> (TempDir, Trace) {
             is_only: false,
             is_wild,
         };
-        for _ in 0..2000 {
+        for _ in 0..3200 {
             thread.step();
         }
         thread.recorder.finish(&mut writer).unwrap();

@@ -15,7 +15,7 @@ use crate::find::{CallId, End};
 use crate::{Index, ThreadIndex};
 use made::{made, seeds};
 
-/// Words of a block, so that small traces have some levels.
+/// Events of a block, so that small traces have some levels.
 const BLOCK: u64 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //!
 //! The answer has little-endian words of 32 bits: columns, rows, and 1 if everything wider than a column was read from the
 //! records. Then the rows, in the order asked for, each with eight bytes a column: function (4), covered part of the
-//! column (1; 255 is all of it, and 0 only if there is none), the part of the longest call of that (1), and the calls that
+//! column (1; 255 is all of it, and 0 only if there is none), the part that the function covers (1), and the calls that
 //! begin (2; 65,535 or more). Then a row for each thread, with the markers of each column (4).
 
 use std::ops::Range;
@@ -17,7 +17,7 @@ const MOST_COLUMNS: u64 = 8192;
 const MOST_CELLS: usize = 1 << 22;
 
 /// Words of records that are read for an answer, and for an exact one.
-const QUICK: u64 = 1 << 19;
+const QUICK: u64 = 1 << 18;
 const EXACT: u64 = 1 << 25;
 
 /// The counter where each column begins, and where the last one ends.
@@ -121,7 +121,7 @@ fn packed(state: &State, cell: &GridCell, width: f64) -> [u8; 8] {
     if cell.covered > 0.0 || cell.calls > 0.0 {
         bytes[..4].copy_from_slice(&state.names.number(cell.site).to_le_bytes());
         bytes[4] = part(cell.covered);
-        bytes[5] = part(cell.longest);
+        bytes[5] = part(cell.most);
         bytes[6..].copy_from_slice(&(cell.calls.ceil().min(65535.0) as u16).to_le_bytes());
     }
     bytes

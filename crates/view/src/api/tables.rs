@@ -2,18 +2,35 @@
 
 use anyhow::Result;
 use nopal_analysis::drive::Drive;
+use nopal_analysis::filter::Filter;
 use nopal_analysis::{graph, report};
 use serde::Serialize;
 
-use super::query::Query;
+use super::query::{Query, number};
 use crate::shown::State;
 
 const MOST_NODES: usize = 4000;
 
-/// `functions`: the rows of `nopal report --json`.
-pub fn functions(state: &State, _query: &Query) -> Result<Vec<u8>> {
+/// The time that is asked for: all without `from` and `until`.
+fn filter(state: &State, query: &Query) -> Result<Filter> {
+    let moment = |name: &str| match query.text(name) {
+        None => Ok(None),
+        Some(text) => number(text).map(|ns| Some(state.counter(ns))),
+    };
+    let mut filter = Filter::default();
+    (filter.from, filter.until) = (moment("from")?, moment("until")?);
+    Ok(filter)
+}
+
+/// `functions?from=&until=`: the rows of `nopal report --json`, with the same options.
+pub fn functions(state: &State, query: &Query) -> Result<Vec<u8>> {
+    let filter = filter(state, query)?;
+    let drive = Drive {
+        filter: Some(&filter),
+        ..Drive::default()
+    };
     let mut text = Vec::new();
-    report::functions(&state.trace, &Drive::default())?.write_json(&state.trace, &mut text)?;
+    report::functions(&state.trace, &drive)?.write_json(&state.trace, &mut text)?;
     Ok(text)
 }
 
@@ -26,9 +43,14 @@ pub struct Graph {
     left_out: usize,
 }
 
-/// `graph`: the calls by the path that led to them.
-pub fn graph(state: &State, _query: &Query) -> Result<Graph> {
-    let tree = graph::tree(&state.trace, &state.names, &Drive::default())?;
+/// `graph?from=&until=`: the calls by the path that led to them.
+pub fn graph(state: &State, query: &Query) -> Result<Graph> {
+    let filter = filter(state, query)?;
+    let drive = Drive {
+        filter: Some(&filter),
+        ..Drive::default()
+    };
+    let tree = graph::tree(&state.trace, &state.names, &drive)?;
     let clocks = state.trace.clocks();
     let mut totals: Vec<u64> = tree.nodes().iter().map(|node| node.total).collect();
     totals.sort_unstable_by_key(|total| std::cmp::Reverse(*total));

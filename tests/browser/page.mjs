@@ -1,0 +1,223 @@
+// Looks at a trace with a browser, as a person would: `page.mjs PLAN`, where PLAN is JSON (see tests/tests/view.rs).
+// Ends with an error at the first thing that is not as it should be.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import http from "node:http";
+import { chromium } from "playwright-core";
+
+/**
+ * @type {{
+ *   address: string, growing: string, from: number, until: number,
+ *   rows: {function: string, calls: number, total_ns: number, self_ns: number}[],
+ *   wanted: string, wantedCalls: number, hostile: string, pictures: string | null,
+ * }}
+ */
+const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
+
+const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+	"--disable-background-networking", "--disable-component-update", "--disable-sync"];
+
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: FLAGS });
+
+/** Opens the page in a browser of its own, and keeps what must not happen in it. */
+async function open(address, viewport = { width: 1280, height: 720 }) {
+	const context = await browser.newContext({ viewport, colorScheme: "dark" });
+	const page = await context.newPage();
+	const host = new URL(address).host;
+	page.wrongs = [];
+	page.on("pageerror", error => page.wrongs.push(error.message));
+	page.on("console", message => message.type() === "error" && page.wrongs.push(message.text()));
+	page.on("dialog", dialog => page.wrongs.push(`dialog ${dialog.message()}`));
+	page.on("request", request => {
+		const { host: asked, protocol } = new URL(request.url());
+		if (asked !== host && protocol !== "data:") {
+			page.wrongs.push(`asked ${request.url()}`);
+		}
+	});
+	await page.goto(address);
+	await settled(page);
+	return page;
+}
+
+/** Waits until what is in sight has been read. */
+const settled = page => page.waitForFunction(() => document.body.dataset.state === "exact"
+	&& window.nopal.chart.picture?.cells.until >= window.nopal.view.until);
+
+const state = page => page.evaluate(() => {
+	const { from, until, range, pattern, panel, scroll } = window.nopal.view;
+	return { from, until, range, pattern, panel, scroll };
+});
+
+const done = async page => {
+	assert.deepEqual(page.wrongs, []);
+	await page.context().close();
+};
+
+async function picture(page, name) {
+	if (plan.pictures) {
+		await page.screenshot({ path: `${plan.pictures}/${name}.png` });
+	}
+}
+
+const steps = {
+	async "opens, zooms and moves by wheel, mouse and keys"() {
+		const page = await open(plan.address);
+		const whole = await state(page);
+		assert.equal(whole.from, 0);
+		await picture(page, "whole");
+		await page.mouse.move(700, 200);
+		await page.mouse.wheel(0, -600);
+		const zoomed = await state(page);
+		assert.ok(zoomed.until - zoomed.from < (whole.until - whole.from) / 2);
+		await page.mouse.down();
+		await page.mouse.move(500, 200, { steps: 4 });
+		await page.mouse.up();
+		const moved = await state(page);
+		assert.ok(moved.from > zoomed.from);
+		await page.keyboard.press("a");
+		assert.ok((await state(page)).from < moved.from);
+		await page.keyboard.press("w");
+		assert.ok((await state(page)).until - (await state(page)).from < moved.until - moved.from);
+		await settled(page);
+		await page.keyboard.press("0");
+		assert.deepEqual(await state(page), whole);
+		await page.keyboard.press("?");
+		assert.ok(await page.isVisible("#help"));
+		await page.keyboard.press("Escape");
+		assert.ok(!await page.isVisible("#help"));
+		await done(page);
+	},
+
+	async "shows a call, its callers, and the next call of its function"() {
+		const page = await open(plan.address);
+		await page.mouse.click(640, 145);
+		await page.waitForSelector("#panel-call table");
+		const rows = await page.locator("#panel-call table").nth(1).locator("tr").count();
+		const depth = await page.evaluate(() => window.nopal.view.point.depth);
+		assert.equal(rows, depth + 1);
+		await page.fill("#pattern", plan.wanted);
+		await page.press("#pattern", "Enter");
+		await page.waitForFunction(() => window.nopal.chart.call);
+		const first = await page.evaluate(() => window.nopal.chart.call.begin);
+		await page.locator("#chart").focus();
+		await page.keyboard.press("n");
+		await page.waitForFunction(first => window.nopal.chart.call.begin > first, first);
+		await page.keyboard.press("p");
+		await page.waitForFunction(first => window.nopal.chart.call.begin === first, first);
+		assert.equal(await page.textContent("#panel-call caption"), plan.wanted);
+		await done(page);
+	},
+
+	async "finds as many calls as the report has"() {
+		const page = await open(plan.address);
+		await page.fill("#pattern", plan.wanted);
+		const calls = `${plan.wantedCalls.toLocaleString("en")} calls of 1 function`;
+		await page.waitForFunction(calls => document.getElementById("found").textContent === calls, calls);
+		await picture(page, "search");
+		await done(page);
+	},
+
+	async "sums up a selected time as the report does, and a link restores it"() {
+		const page = await open(plan.address);
+		await page.evaluate(([from, until]) => {
+			window.nopal.view.range = [from, until];
+			window.nopal.view.panel = "functions";
+			window.nopal.view.show(from, until);
+		}, [plan.from, plan.until]);
+		await page.waitForSelector("#panel-functions tbody tr");
+		const rows = await page.evaluate(from => fetch(from).then(answer => answer.json()),
+			`api/functions?from=${plan.from}&until=${plan.until}`);
+		assert.deepEqual(rows, plan.rows);
+		const count = await page.locator("#panel-functions tbody tr").count();
+		assert.equal(count, Math.min(500, plan.rows.length));
+		const first = await page.locator("#panel-functions tbody tr").first().locator("td").nth(9).textContent();
+		assert.equal(first, [...plan.rows].sort((one, other) => other.total_ns - one.total_ns)[0].function);
+		await picture(page, "functions");
+		await page.click("#tab-flame");
+		await page.waitForSelector(".flame button");
+		await picture(page, "flame");
+		await page.fill("#pattern", plan.wanted);
+		await page.waitForFunction(() => location.hash.includes("q="));
+		await settled(page);
+		const shown = await state(page);
+		const link = page.url();
+		const other = await open(link);
+		assert.deepEqual(await state(other), shown);
+		await done(other);
+		await done(page);
+	},
+
+	async "is readable on a phone, in the light, and by keyboard"() {
+		const page = await open(plan.address, { width: 360, height: 640 });
+		const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+		assert.ok(wide <= 360, `${wide}`);
+		await page.keyboard.press("t");
+		assert.ok(await page.evaluate(() => document.documentElement.classList.contains("light")));
+		await picture(page, "phone");
+		await page.focus("#tab-call");
+		await page.keyboard.press("ArrowLeft");
+		assert.ok(await page.isVisible("#panel-threads table"));
+		await done(page);
+	},
+
+	async "two browsers see what each of them wants"() {
+		const [one, other] = await Promise.all([open(plan.address), open(plan.address)]);
+		await one.keyboard.press("w");
+		assert.notDeepEqual(await state(one), await state(other));
+		await done(one);
+		await done(other);
+	},
+
+	async "a hostile name is only a name"() {
+		const page = await open(plan.hostile);
+		await page.click("#tab-functions");
+		await page.waitForSelector("#panel-functions tbody tr");
+		await page.click("#tab-flame");
+		await page.waitForSelector(".flame button");
+		await page.mouse.move(640, 145);
+		await page.mouse.click(640, 145);
+		await page.waitForSelector("#panel-call table");
+		assert.ok((await page.textContent("#panel-call")).includes("<img"));
+		assert.equal(await page.locator("img, script:not([src])").count(), 0);
+		await done(page);
+	},
+
+	async "answers nobody who does not know the token, or comes from elsewhere"() {
+		const { port, origin, pathname } = new URL(plan.address);
+		const status = (path, headers = {}) => new Promise((resolve, reject) => {
+			http.get({ port, path, headers, host: "127.0.0.1" }, answer => {
+				answer.resume();
+				resolve(answer.statusCode);
+			}).on("error", reject);
+		});
+		assert.equal(await status(pathname), 200);
+		assert.equal(await status("/"), 403);
+		assert.equal(await status(`/${"0".repeat(32)}/api/trace`), 403);
+		assert.equal(await status(pathname, { Host: "example.org" }), 403);
+		assert.equal(await status(pathname, { Origin: "http://example.org" }), 403);
+		assert.equal(await status(pathname, { "Sec-Fetch-Site": "cross-site" }), 403);
+		assert.equal(await status(`${pathname}../../etc/passwd`), 404);
+		assert.equal(await status(`${pathname}api/cells?from=0&until=1&columns=99999999&rows=0:0:9`), 422);
+		assert.equal(await status(`${pathname}api/stack?thread=99&at=0&depth=0`), 422);
+		assert.ok(origin.startsWith("http://127.0.0.1:"));
+	},
+
+	async "a trace that is being recorded grows"() {
+		const page = await open(plan.growing);
+		const before = await page.evaluate(() => window.nopal.view.trace.calls);
+		await page.waitForFunction(before => window.nopal.view.trace.calls > before + 20, before, { timeout: 30000 });
+		await done(page);
+	},
+};
+
+for (const [name, step] of Object.entries(steps)) {
+	try {
+		await step();
+		console.log(`ok: ${name}`);
+	} catch (error) {
+		console.log(`failed: ${name}: ${error.stack}`);
+		process.exitCode = 1;
+	}
+}
+await browser.close();

@@ -1,0 +1,169 @@
+//! The timeline in a real browser: `tests/browser/page.mjs` drives Chromium.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nopal_tests::{Running, Start, nopal, scratch, sources, target_directory};
+use nopal_trace::synthetic::{self, Shape};
+use serde_json::{Value, json};
+
+/// A directory with the packages of `tests/browser`, as its lock file names them, and its scripts.
+fn browser_tests() -> PathBuf {
+    let from = sources().join("tests/browser");
+    let to = target_directory().join("browser");
+    fs::create_dir_all(&to).unwrap();
+    let lock = fs::read(from.join("package-lock.json")).unwrap();
+    let is_installed = fs::read(to.join("installed")).is_ok_and(|installed| installed == lock);
+    for file in fs::read_dir(&from).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+    if !is_installed {
+        let install = Command::new("npm")
+            .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
+            .current_dir(&to)
+            .output()
+            .unwrap();
+        assert!(install.status.success(), "{install:?}");
+        fs::write(to.join("installed"), lock).unwrap();
+    }
+    to
+}
+
+/// Runs a script of `tests/browser`.
+fn node(script: &Path, arguments: &[&Path]) {
+    let output = Command::new("node")
+        .arg(script)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+}
+
+fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Start {
+    let mut start = Start::new([nopal().as_os_str()]);
+    start.words.extend(words.into_iter().map(Into::into));
+    start
+}
+
+/// `nopal view` of a trace, and the address that it prints.
+fn view(trace: &Path) -> (Running, String) {
+    let mut running = words(["view", "--no-browser", trace.to_str().unwrap()]).spawn();
+    let address = running.wait_for(|text| text.ends_with("/\n"));
+    (running, address.trim_end().to_owned())
+}
+
+fn end(view: Running) {
+    view.signal_group(libc::SIGINT);
+}
+
+fn report(trace: &Path, more: &[&str]) -> Vec<Value> {
+    let all = ["report", "--json", trace.to_str().unwrap()];
+    let ended = words(all.into_iter().chain(more.iter().copied())).run("");
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+/// A trace whose functions are named to be taken for HTML.
+fn make_hostile(trace: &Path) {
+    let shape = Shape {
+        calls_per_thread: 2000,
+        ..Shape::default()
+    };
+    synthetic::write(trace, &shape).unwrap();
+    let named = |text: Vec<u8>| {
+        let text = String::from_utf8(text).unwrap();
+        let name = "<img src=x onerror=alert(1)><script>alert(2)</script>&quot;'";
+        text.replace("function_", &format!("{name}_")).into_bytes()
+    };
+    synthetic::notes_again(trace, named).unwrap();
+}
+
+#[test]
+fn the_page_shows_a_trace_in_a_browser() {
+    let tests = browser_tests();
+    let scratch = scratch();
+    let [trace, hostile, growing] =
+        ["made", "hostile", "growing"].map(|name| scratch.path().join(name));
+    let shape = Shape {
+        threads: 3,
+        calls_per_thread: 300_000,
+        ..Shape::default()
+    };
+    let truth = synthetic::write(&trace, &shape).unwrap();
+    make_hostile(&hostile);
+    let script = "import time\nfor n in range(2000): len(str(n)); time.sleep(0.02)";
+    let output = growing.to_str().unwrap();
+    let mut recording = words([
+        "record",
+        "-o",
+        output,
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        script,
+    ])
+    .spawn();
+    recording
+        .wait_until(|| fs::metadata(growing.join("stream-0")).is_ok_and(|file| file.len() > 0));
+
+    let (from, until) = (1_000_000, 5_000_000);
+    let [from_text, until_text] = [from, until].map(|ns| format!("{ns}ns"));
+    let rows = report(&trace, &["--from", &from_text, "--until", &until_text]);
+    let wanted = "function_7";
+    let (views, addresses): (Vec<Running>, Vec<String>) = [&trace, &hostile, &growing]
+        .map(|trace| view(trace))
+        .into_iter()
+        .unzip();
+    let plan = json!({
+        "address": addresses[0],
+        "hostile": addresses[1],
+        "growing": addresses[2],
+        "from": from,
+        "until": until,
+        "rows": rows,
+        "wanted": wanted,
+        "wantedCalls": truth.functions[7].calls,
+        "pictures": std::env::var("NOPAL_PICTURES").ok(),
+    });
+    let file = scratch.path().join("plan");
+    fs::write(&file, plan.to_string()).unwrap();
+    node(&tests.join("page.mjs"), &[&file]);
+    views.into_iter().for_each(end);
+    recording.signal_group(libc::SIGINT);
+}
+
+#[test]
+fn the_page_s_types_fit_together() {
+    let tests = browser_tests();
+    let project = sources().join("crates/view/tsconfig.json");
+    let compiler = tests.join("node_modules/typescript/bin/tsc");
+    node(&compiler, &[Path::new("--project"), &project]);
+}
+
+#[test]
+fn a_port_in_use_and_a_process_that_is_not_recorded_are_told() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    synthetic::write(&trace, &Shape::default()).unwrap();
+    let (running, address) = view(&trace);
+    let port = address.split([':', '/']).nth(4).unwrap();
+    let again = words([
+        "view",
+        "--no-browser",
+        "--port",
+        port,
+        trace.to_str().unwrap(),
+    ])
+    .run("");
+    let why = format!("nopal: cannot listen on port {port} of 127.0.0.1: ");
+    assert!(again.stderr.contains(&why), "{again:?}");
+    end(running);
+    let own = std::process::id().to_string();
+    let process = words(["view", &own]).run("");
+    let why = format!("nopal: process {own} is not being recorded");
+    assert!(process.stderr.contains(&why), "{process:?}");
+}
