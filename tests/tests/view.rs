@@ -3,14 +3,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
-use nopal_tests::{Running, Start, nopal, scratch, sources, target_directory};
+use nopal_tests::{Running, Start, nopal, scratch, target_directory};
 use nopal_trace::synthetic::{self, Shape};
 use serde_json::{Value, json};
 
 /// A directory with the packages of `tests/browser`, as its lock file names them, and its scripts.
-fn browser_tests() -> PathBuf {
-    let from = sources().join("tests/browser");
+fn browser_tests() -> &'static Path {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(install)
+}
+
+fn install() -> PathBuf {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("browser");
     let to = target_directory().join("browser");
     fs::create_dir_all(&to).unwrap();
     let lock = fs::read(from.join("package-lock.json")).unwrap();
@@ -139,7 +145,7 @@ fn the_page_shows_a_trace_in_a_browser() {
 #[test]
 fn the_page_s_types_fit_together() {
     let tests = browser_tests();
-    let project = sources().join("crates/view/tsconfig.json");
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/view/tsconfig.json");
     let compiler = tests.join("node_modules/typescript/bin/tsc");
     node(&compiler, &[Path::new("--project"), &project]);
 }

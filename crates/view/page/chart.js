@@ -62,7 +62,9 @@ export class Chart {
 	reset() {
 		this.colors = this.view.trace.functions.map(([name]) => colorOf(name));
 		this.wanted = "";
-		this.whole = null;
+		if (this.picture) {
+			this.picture.image = this.imageOf(this.picture.cells);
+		}
 		this.update();
 		this.askWhole();
 	}

@@ -559,7 +559,7 @@ new ResizeObserver(() => view.changed()).observe(canvas);
 matchMedia("(prefers-color-scheme: light)").addEventListener("change", applyTheme);
 
 chart.onError = fail;
-chart.onCells = isExact => {
+chart.onCells = (/** @type {boolean} */ isExact) => {
 	document.body.dataset.state = isExact ? "exact" : "quick";
 };
 describe();
