@@ -70,7 +70,8 @@ fn where_memory_runs_out_the_programs_status_remains() {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
     let mut ran = 0;
-    for limit in (1200..6000).step_by(100) {
+    let limits = (1200..6000).step_by(100).chain((6000..16_000).step_by(500));
+    for limit in limits {
         for backtrace in ["0", "1"] {
             let mut start = Start::new([
                 "setpriv",

@@ -10,12 +10,21 @@ pub mod flame;
 
 pub mod latency;
 mod lines;
+#[cfg(feature = "png")]
 mod png;
 pub mod table;
 pub mod timeline;
 
 pub use axis::AxisScale;
-pub use png::png;
+
+/// Makes a PNG of SVG.
+pub type PngWriter = fn(&[u8]) -> anyhow::Result<Vec<u8>>;
+
+/// None if nopal is built without the feature `png`.
+#[cfg(feature = "png")]
+pub const PNG_WRITER: Option<PngWriter> = Some(png::png);
+#[cfg(not(feature = "png"))]
+pub const PNG_WRITER: Option<PngWriter> = None;
 
 /// A picture as SVG.
 pub struct Picture {

@@ -1,7 +1,6 @@
 //! The parts of an ELF file that an image, its separate debug file and its embedded symbols have in common.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use memmap2::{Mmap, UncheckedAdvice};
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader32, FileHeader64, Machine, ProgramHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHeader as _};
+use xz4rust::{DICT_SIZE_MIN, XzDecoder};
 
 use crate::printable::printable;
 use crate::stamp::Stamp;
@@ -283,18 +283,28 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// Inflates the xz stream in .gnu_debugdata.
 pub(crate) fn inflate(compressed: &[u8]) -> Result<Vec<u8>> {
-    const MEMORY: u64 = 256 << 20;
-    const LONGEST: u64 = 128 << 20;
-    let stream = liblzma::stream::Stream::new_stream_decoder(MEMORY, 0)?;
+    const LARGEST_DICTIONARY: usize = 128 << 20;
+    const LONGEST: usize = 128 << 20;
+    const STEP: usize = 256 << 10;
+    let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(DICT_SIZE_MIN, LARGEST_DICTIONARY);
     let mut inflated = Vec::new();
-    liblzma::read::XzDecoder::new_stream(compressed, stream)
-        .take(LONGEST + 1)
-        .read_to_end(&mut inflated)
-        .context("cannot decompress .gnu_debugdata")?;
-    ensure!(
-        inflated.len() as u64 <= LONGEST,
-        ".gnu_debugdata is larger than {} MiB",
-        LONGEST >> 20
-    );
-    Ok(inflated)
+    let mut rest = compressed;
+    loop {
+        let length = inflated.len();
+        inflated.resize(length + STEP, 0);
+        let step = decoder
+            .decode(rest, &mut inflated[length..])
+            .map_err(|error| anyhow!("cannot decompress .gnu_debugdata: {error}"))?;
+        inflated.truncate(length + step.output_produced());
+        rest = &rest[step.input_consumed()..];
+        ensure!(
+            inflated.len() <= LONGEST,
+            ".gnu_debugdata is larger than {} MiB",
+            LONGEST >> 20
+        );
+        if step.is_end_of_stream() {
+            return Ok(inflated);
+        }
+        ensure!(step.made_progress(), ".gnu_debugdata is cut short");
+    }
 }
