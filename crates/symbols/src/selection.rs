@@ -44,9 +44,10 @@ impl Selection {
         })
     }
 
-    /// Whether it is all functions.
-    pub fn is_everything(&self) -> bool {
-        self.only.is_empty() && self.not.is_empty()
+    /// Whether it is all functions of this module, so that none needs to be compared by its names.
+    pub fn chooses_all_of(&self, module: &str) -> bool {
+        let all = |pattern: &Pattern| pattern.name.text == "*" && pattern.is_for(module);
+        self.not.is_empty() && (self.only.is_empty() || self.only.iter().any(all))
     }
 
     /// Whether a function with all of these raw `names` is selected.
@@ -81,11 +82,14 @@ impl Pattern {
         parse().with_context(|| format!("bad pattern {text:?}"))
     }
 
+    fn is_for(&self, module: &str) -> bool {
+        let glob = self.module.as_ref();
+        glob.is_none_or(|glob| matches_module(glob, module))
+    }
+
     fn matches(&self, name: &Name, module: &str) -> bool {
         let glob = &self.name;
-        self.module
-            .as_ref()
-            .is_none_or(|glob| matches_module(glob, module))
+        self.is_for(module)
             && (glob.matches(name.raw)
                 || (name.raw != name.demangled
                     && (glob.matches(&name.demangled)
@@ -165,9 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_given_is_everything() {
-        assert!(selection(&[], &[]).is_everything());
-        assert!(!selection(&[], &["f"]).is_everything());
+    fn all_of_a_module_are_known_without_names() {
+        let all = |only: &[&str], not: &[&str]| selection(only, not).chooses_all_of("libc.so.6");
+        assert!(all(&[], &[]) && all(&["*"], &[]) && all(&["f", "*@libc"], &[]));
+        assert!(!all(&[], &["f"]) && !all(&["*"], &["f@libm"]));
+        assert!(!all(&["*f"], &[]) && !all(&["*@libm"], &[]));
         assert!(chooses(&[], &[], "f", "prog"));
     }
 

@@ -269,7 +269,7 @@ fn choosing<'a>(
 ) -> impl Fn(u64) -> bool + 'a {
     let file_name = module.file_name();
     let boundary = boundary.filter(|_| !selection.names_module(file_name));
-    let everything = selection.is_everything();
+    let everything = selection.chooses_all_of(file_name);
     move |address| {
         let is_reached =
             boundary.is_none_or(|all| all.contains(&module.base.wrapping_add(address)));
