@@ -88,6 +88,7 @@ impl Losses {
             Some((true, _)) => None,
             Some((false, why)) if why.ends_with("events were lost") => None,
             Some((false, why)) => Some(why.clone()),
+            None if trace.is_growing() => Some("it is still being recorded".into()),
             None => Some("the recording was cut off".into()),
         };
         losses
