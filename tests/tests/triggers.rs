@@ -382,3 +382,30 @@ fn a_session_that_keeps_everything_has_no_snapshots() {
     }
     attached.end();
 }
+
+/// Its begin was given up long before it ended.
+#[test]
+fn the_call_that_fired_is_there_with_its_callers() {
+    let traced = Case::new(c("overwritten", &[]))
+        .options(["--args", "--flight", "--buffer", "1M"])
+        .options(["--snapshot-when", "return request if result > 100000"])
+        .traced();
+    for trace in [traced.directory().join("snapshot-1"), traced.directory()] {
+        let report = Report::of(&trace);
+        for function in ["main", "request", "slow"] {
+            let mut rows = report.rows.iter();
+            let row = rows.find(|row| row["function"] == function);
+            let row = row.unwrap_or_else(|| panic!("{function} is in {}", trace.display()));
+            assert_eq!(row["calls"], 1, "{row}");
+            // What it called at first is not known.
+            assert_eq!(row["self_is_least"], true, "{row}");
+        }
+        let leaf = report.calls("leaf");
+        assert!((1..300_000).contains(&leaf), "{leaf}");
+        let slow = report.rows.iter().find(|row| row["function"] == "slow");
+        assert_eq!(slow.unwrap()["unfinished"], 0);
+        let replay = replay(&trace);
+        let has_arguments = replay.contains("slow(0x493e0, 4711, ");
+        assert!(has_arguments, "{:.1000}", replay);
+    }
+}

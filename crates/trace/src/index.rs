@@ -4,6 +4,7 @@ use crate::checksum::Sum;
 use crate::header;
 use crate::layout::*;
 use crate::mapping::Mapping;
+use crate::note::OpenCall;
 use crate::note::Session;
 use crate::streams::ThreadKey;
 use nopal_abi::*;
@@ -35,6 +36,8 @@ pub struct Entry {
     /// The bytes before or behind it in the file are invalid.
     pub damage_before: bool,
     pub damage_behind: bool,
+    /// The calls that were open before it, where it is the first of its thread.
+    pub open_calls: Box<[OpenCall]>,
 }
 
 impl Entry {
@@ -136,6 +139,7 @@ pub fn index(
                     lost_before: header.discarded.saturating_sub(discarded),
                     damage_before: std::mem::take(&mut damage_before),
                     damage_behind: false,
+                    open_calls: Box::default(),
                 });
                 previous = Some(header);
                 let is_whole = packet <= words.len() - position;

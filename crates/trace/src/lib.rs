@@ -49,7 +49,7 @@ pub use kernel_events::{KernelEvent, KernelRecord, Succession, Task, TaskState};
 pub use losses::{Gap, Losses};
 pub use markers::{Field, FieldKind, Marker, Markers, Value, event_number};
 pub use nopal_abi::{Event, Record, Style};
-pub use note::{Note, Session};
+pub use note::{Note, OpenCall, Session};
 pub use packet::Packet;
 pub use records::Records;
 pub use site_counts::{Calls, SiteCounts};

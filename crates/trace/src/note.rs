@@ -83,6 +83,15 @@ pub enum Note {
     },
     /// Events that were not recorded, since the process's previous such note.
     Lost { process: u32, events: u64 },
+    /// Calls of a thread that began before its first packet, the outermost first. `sequence` is that packet's number: those
+    /// before it were given up.
+    Open {
+        process: u32,
+        thread: u32,
+        begin: u64,
+        sequence: u64,
+        calls: Vec<OpenCall>,
+    },
     /// A function of the kernel in kernel events, or a caller of one, by an address in it.
     KernelFunction { address: u64, name: String },
     /// The current lengths of files of threads and of processors, by number: those that have grown since the last such
@@ -115,6 +124,22 @@ pub enum Note {
         complete: bool,
         why: String,
     },
+}
+
+/// A call that had not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCall {
+    pub site: u32,
+    pub tag: u8,
+    /// It was entered by a jump.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tail: bool,
+    /// The counter at its entry.
+    pub clock: u64,
+    /// The address of its return slot, in units of 16 bytes: exact or too high.
+    pub slot: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<[u64; 6]>,
 }
 
 /// [`Note::Sites`] as it is written, of sites that lie elsewhere.

@@ -3,6 +3,7 @@
 use crate::index::Entry;
 use crate::losses::Gap;
 use crate::mapping::Mapping;
+use crate::note::OpenCall;
 use crate::records::Records;
 use crate::streams::ThreadKey;
 use crate::trace::Stream;
@@ -118,6 +119,11 @@ impl<'a> Packet<'a> {
     /// Whether records of its thread are missing before it.
     pub fn is_behind_loss(&self) -> bool {
         self.gap().is_some()
+    }
+
+    /// The calls that were open before it, the outermost first, where it is the first of its thread and these are known.
+    pub fn open_calls(&self) -> &'a [OpenCall] {
+        self.if_first(&self.entry.open_calls[..])
     }
 
     /// Packets of its thread that are missing since the thread's packet before.

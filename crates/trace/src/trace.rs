@@ -162,6 +162,7 @@ impl Trace {
             }
         }
         trace.read_streams(known)?;
+        trace.place_open_calls();
         trace.gather_threads();
         Ok(trace)
     }
@@ -202,6 +203,42 @@ impl Trace {
             }
         }
         Ok(())
+    }
+
+    /// Gives the first packets of threads the calls that were open before them.
+    fn place_open_calls(&mut self) {
+        for note in &self.notes {
+            let Note::Open {
+                process,
+                thread,
+                begin,
+                sequence,
+                calls,
+            } = note
+            else {
+                continue;
+            };
+            let key = ThreadKey {
+                process: *process,
+                thread: *thread,
+                begin: *begin,
+            };
+            let mut streams = self.streams.iter_mut();
+            let first = streams.find_map(|stream| {
+                let mut packets = stream.packets.iter_mut();
+                packets.find(|packet| packet.thread == key)
+            });
+            let Some(first) = first else { continue };
+            let is_sound = calls.iter().all(|call| {
+                (1..nopal_abi::SITE_LIMIT).contains(&call.site) && call.clock <= first.clock_begin
+            });
+            if u64::from(first.missing_before) == *sequence
+                && is_sound
+                && calls.is_sorted_by_key(|call| call.clock)
+            {
+                first.open_calls = calls.as_slice().into();
+            }
+        }
     }
 
     /// Reads the files of a class, and compares them with the notes.

@@ -1,7 +1,7 @@
 //! Rebuilds a thread's calls from its records: the call stack between two records.
 
 use nopal_abi::{self as abi, Cursor, Event, Style, key_of};
-use nopal_trace::Packet;
+use nopal_trace::{OpenCall, Packet};
 use serde::{Deserialize, Serialize};
 
 use super::budget::WorkBudget;
@@ -76,7 +76,9 @@ impl CallRebuilder {
         sink: &mut S,
     ) {
         self.turn(packet.is_of_kernel(), clock, sink);
-        self.records(words, clock, packet.is_behind_loss(), sink);
+        self.begin_words(words, clock, packet.is_behind_loss(), sink);
+        self.reopen(packet.open_calls(), clock, sink);
+        self.words(Cursor::new(words), sink);
     }
 
     /// Takes records that are in no file. `lossy`: records before these are missing.
@@ -105,6 +107,7 @@ impl CallRebuilder {
             packet.is_behind_loss(),
             sink,
         );
+        self.reopen(packet.open_calls(), packet.clock_begin(), sink);
         Cursor::new(packet.words())
     }
 
@@ -126,6 +129,30 @@ impl CallRebuilder {
             }
         }
         self.last_clock = self.last_clock.max(clock);
+    }
+
+    /// Calls that were open before the thread's first record, at `clock`. What they called before is not known: their self
+    /// time before is not counted.
+    fn reopen<S: Sink>(&mut self, calls: &[OpenCall], clock: u64, sink: &mut S) {
+        for (at, call) in calls.iter().enumerate() {
+            let until = calls.get(at + 1).map_or(clock, |next| next.clock);
+            let style = match call.tail {
+                true => Style::Tail,
+                false => Style::Wrapped,
+            };
+            let mut frame = Frame::new(call.clock, call.slot, key_of(call.site, call.tag), style);
+            frame.child = until.saturating_sub(call.clock);
+            frame.bound();
+            self.frames.push(frame);
+            let note = sink.enter(&self.frames, call.arguments);
+            if let Some(frame) = self.frames.last_mut() {
+                frame.note = note;
+            }
+            self.cursor = call.slot;
+            if self.frames.len() > DEPTH_LIMIT {
+                self.forget_deepest(sink);
+            }
+        }
     }
 
     /// Takes one record; false at the end, or if the rest cannot be decoded.

@@ -2,6 +2,7 @@
 
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
 use crate::collecting::notes;
+use crate::collecting::open_calls::OpenCalls;
 use crate::collecting::progress::Sample;
 use crate::collecting::subscription::Subscription;
 use crate::memory::region::Region;
@@ -13,6 +14,7 @@ use nopal_trace::{
     Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, ThreadKey, Writer,
 };
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -82,6 +84,8 @@ pub struct Collector {
     /// Snapshots that are being written.
     pub writing: Vec<JoinHandle<()>>,
     named: HashMap<ThreadKey, Named>,
+    /// Of threads of which something was given up.
+    open_calls: HashMap<ThreadKey, OpenCalls>,
     /// Threads that kernel events tell of.
     met: HashSet<(u32, u32)>,
     succession: Succession,
@@ -104,6 +108,7 @@ impl Collector {
             subscription: Subscription::new(),
             writing: Vec::new(),
             named: HashMap::new(),
+            open_calls: HashMap::new(),
             met: HashSet::new(),
             succession: Succession::default(),
             forked: HashSet::new(),
@@ -452,10 +457,37 @@ impl Collector {
             let copied = self.reader.copy(region, *chunk, ChunkPhase::Settled);
             let records = &self.reader.words(&copied)[size_of::<ChunkHeader>() / 8..];
             self.totals.given_up += count_events(records);
+            let header = region.header(*chunk);
+            let open_calls = self.open_calls.entry(copied.name.0).or_default();
+            open_calls.pass(&header, records);
             region.free(*chunk, copied.used);
             self.subscription.freed(region, *chunk);
         }
         Ok(full.len())
+    }
+
+    /// The calls that were open where each thread's records begin that are held.
+    pub fn open_calls(&self) -> Vec<Note> {
+        let threads = self.open_calls.iter();
+        let notes = threads.filter_map(|(thread, calls)| calls.note(*thread));
+        notes.collect()
+    }
+
+    /// Forgets the open calls of threads that have no records any more.
+    pub fn forget_open_calls(&mut self, regions: &[Arc<Region>]) {
+        if self.open_calls.is_empty() {
+            return;
+        }
+        let held = |region: &Arc<Region>| -> Vec<ThreadKey> {
+            let chunks = (0..region.chunks())
+                .filter(|chunk| matches!(region.chunk_state(*chunk), CHUNK_OWNED | CHUNK_FULL));
+            chunks.map(|chunk| name_of(region, chunk).0).collect()
+        };
+        let held: HashSet<ThreadKey> = regions.iter().flat_map(held).collect();
+        let is_over = |key: &ThreadKey| {
+            !held.contains(key) && !thread_alive(key.process as i32, key.thread as i32)
+        };
+        self.open_calls.retain(|key, _| !is_over(key));
     }
 
     /// Notes a thread's name when its first chunk comes, while it may still be asked for it; and again where it has

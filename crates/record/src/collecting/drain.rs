@@ -357,6 +357,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             if flushes {
                 next_flush = Instant::now() + SECOND;
                 let regions = shared.regions();
+                collector.forget_open_calls(&regions);
                 collector
                     .subscription
                     .forget_ended(&regions, &mut shared.writer.lock());

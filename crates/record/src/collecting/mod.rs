@@ -8,6 +8,7 @@ pub mod kernel_events;
 pub mod kernel_functions;
 pub mod kernel_probes;
 pub mod notes;
+pub mod open_calls;
 pub mod progress;
 pub mod snapshot;
 pub mod subscription;

@@ -98,8 +98,10 @@ impl Collector {
         let regions = shared.regions();
         let lost = shared.counts().lost + self.totals.given_up;
         let at = counter();
+        // Before copying gives up more.
+        let mut notes = self.open_calls();
         let (copies, threads) = self.copy_all(shared, &regions)?;
-        let mut notes = threads;
+        notes.extend(threads);
         notes.extend([
             clock(),
             Note::Text {

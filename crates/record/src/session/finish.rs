@@ -42,6 +42,9 @@ impl Session {
             Err(error) if Writer::is_full(&error) => {}
             other => other?,
         }
+        for note in collector.open_calls() {
+            writer.note(&note)?;
+        }
         for region in &regions {
             region.say_gone();
             collector.finish(region, &mut writer)?;
