@@ -6,7 +6,7 @@ use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, fcntl_lock};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -337,6 +337,18 @@ fn ensure_directory(path: &Path) -> Result<()> {
         Ok(found) if found.is_dir() => Ok(()),
         _ => bail!("{} is no directory", path.display()),
     }
+}
+
+/// Whether the end of `metadata` is there, which other readers of the Common Trace Format need.
+pub fn metadata_is_whole(directory: &Path) -> bool {
+    let read = || -> Result<bool> {
+        let mut end = [0; metadata::END.len()];
+        let mut file = open(&directory.join(METADATA))?;
+        file.seek(SeekFrom::End(-(metadata::END.len() as i64)))?;
+        file.read_exact(&mut end)?;
+        Ok(end == *metadata::END.as_bytes())
+    };
+    read().unwrap_or(false)
 }
 
 /// Opens a regular file to read, not through a symbolic link, and without waiting for another end of a pipe.

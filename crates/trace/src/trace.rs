@@ -156,6 +156,10 @@ impl Trace {
                 "a hole in the notes",
             );
         }
+        if !directory::metadata_is_whole(directory) {
+            let metadata = directory.join(METADATA);
+            trace.damaged(&metadata, 0, 0, "the end of the file is missing");
+        }
         for (line, what) in bad_lines {
             if !(is_written && what == session::CUT_SHORT) {
                 trace.damaged(&file, line, 0, what);

@@ -144,6 +144,12 @@ fn files_that_are_missing_cut_or_others_are_told() {
     assert_eq!(trace.left_out(), (contents[1].len() - packet) as u64);
     restore();
 
+    let metadata = fs::read(path.join("metadata")).unwrap();
+    fs::write(path.join("metadata"), &metadata[..metadata.len() / 2]).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    assert_eq!(whats(&trace), ["the end of the file is missing"]);
+    fs::write(path.join("metadata"), metadata).unwrap();
+
     fs::write(file(0), &contents[1]).unwrap();
     let trace = Trace::open(&path).unwrap();
     assert!(whats(&trace).contains(&"a packet that does not match its checksum"));
