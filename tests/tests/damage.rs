@@ -24,8 +24,12 @@ fn every_reader_tells_of_damage_and_ends_with_3() {
         start.directory = Some(scratch.path().to_owned());
         start.run("")
     };
-    let readers: [&[&str]; 7] = [
+    let readers: [&[&str]; 11] = [
         &["report"],
+        &["report", "--processes"],
+        &["report", "--hot-path"],
+        &["slow", "main"],
+        &["graph", "--per", "process"],
         &["graph"],
         &["replay"],
         &["info"],
@@ -160,8 +164,19 @@ fn readers_tell_of_any_damage() {
         let recorded = case.traced_start(place).run("");
         assert_eq!(recorded.end, End::Code(0), "{}", recorded.stderr);
     }
-    let readers: [&[&str]; 8] = [
+    let readers: [&[&str]; 11] = [
         &["report", "--json"],
+        &["report", "--processes", "--json"],
+        &["slow", "main", "--json"],
+        &[
+            "flame",
+            "--per",
+            "thread",
+            "--from",
+            "50%",
+            "-o",
+            "flame.svg",
+        ],
         &["graph"],
         &["replay"],
         &["info"],

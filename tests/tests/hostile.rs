@@ -71,8 +71,22 @@ fn run(words: &[&OsStr], directory: &Path) -> Output {
     output
 }
 
-const READERS: [&[&str]; 24] = [
+const READERS: [&[&str]; 32] = [
     &["report"],
+    &["report", "--threads", "--json"],
+    &["report", "--processes"],
+    &["report", "--processes", "--json"],
+    &["report", "--hot-path"],
+    &["slow", "everything"],
+    &["slow", "everything", "--json"],
+    &["graph", "--per", "process"],
+    &[
+        "dump",
+        "--as",
+        "folded",
+        "--until",
+        "no such\u{1b}[2J\u{202e}",
+    ],
     &["report", "--threads"],
     &["report", "--net"],
     &["report", "--callers", "everything"],

@@ -20,6 +20,7 @@ pub mod ongoing;
 pub mod replay;
 pub mod report;
 mod retimer;
+pub mod slow;
 pub mod text;
 mod timeline;
 pub mod tracers;

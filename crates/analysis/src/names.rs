@@ -118,6 +118,12 @@ impl Names {
         names
     }
 
+    /// Adds a function that has no site, and returns its number.
+    pub fn add(&mut self, function: Function) -> u32 {
+        self.functions.push(function);
+        self.functions.len() as u32 - 1
+    }
+
     /// One more than the highest site number.
     pub fn sites(&self) -> usize {
         self.by_site.len()

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use nopal_trace::{Batch, Note, Subscriber, ThreadKey};
 
-use crate::calls::{CallRebuilder, Ending, Frame, Sink, Style};
+use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink, Style};
 use crate::live_notes::LiveNotes;
 use crate::names::Function;
 
@@ -184,7 +184,14 @@ impl Sink for CallSink<'_> {
     const RUNS: bool = true;
 
     #[inline(always)]
-    fn plain(&mut self, site: u32, exit: u64, _clock: u64, ticks: u64, own: u64) {
+    fn plain(&mut self, call: Plain) -> u32 {
+        let Plain {
+            site,
+            exit,
+            ticks,
+            own,
+            ..
+        } = call;
         let at = self.place(site);
         let active = &mut self.active[at];
         if exit == 0 {
@@ -194,6 +201,7 @@ impl Sink for CallSink<'_> {
             *active = active.wrapping_sub(1);
             self.end(at, ticks, own);
         }
+        0
     }
 
     fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {

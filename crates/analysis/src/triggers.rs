@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use nopal_symbols::Selection;
 use nopal_trace::{Batch, Clocks, Marker, Markers, Note, Subscriber, ThreadKey};
 
-use crate::calls::{Arguments, CallRebuilder, Ending, Frame, Sink, Style};
+use crate::calls::{Arguments, CallRebuilder, Ending, Frame, Plain, Sink, Style};
 use crate::live_notes::LiveNotes;
 use crate::markers::push_marker;
 use crate::text::duration;
@@ -369,7 +369,15 @@ impl Sink for CallSink<'_> {
     const RUNS: bool = true;
 
     #[inline(always)]
-    fn plain(&mut self, site: u32, exit: u64, clock: u64, ticks: u64, own: u64) {
+    fn plain(&mut self, call: Plain) -> u32 {
+        let Plain {
+            site,
+            exit,
+            clock,
+            ticks,
+            own,
+            ..
+        } = call;
         let sites = self.sites;
         if exit == 0 {
             let triggers = of_site(&sites.entries, site);
@@ -384,6 +392,7 @@ impl Sink for CallSink<'_> {
             };
             self.returned(site, clock, met);
         }
+        0
     }
 
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {

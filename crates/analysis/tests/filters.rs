@@ -11,6 +11,7 @@ use nopal_analysis::graph;
 use nopal_analysis::hist::{self, By};
 use nopal_analysis::names::Names;
 use nopal_analysis::report;
+use nopal_analysis::slow;
 use nopal_analysis::values::ValueSelection;
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Random, Shape};
@@ -227,6 +228,36 @@ fn check(trace: &Trace, calls: &[Call], asked: &Asked, seed: u64) {
         .sum();
     let in_report: u64 = expected.values().map(|sum| sum.calls).sum();
     assert_eq!(by_thread, in_report, "{what}: threads");
+
+    let slow = slow::slowest(trace, &names, "*", 7, &drive).unwrap_or_default();
+    let from = asked.from.map_or(0, |from| begin(trace) + from);
+    let until = asked.until.map_or(u64::MAX, |until| begin(trace) + until);
+    let active = calls.iter().filter(|call| {
+        let is_within = (asked.from.is_none() || call.end > from) && call.begin < until;
+        asked.has(call) && is_within && call.end - call.begin >= asked.least
+    });
+    let mut longest: Vec<u64> = active.map(|call| call.end - call.begin).collect();
+    longest.sort_unstable_by_key(|ticks| std::cmp::Reverse(*ticks));
+    longest.truncate(7);
+    let found: Vec<u64> = slow.iter().map(|call| call.end - call.begin).collect();
+    assert_eq!(found, longest, "{what}: slow");
+    for call in &slow {
+        let spent: u64 = call.spent.iter().map(|(_, own)| own).sum();
+        assert_eq!(spent, call.end - call.begin, "{what}: {call:?}");
+        let same =
+            |one: &&Call| (one.thread, one.begin, one.end) == (call.stream, call.begin, call.end);
+        let scanned = calls.iter().find(same).unwrap();
+        let path = call.path.as_ref().unwrap();
+        let whole: Vec<u32> = scanned
+            .path
+            .iter()
+            .map(|site| names.number(*site))
+            .collect();
+        assert!(
+            whole[..whole.len() - 1].ends_with(path),
+            "{what}: {call:?} {whole:?}"
+        );
+    }
 
     // Whole calls of which a part is within the time.
     let from = asked.from.map_or(0, |from| begin(trace) + from);

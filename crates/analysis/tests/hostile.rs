@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{Format, Weight, dump};
-use nopal_analysis::graph::{self, Shown};
+use nopal_analysis::graph::{self, Apart, Per, Shown};
 use nopal_analysis::info::info;
 use nopal_analysis::names::Names;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation};
+use nopal_analysis::slow;
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Random, Shape};
 
@@ -41,9 +42,23 @@ fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Ok(rows) = report::kernel(trace, &drive) {
         report::write_kernel(&rows, out, 100)?;
     }
-    let names = Names::new(trace);
+    let processes = report::processes(trace, &drive)?;
+    report::write_processes(&processes, out, 100)?;
+    report::write_processes_json(&processes, trace, out)?;
+    report::write_threads_json(&report::threads(trace, &drive)?, trace, out)?;
+    let mut names = Names::new(trace);
+    if let Ok(calls) = slow::slowest(trace, &names, "*", 5, &drive) {
+        slow::write_text(&calls, trace, &names, Some("a trace's"), out)?;
+        slow::write_json(&calls, trace, &names, out)?;
+    }
     let tree = graph::tree(trace, &names, &drive)?;
     graph::write_tree(out, &tree, &names, trace.clocks(), Shown::default())?;
+    graph::write_hot_path(out, &tree, &names, trace.clocks(), 100)?;
+    for apart in [Apart::Process, Apart::Thread] {
+        let per = Per::new(trace, &mut names, apart);
+        let tree = graph::tree_per(trace, &names, &per, &drive)?;
+        graph::write_tree(out, &tree, &names, trace.clocks(), Shown::default())?;
+    }
     replay(trace, &Look::default(), out)?;
     info(trace, out, 100)?;
     for format in FORMATS {

@@ -17,6 +17,7 @@ use nopal_analysis::names::Names;
 use nopal_analysis::ongoing::Ongoing;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation, Report};
+use nopal_analysis::slow::{self, SlowCall};
 use nopal_analysis::values::ValueSelection;
 use nopal_trace::synthetic::{Random, Recorder, bytes_mut};
 use nopal_trace::{Batch, Losses, Note, Session, Subscriber, ThreadKey, Trace, Writer};
@@ -376,6 +377,7 @@ fn check(trace: &Trace, truth: &Truth, what: &str) {
     check_related(trace, truth, what);
     check_texts(trace, truth, what);
     check_hist(trace, truth, what);
+    check_slow(trace, truth, what);
     check_ongoing(trace, truth, what);
 }
 
@@ -386,6 +388,11 @@ fn check_threads(trace: &Trace, truth: &Truth, report: &Report, what: &str) {
         let span = truth.spans[row.thread as usize - 10];
         assert!(row.span_ns <= span, "{what}: {row:?} of {span}");
     }
+    let processes = report::processes(trace, &drive()).unwrap();
+    let sums = processes.iter().map(|row| (row.calls, row.self_ns));
+    let threads = rows.iter().map(|row| (row.calls, row.busy_ns));
+    let add = |a: (u64, u64), b: (u64, u64)| (a.0 + b.0, a.1 + b.1);
+    assert_eq!(sums.reduce(add), threads.reduce(add), "{what}: processes");
     let own: u64 = report.rows.iter().map(|row| row.self_ns).sum();
     let recorded: u64 = rows.iter().map(|row| row.span_ns).sum();
     assert!(own <= recorded, "{what}: {own} of {recorded} recorded");
@@ -485,6 +492,31 @@ fn check_hist(trace: &Trace, truth: &Truth, what: &str) {
             found.most() as u64 <= whole.longest,
             "{what}: longest of f1"
         );
+    }
+}
+
+fn check_slow(trace: &Trace, truth: &Truth, what: &str) {
+    let names = Names::new(trace);
+    let Ok(calls) = slow::slowest(trace, &names, "*", 5, &drive()) else {
+        return;
+    };
+    let order = calls.windows(2);
+    let ticks = |call: &SlowCall| call.end - call.begin;
+    assert!(
+        order
+            .into_iter()
+            .all(|pair| ticks(&pair[0]) >= ticks(&pair[1]))
+    );
+    for call in calls {
+        let name = |function: u32| names.functions()[function as usize].name.as_str();
+        let whole = truth.of(name(call.function));
+        assert!(ticks(&call) <= whole.longest, "{what}: {call:?} {whole:?}");
+        let spent: u64 = call.spent.iter().map(|(_, own)| own).sum();
+        assert!(spent <= ticks(&call), "{what}: {call:?}");
+        for (function, own) in &call.spent {
+            let whole = truth.of(name(*function));
+            assert!(*own <= whole.own, "{what}: {} {call:?}", name(*function));
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::settings::Settings;
 use crate::{size, time};
 use calls::FilterArguments;
 use calls::subject_and_trace;
-pub use calls::{ByArgument, Hist, Subject};
+pub use calls::{ByArgument, Hist, PerArgument, Slow, Subject};
 use kernel::KernelFunctions;
 pub use of_what::{Ctl, List, Whose};
 pub use pictures::{Cdf, Curve, Flame, Kind, PictureOutput, Plot, Table, Timeline};
@@ -93,6 +93,7 @@ pub enum Command {
     Report(Report),
     Tui(Tui),
     Replay(Replay),
+    Slow(Slow),
     Graph(Graph),
     Hist(Hist),
     Plot(Plot),
@@ -418,6 +419,14 @@ pub struct Report {
     #[arg(long, conflicts_with_all = ["callers", "callees"])]
     pub threads: bool,
 
+    /// Show one row for each process: command line, start, duration, exit, calls and self time
+    #[arg(long, conflicts_with_all = ["threads", "callers", "callees"])]
+    pub processes: bool,
+
+    /// Show the heaviest path of calls: from the outermost function inwards the one with most time
+    #[arg(long, conflicts_with_all = ["threads", "processes", "callers", "callees"])]
+    pub hot_path: bool,
+
     /// Show the callers of this function
     #[arg(long, value_name = "FUNCTION", conflicts_with = "callees")]
     pub callers: Option<String>,
@@ -427,7 +436,7 @@ pub struct Report {
     pub callees: Option<String>,
 
     /// Show functions of the kernel (record -k), and the functions that they ran in
-    #[arg(long, conflicts_with_all = ["threads", "callers", "callees", "net"])]
+    #[arg(long, conflicts_with_all = ["threads", "processes", "hot_path", "callers", "callees", "net"])]
     pub kernel: bool,
 
     /// Subtract from all times the cost of recording, as measured when it began; functions that wait for a given time
@@ -436,7 +445,7 @@ pub struct Report {
     pub net: bool,
 
     /// Print a JSON array
-    #[arg(long, conflicts_with_all = ["callers", "callees", "kernel"])]
+    #[arg(long, conflicts_with_all = ["hot_path", "callers", "callees", "kernel"])]
     pub json: bool,
 }
 
@@ -481,6 +490,17 @@ pub struct Graph {
     /// Leave out branches that took less than this part of the time
     #[arg(long, value_name = "PERCENT")]
     pub least: Option<f64>,
+
+    /// Sum up the calls of each process or thread apart
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        conflicts_with = "function"
+    )]
+    pub per: PerArgument,
 
     /// The trace [default: nopal.data]
     #[arg(value_name = "DIR")]

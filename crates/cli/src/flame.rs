@@ -1,6 +1,8 @@
 //! `nopal flame`: a flame graph.
 
 use anyhow::Result;
+use nopal_analysis::graph::Per;
+use nopal_analysis::names::Names;
 use nopal_plot::flame::{self, Look};
 
 use crate::arguments::Flame;
@@ -14,8 +16,10 @@ pub fn run(arguments: &Flame) -> Result<()> {
         icicle: arguments.icicle,
         weight: arguments.by.weight(),
     };
+    let mut names = Names::new(&trace);
+    let per = Per::new(&trace, &mut names, arguments.per.apart());
     let picture = driven("reading calls", &filter, |drive| {
-        flame::draw(&trace, look, drive)
+        flame::draw(&trace, &names, &per, look, drive)
     })?;
     arguments.output.write(&picture)
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use nopal_analysis::graph::{self, Shown};
+use nopal_analysis::graph::{self, Per, Shown};
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 
@@ -14,11 +14,12 @@ use crate::output::{self, finish};
 pub fn run(arguments: &Graph) -> Result<()> {
     let (input, function) = arguments.parts();
     let trace = input.open()?;
-    let names = Names::new(&trace);
+    let mut names = Names::new(&trace);
+    let per = Per::new(&trace, &mut names, arguments.per.apart());
     let filter = arguments.filter.of(&trace)?;
     let tree = driven("reading calls", &filter, |drive| match function {
         Some(function) => graph::tree_of(&trace, &names, function, drive),
-        None => graph::tree(&trace, &names, drive),
+        None => graph::tree_per(&trace, &names, &per, drive),
     })?;
     let defaults = Shown::default();
     let shown = Shown {

@@ -26,6 +26,7 @@ mod report;
 mod run;
 mod settings;
 mod size;
+mod slow;
 #[cfg(not(test))]
 mod stack;
 mod status_line;
@@ -106,6 +107,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Report(report) => report::run(&report)?,
         Command::Tui(tui) => tui::run(&tui)?,
         Command::Replay(replay) => replay::run(&replay)?,
+        Command::Slow(slow) => slow::run(&slow)?,
         Command::Graph(graph) => graph::run(&graph)?,
         Command::Hist(hist) => hist::run(&hist)?,
         Command::Plot(plot) => plot::run(&plot)?,

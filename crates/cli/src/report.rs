@@ -4,7 +4,9 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
+use nopal_analysis::graph;
 use nopal_analysis::losses;
+use nopal_analysis::names::Names;
 use nopal_analysis::report::{self, Related, Relation};
 use nopal_trace::Cost;
 
@@ -46,6 +48,26 @@ pub fn run(arguments: &Report) -> Result<()> {
                 report::write_threads(shown, &mut out, width())
             }
         }
+    } else if arguments.processes {
+        let rows = driven(READING, filter, |drive| {
+            report::processes(&trace, &of_net(drive, net))
+        })?;
+        let shown = limited(&rows, arguments.limit);
+        match arguments.json {
+            true => report::write_processes_json(shown, &trace, &mut out),
+            false => {
+                let any = rows.iter().any(|row| row.is_timed);
+                out.write_all(losses::untimed(&trace, any).as_bytes())?;
+                report::write_processes(shown, &mut out, width())
+            }
+        }
+    } else if arguments.hot_path {
+        let names = Names::new(&trace);
+        let tree = driven(READING, filter, |drive| {
+            graph::tree(&trace, &names, &of_net(drive, net))
+        })?;
+        out.write_all(losses::untimed(&trace, tree.has_times()).as_bytes())?;
+        graph::write_hot_path(&mut out, &tree, &names, trace.clocks(), width())
     } else if arguments.kernel {
         let rows = driven(READING, filter, |drive| report::kernel(&trace, drive))?;
         report::write_kernel(limited(&rows, arguments.limit), &mut out, width())

@@ -1,6 +1,6 @@
 //! Makes pieces of a thread's calls.
 
-use nopal_analysis::calls::{Ending, Frame, RUN, Sink, Style};
+use nopal_analysis::calls::{Ending, Frame, Plain, RUN, Sink, Style};
 
 /// Takes the pieces of calls.
 pub trait Pieces {
@@ -172,10 +172,13 @@ impl<P: Pieces> Sink for Chart<P> {
     }
 
     #[inline(always)]
-    fn plain(&mut self, site: u32, exit: u64, clock: u64, _ticks: u64, _own: u64) {
+    fn plain(&mut self, call: Plain) -> u32 {
+        let Plain {
+            site, exit, clock, ..
+        } = call;
         let at = self.depth.wrapping_sub(exit as usize);
         let Some(open) = self.open.get_mut(at) else {
-            return;
+            return 0;
         };
         self.pieces.event(at, site, exit, *open, clock);
         // Behind an exit, nothing looks at it.
@@ -187,6 +190,7 @@ impl<P: Pieces> Sink for Chart<P> {
         self.depth = at + 1 - exit as usize;
         self.now = clock;
         self.events += 1;
+        0
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {

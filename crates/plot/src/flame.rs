@@ -4,9 +4,10 @@ use anyhow::{Context, Result, ensure};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self, Direction, Options};
 use nopal_analysis::drive::Drive;
-use nopal_analysis::dump::{self as folded, Format, dump};
+use nopal_analysis::dump::{self as folded, write_folded};
+use nopal_analysis::graph::{self, Per};
 use nopal_analysis::losses;
-use nopal_analysis::names::printable;
+use nopal_analysis::names::{Names, printable};
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -38,26 +39,25 @@ const WHITE: Color = Color {
 /// Boxes narrower than this part of the picture, in percent, are left out.
 const NARROWEST: f64 = 0.02;
 
-pub fn draw(trace: &Trace, look: Look, drive: &Drive) -> Result<Picture> {
+/// `names` are those of the trace, and of what the calls are told apart `per`.
+pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) -> Result<Picture> {
+    let tree = graph::tree_per(trace, names, per, drive)?;
     let mut folded = Vec::new();
     let mut look = look;
-    if look.weight != Weight::Calls {
-        dump(
-            trace,
-            Format::Folded(folded::Weight::Time),
-            drive,
-            &mut folded,
-        )?;
+    let fold = |weight, narrowest, folded: &mut Vec<u8>| {
+        let least = narrowest / 100.0;
+        write_folded(&tree, names, trace.clocks(), weight, least, folded)
+    };
+    match look.weight {
+        Weight::Calls => {}
+        Weight::Wall => fold(folded::Weight::Time, NARROWEST, &mut folded)?,
+        // Narrow paths may be of one function.
+        Weight::Own => fold(folded::Weight::Time, 0.0, &mut folded)?,
     }
     let untimed = folded.is_empty() && look.weight != Weight::Calls;
     if folded.is_empty() {
         look.weight = Weight::Calls;
-        dump(
-            trace,
-            Format::Folded(folded::Weight::Calls),
-            drive,
-            &mut folded,
-        )?;
+        fold(folded::Weight::Calls, NARROWEST, &mut folded)?;
     }
     ensure!(!folded.is_empty(), "no calls were recorded");
     let (unit, factor, meaning) = match look.weight {

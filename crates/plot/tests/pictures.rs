@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::{Filter, Moment, Wanted};
+use nopal_analysis::graph::Per;
 use nopal_analysis::hist::{By, distributions};
 use nopal_analysis::names::Names;
 use nopal_analysis::values::ValueSelection;
@@ -310,7 +311,14 @@ fn flame_graphs_name_functions_and_can_be_searched() {
     for weight in [Weight::Wall, Weight::Own, Weight::Calls] {
         for icicle in [false, true] {
             let look = Look { icicle, weight };
-            let picture = flame::draw(&sample.trace, look, &drive()).unwrap();
+            let picture = flame::draw(
+                &sample.trace,
+                &sample.names,
+                &Per::default(),
+                look,
+                &drive(),
+            )
+            .unwrap();
             let text = String::from_utf8(picture.svg.clone()).unwrap();
             assert!(text.contains("function_") && text.contains("id=\"search\""));
             tree(&picture);
@@ -360,7 +368,16 @@ fn no_text_of_a_trace_is_more_than_text() {
                     weight,
                     icicle: false,
                 };
-                pictures.push(flame::draw(&sample.trace, look, &drive()).unwrap());
+                pictures.push(
+                    flame::draw(
+                        &sample.trace,
+                        &sample.names,
+                        &Per::default(),
+                        look,
+                        &drive(),
+                    )
+                    .unwrap(),
+                );
             }
             for picture in pictures {
                 tree(&picture);

@@ -124,9 +124,12 @@ pub trait Sink {
     fn is_plain(&self, _site: u32) -> bool {
         true
     }
-    /// A call of `site` has begun, with `exit` 0 and nothing in the rest, or has ended, with `exit` 1 and the ticks in
-    /// it, and in it alone, at `clock`. At most [`super::RUN`] of these come before the next `end_run`.
-    fn plain(&mut self, _site: u32, _exit: u64, _clock: u64, _ticks: u64, _own: u64) {}
+    /// A call of `site` has begun, with `exit` 0, in the call with this `note`, 0 if there is none; or the call with this
+    /// `note` has ended, with `exit` 1, after `ticks`, of which it alone had `own`. Returns the note of a call that has
+    /// begun. At most [`super::RUN`] of these come before the next `end_run`.
+    fn plain(&mut self, _call: Plain) -> u32 {
+        0
+    }
     /// A run of plain calls begins, with these frames open.
     fn begin_run(&mut self, _frames: &[Frame]) {}
     fn end_run(&mut self) {}
@@ -138,6 +141,17 @@ pub trait Sink {
     fn aside(&mut self, _frames: &[Frame]) {}
     /// The thread has returned to these frames.
     fn resume(&mut self, _frames: &[Frame]) {}
+}
+
+/// The begin or the end of a call in a run; of a begin, `ticks` and `own` mean nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain {
+    pub site: u32,
+    pub exit: u64,
+    pub note: u32,
+    pub clock: u64,
+    pub ticks: u64,
+    pub own: u64,
 }
 
 /// A sink that drops the calls. Its notes tell which calls have arguments.

@@ -31,7 +31,7 @@ mod stack;
 mod stacks;
 
 pub use arguments::Arguments;
-pub use frame::{Ending, Frame, Sink};
+pub use frame::{Ending, Frame, Plain, Sink};
 pub use nopal_abi::Style;
 pub use rebuilder::CallRebuilder;
 pub use runs::RUN;

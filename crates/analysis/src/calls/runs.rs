@@ -8,7 +8,7 @@ use std::hint::select_unpredictable;
 
 use nopal_abi::{Cursor, KIND_ENTRY, Style, Word, site_of};
 
-use super::frame::{Frame, Sink};
+use super::frame::{Frame, Plain, Sink};
 use super::rebuilder::{CallRebuilder, DEPTH_LIMIT, NEAR};
 use super::stack::GROUND;
 use super::stacks::{ABOUT, below};
@@ -69,8 +69,15 @@ impl CallRebuilder {
             under.child = under.child.wrapping_add(ticks & is_exit);
             cursor = (top.slot & is_exit) | (slot & !is_exit);
             let own = ticks.saturating_sub(top.child);
-            sink.plain(site_of(key), exit, clock, ticks, own);
             *next = Frame::new(clock, slot, key, Style::Wrapped);
+            next.note = sink.plain(Plain {
+                site: site_of(key),
+                exit,
+                note: top.note,
+                clock,
+                ticks,
+                own,
+            });
             depth = (depth + 1).wrapping_sub(2 * exit as usize);
             taken += 1;
         }

@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use anyhow::Result;
-use nopal_trace::Trace;
+use nopal_trace::{Clocks, Trace};
 
 use super::Lines;
 use crate::drive::Drive;
-use crate::graph::{self, ROOT};
+use crate::graph::{self, Node, ROOT, Tree};
 use crate::names::Names;
 use crate::text::push_u64;
 
@@ -22,10 +22,37 @@ pub enum Weight {
 pub fn dump(trace: &Trace, weight: Weight, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let tree = graph::tree(trace, &names, drive)?;
-    let mut children = tree.children();
+    write(&tree, &names, trace.clocks(), weight, 0.0, out)
+}
+
+/// Writes the paths of a tree. Paths whose functions all weigh less than this part of all count for the callers that
+/// weigh more.
+pub fn write(
+    tree: &Tree,
+    names: &Names,
+    clocks: &Clocks,
+    weight: Weight,
+    least: f64,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let nodes = tree.nodes();
+    let mut own: Vec<u64> = nodes
+        .iter()
+        .map(|node| match weight {
+            Weight::Time => clocks.duration_ns(node.own),
+            Weight::Calls => node.calls,
+        })
+        .collect();
+    let shown = shown(nodes, &mut own, least);
+    let mut children = vec![Vec::new(); nodes.len()];
+    for (number, node) in (1..).zip(&nodes[1..]) {
+        if shown[number as usize] {
+            children[node.parent as usize].push(number);
+        }
+    }
     for children in &mut children {
-        children.sort_by_key(|&child| {
-            let function = &names.functions()[tree.nodes()[child as usize].function as usize];
+        children.sort_by_key(|&child: &u32| {
+            let function = &names.functions()[nodes[child as usize].function as usize];
             std::cmp::Reverse((&function.name, &function.module))
         });
     }
@@ -36,13 +63,10 @@ pub fn dump(trace: &Trace, weight: Weight, drive: &Drive, out: &mut dyn Write) -
         .map(|&child| (child, 0))
         .collect();
     while let Some((number, length)) = left.pop() {
-        let node = &tree.nodes()[number as usize];
+        let node = &nodes[number as usize];
         path.truncate(length);
         push_name(&mut path, &names.functions()[node.function as usize].name);
-        let value = match weight {
-            Weight::Time => trace.clocks().duration_ns(node.own),
-            Weight::Calls => node.calls,
-        };
+        let value = own[number as usize];
         if value > 0 {
             lines.text.extend_from_slice(&path);
             lines.text.push(b' ');
@@ -57,6 +81,28 @@ pub fn dump(trace: &Trace, weight: Weight, drive: &Drive, out: &mut dyn Write) -
         );
     }
     Ok(lines.flush()?)
+}
+
+/// Which nodes weigh enough with all below them. The weights of the others go to their parents.
+fn shown(nodes: &[Node], own: &mut [u64], least: f64) -> Vec<bool> {
+    let mut shown = vec![true; nodes.len()];
+    if least == 0.0 {
+        return shown;
+    }
+    let mut all = own.to_vec();
+    for number in (1..nodes.len()).rev() {
+        let parent = nodes[number].parent as usize;
+        all[parent] = all[parent].saturating_add(all[number]);
+    }
+    let least = all[ROOT as usize] as f64 * least;
+    for number in (1..nodes.len()).rev() {
+        if (all[number] as f64) < least {
+            shown[number] = false;
+            let parent = nodes[number].parent as usize;
+            own[parent] = own[parent].saturating_add(own[number]);
+        }
+    }
+    shown
 }
 
 /// A name must not look like two, or like a line's end.

@@ -19,7 +19,7 @@ use nopal_trace::{Packet, ThreadInfo, Trace};
 use crate::drive::Drive;
 use crate::filter::Filter;
 
-pub use folded::Weight;
+pub use folded::{Weight, write as write_folded};
 pub use latency::{Latency, case};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,13 @@
 //! `nopal graph`: calls summed up by the path that led to them.
 
+mod hot;
+mod per;
+mod places;
 mod tree;
 mod write;
 
+pub use hot::{hot_path, write_hot_path};
+pub use per::{Apart, Per};
 pub use tree::{Node, ROOT, Tree};
 pub use write::{Shown, write_tree};
 
@@ -15,8 +20,13 @@ use tree::Grower;
 
 /// All calls of a trace.
 pub fn tree(trace: &Trace, names: &Names, drive: &Drive) -> Result<Tree> {
+    tree_per(trace, names, &Per::default(), drive)
+}
+
+/// All calls of a trace, under what they are told apart for.
+pub fn tree_per(trace: &Trace, names: &Names, per: &Per, drive: &Drive) -> Result<Tree> {
     let mut workers: Vec<Grower> = (0..drive.workers.max(1))
-        .map(|_| Grower::new(names))
+        .map(|_| Grower::new(names, per))
         .collect();
     drive.run(trace, &mut workers)?;
     let mut trees = workers.into_iter().map(Grower::into_tree);

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
-use crate::calls::{Ending, Frame, Sink};
+use crate::calls::{Ending, Frame, Plain, Sink};
 use crate::drive::Worker;
 use crate::names::Names;
 use nopal_trace::ThreadInfo;
+
+use super::per::Per;
+use super::places::Places;
 
 pub const ROOT: u32 = 0;
 
@@ -45,14 +48,17 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
-    children: HashMap<(u32, u32), u32>,
+    /// Of each node, the child that was found last, and its function.
+    last: Vec<(u32, u32)>,
+    children: HashMap<u64, u32, Places>,
 }
 
 impl Default for Tree {
     fn default() -> Tree {
         Tree {
             nodes: vec![Node::default()],
-            children: HashMap::new(),
+            last: vec![(NOWHERE, NOWHERE)],
+            children: HashMap::default(),
         }
     }
 }
@@ -77,22 +83,36 @@ impl Tree {
     }
 
     /// The child of `parent` for `function`; `parent` itself where the tree may not grow.
+    #[inline(always)]
     fn child(&mut self, parent: u32, function: u32) -> u32 {
-        if let Some(&child) = self.children.get(&(parent, function)) {
-            return child;
+        match self.last[parent as usize] {
+            (last, child) if last == function => child,
+            _ => self.other_child(parent, function),
         }
-        let depth = self.nodes[parent as usize].depth + 1;
-        if depth > DEPTH_LIMIT || self.nodes.len() >= NODES_LIMIT {
-            return parent;
-        }
-        let child = self.nodes.len() as u32;
-        self.nodes.push(Node {
-            function,
-            parent,
-            depth,
-            ..Node::default()
-        });
-        self.children.insert((parent, function), child);
+    }
+
+    fn other_child(&mut self, parent: u32, function: u32) -> u32 {
+        let place = u64::from(parent) << 32 | u64::from(function);
+        let child = match self.children.get(&place) {
+            Some(&child) => child,
+            None => {
+                let depth = self.nodes[parent as usize].depth + 1;
+                if depth > DEPTH_LIMIT || self.nodes.len() >= NODES_LIMIT {
+                    return parent;
+                }
+                let child = self.nodes.len() as u32;
+                self.nodes.push(Node {
+                    function,
+                    parent,
+                    depth,
+                    ..Node::default()
+                });
+                self.last.push((NOWHERE, NOWHERE));
+                self.children.insert(place, child);
+                child
+            }
+        };
+        self.last[parent as usize] = (function, child);
         child
     }
 
@@ -110,7 +130,7 @@ impl Tree {
 
     /// Without nodes of which all calls were left out, and so all below them.
     fn without_empty(self) -> Tree {
-        let is_empty = |node: &Node| node.calls + node.unfinished == 0;
+        let is_empty = |node: &Node| node.calls + node.unfinished + node.timed == 0;
         if !self.nodes[1..].iter().any(is_empty) {
             return self;
         }
@@ -187,15 +207,20 @@ impl Node {
 pub struct Grower<'a> {
     tree: Tree,
     names: &'a Names,
+    per: &'a Per,
+    /// The node that the thread's outermost calls are under.
+    base: u32,
     /// Since when all records are there: a number for each thread and each gap.
     period: u32,
 }
 
 impl<'a> Grower<'a> {
-    pub fn new(names: &'a Names) -> Grower<'a> {
+    pub fn new(names: &'a Names, per: &'a Per) -> Grower<'a> {
         Grower {
             tree: Tree::default(),
             names,
+            per,
+            base: ROOT,
             period: 0,
         }
     }
@@ -205,26 +230,14 @@ impl<'a> Grower<'a> {
         self.tree.without_empty()
     }
 
-    fn time(&mut self, frame: &Frame, clock: u64) -> &mut Node {
-        let ticks = clock.saturating_sub(frame.clock);
-        let node = &mut self.tree.nodes[(frame.note & !MERGED) as usize];
-        node.keep(self.period);
-        node.own = node.own.saturating_add(ticks.saturating_sub(frame.child));
-        if frame.note & MERGED == 0 {
-            node.timed += 1;
-            node.total = node.total.saturating_add(ticks);
-        }
-        node
-    }
-}
-
-impl Sink for Grower<'_> {
-    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
-        let [under @ .., frame] = frames else {
-            return ROOT;
+    /// The node of a call that begins in the one with the note `caller`.
+    #[inline(always)]
+    fn begin(&mut self, caller: u32, site: u32) -> u32 {
+        let parent = match caller & !MERGED {
+            ROOT => self.base,
+            parent => parent,
         };
-        let parent = under.last().map_or(ROOT, |frame| frame.note & !MERGED);
-        let node = self.tree.child(parent, self.names.number(frame.site()));
+        let node = self.tree.child(parent, self.names.number(site));
         if node == parent {
             return node | MERGED;
         }
@@ -232,8 +245,45 @@ impl Sink for Grower<'_> {
         node
     }
 
+    #[inline(always)]
+    fn time(&mut self, note: u32, ticks: u64, own: u64) -> &mut Node {
+        let node = &mut self.tree.nodes[(note & !MERGED) as usize];
+        node.keep(self.period);
+        node.own = node.own.saturating_add(own);
+        if note & MERGED == 0 {
+            node.timed += 1;
+            node.total = node.total.saturating_add(ticks);
+        }
+        node
+    }
+
+    fn time_until(&mut self, frame: &Frame, clock: u64) -> &mut Node {
+        let ticks = clock.saturating_sub(frame.clock);
+        self.time(frame.note, ticks, ticks.saturating_sub(frame.child))
+    }
+}
+
+impl Sink for Grower<'_> {
+    const RUNS: bool = true;
+
+    #[inline(always)]
+    fn plain(&mut self, call: Plain) -> u32 {
+        if call.exit == 0 {
+            return self.begin(call.note, call.site);
+        }
+        self.time(call.note, call.ticks, call.own);
+        0
+    }
+
+    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        let [under @ .., frame] = frames else {
+            return ROOT;
+        };
+        self.begin(under.last().map_or(ROOT, |frame| frame.note), frame.site())
+    }
+
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
-        let node = self.time(frame, ending.clock);
+        let node = self.time_until(frame, ending.clock);
         node.own_is_least |= frame.is_bounded();
     }
 
@@ -244,7 +294,7 @@ impl Sink for Grower<'_> {
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        let node = self.time(frame, clock);
+        let node = self.time_until(frame, clock);
         node.own_is_least = true;
         node.total_is_least = true;
         if frame.note & MERGED == 0 {
@@ -254,8 +304,8 @@ impl Sink for Grower<'_> {
 
     /// Calls that were made in it are under the root, beside it.
     fn stray(&mut self, frame: &Frame, ending: Ending) {
-        let number = self.tree.child(ROOT, self.names.number(frame.site()));
-        if number == ROOT {
+        let number = self.tree.child(self.base, self.names.number(frame.site()));
+        if number == self.base {
             return;
         }
         let node = &mut self.tree.nodes[number as usize];
@@ -279,7 +329,15 @@ impl Sink for Grower<'_> {
 }
 
 impl Worker for Grower<'_> {
-    fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {
+    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.period = self.period.wrapping_add(1);
+        self.base = match self.per.function(stream) {
+            None => ROOT,
+            Some(function) => self.tree.child(ROOT, function),
+        };
+        if self.base != ROOT {
+            let node = &mut self.tree.nodes[self.base as usize];
+            node.timed = 1;
+        }
     }
 }

@@ -50,6 +50,37 @@ impl Objects<'_> {
         }
     }
 
+    pub fn texts<'t>(&mut self, name: &str, values: impl Iterator<Item = &'t str>) {
+        self.name(name);
+        self.text.push(b'[');
+        for (at, value) in values.enumerate() {
+            if at > 0 {
+                self.text.push(b',');
+            }
+            push_json_string(&mut self.text, value);
+        }
+        self.text.push(b']');
+    }
+
+    /// An object of numbers.
+    pub fn numbers_by_name<'t>(
+        &mut self,
+        name: &str,
+        members: impl Iterator<Item = (&'t str, u64)>,
+    ) {
+        self.name(name);
+        self.text.push(b'{');
+        for (at, (name, value)) in members.enumerate() {
+            if at > 0 {
+                self.text.push(b',');
+            }
+            push_json_string(&mut self.text, name);
+            self.text.push(b':');
+            push_u64(&mut self.text, value);
+        }
+        self.text.push(b'}');
+    }
+
     /// Those that are true.
     pub fn flags(&mut self, members: &[(&str, bool)]) {
         for (name, _) in members.iter().filter(|(_, is_set)| *is_set) {

@@ -1,7 +1,7 @@
 //! Calls summed up by site.
 
 use super::histogram::{Histograms, Together};
-use crate::calls::{Ending, Frame, RUN, Sink, Style};
+use crate::calls::{Ending, Frame, Plain, RUN, Sink, Style};
 use crate::drive::Worker;
 use crate::names::Names;
 use nopal_trace::ThreadInfo;
@@ -179,7 +179,14 @@ impl Sink for Stats {
     const RUNS: bool = true;
 
     #[inline(always)]
-    fn plain(&mut self, site: u32, exit: u64, _clock: u64, ticks: u64, own: u64) {
+    fn plain(&mut self, call: Plain) -> u32 {
+        let Plain {
+            site,
+            exit,
+            ticks,
+            own,
+            ..
+        } = call;
         let at = self.place(site);
         let live = &mut self.live[at];
         live.calls += 1 - exit;
@@ -192,6 +199,7 @@ impl Sink for Stats {
             own,
         };
         self.ended_count += exit as usize;
+        0
     }
 
     fn end_run(&mut self) {

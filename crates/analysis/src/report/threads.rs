@@ -6,7 +6,7 @@ use anyhow::Result;
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
 use super::objects::Objects;
-use crate::calls::{Ending, Frame, Sink};
+use crate::calls::{Ending, Frame, Plain, Sink};
 use crate::drive::{Drive, Worker};
 use crate::names::ThreadNames;
 use crate::text::{Align, Table, bound, count, duration};
@@ -67,6 +67,18 @@ impl Sums {
 }
 
 impl Sink for Sums {
+    const RUNS: bool = true;
+
+    #[inline(always)]
+    fn plain(&mut self, call: Plain) -> u32 {
+        let sum = self.sum();
+        let is_exit = 0u64.wrapping_sub(call.exit);
+        sum.calls += 1 - call.exit;
+        sum.busy = sum.busy.saturating_add(call.own & is_exit);
+        sum.is_timed |= call.exit != 0;
+        0
+    }
+
     fn enter(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         self.sum().calls += 1;
         0

@@ -8,7 +8,7 @@ mod field;
 use anyhow::{Result, bail};
 use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
 
-use crate::calls::{Arguments, Ending, Frame, Sink, Style};
+use crate::calls::{Arguments, Ending, Frame, Plain, Sink, Style};
 use crate::drive::{Drive, Times, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
@@ -434,11 +434,20 @@ impl<T: ValueSink, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
     const RUNS: bool = PLAIN;
 
     #[inline(always)]
-    fn plain(&mut self, site: u32, exit: u64, clock: u64, ticks: u64, own: u64) {
+    fn plain(&mut self, call: Plain) -> u32 {
+        let Plain {
+            site,
+            exit,
+            clock,
+            ticks,
+            own,
+            ..
+        } = call;
         let function = self.function(site);
         if exit != 0 && function != NONE {
             self.ended(function, clock, ticks, own, Some(Inputs::default()));
         }
+        0
     }
 
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {

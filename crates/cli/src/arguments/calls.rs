@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use nopal_analysis::filter::{Filter, Moment, Wanted};
+use nopal_analysis::graph::Apart;
 use nopal_analysis::hist::{By, Scale};
 use nopal_analysis::values::ValueSelection;
 use nopal_record::Options;
@@ -127,6 +128,62 @@ pub fn subject_and_trace<'a>(
             (directory.to_str(), word.into())
         }
         (subject, Some(directory)) => (subject, directory.to_owned()),
+    }
+}
+
+/// Show the longest calls of a function
+///
+/// Of each call: how long it took and when, its thread, arguments and result if they were recorded, the path to it, the
+/// functions in which it spent its time, and the command that replays it. With `record -e sched` also how long it ran,
+/// was blocked, and waited for a processor. A call whose end was not recorded took at least the time shown.
+#[derive(Debug, Args)]
+pub struct Slow {
+    /// The function, or a glob of functions
+    #[arg(value_name = "FUNCTION")]
+    function: String,
+
+    /// The trace [default: nopal.data]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    /// Show this many calls
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub limit: u64,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
+
+    /// Print a JSON array
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Slow {
+    /// The function and the trace.
+    pub fn parts(&self) -> (&str, Input) {
+        let word = Some(self.function.as_str());
+        let (function, directory) = subject_and_trace(word, self.directory.as_deref());
+        (function.unwrap_or(&self.function), Input { directory })
+    }
+}
+
+/// What calls are summed up apart for.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum PerArgument {
+    /// All calls together
+    #[default]
+    Trace,
+    Process,
+    Thread,
+}
+
+impl PerArgument {
+    pub fn apart(self) -> Apart {
+        match self {
+            PerArgument::Trace => Apart::Nothing,
+            PerArgument::Process => Apart::Process,
+            PerArgument::Thread => Apart::Thread,
+        }
     }
 }
 

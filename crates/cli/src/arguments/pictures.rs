@@ -7,7 +7,7 @@ use nopal_plot::AxisScale;
 use nopal_plot::flame::Weight;
 
 use super::Input;
-use super::calls::{ByArgument, FilterArguments, Subject};
+use super::calls::{ByArgument, FilterArguments, PerArgument, Subject};
 
 /// Draw pictures of a trace, as SVG or PNG
 #[derive(Debug, Args)]
@@ -117,6 +117,16 @@ pub struct Flame {
     /// The meaning of the boxes' widths
     #[arg(long, value_enum, default_value_t)]
     pub by: FlameBy,
+
+    /// Draw the calls of each process or thread apart
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_enum,
+        default_value_t,
+        hide_default_value = true
+    )]
+    pub per: PerArgument,
 
     /// Draw callers on top, so that stacks hang down like icicles
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! Gathers calls in two passes: one selects the functions with rows, one fills the rows.
 
-use nopal_analysis::calls::{Ending, Frame, Sink, Style};
+use nopal_analysis::calls::{Ending, Frame, Plain, Sink, Style};
 use nopal_analysis::drive::{Times, Worker};
 use nopal_analysis::filter::{Filter, LeftOut, Sieve};
 use nopal_analysis::names::Names;
@@ -105,10 +105,18 @@ impl Sink for Surveyor<'_> {
     const RUNS: bool = true;
 
     #[inline(always)]
-    fn plain(&mut self, site: u32, exit: u64, clock: u64, ticks: u64, _own: u64) {
+    fn plain(&mut self, call: Plain) -> u32 {
+        let Plain {
+            site,
+            exit,
+            clock,
+            ticks,
+            ..
+        } = call;
         if exit != 0 {
             self.call(site, clock, ticks);
         }
+        0
     }
 
     fn enter(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
@@ -247,10 +255,18 @@ impl Sink for Painter<'_> {
     const RUNS: bool = true;
 
     #[inline(always)]
-    fn plain(&mut self, site: u32, exit: u64, clock: u64, ticks: u64, _own: u64) {
+    fn plain(&mut self, call: Plain) -> u32 {
+        let Plain {
+            site,
+            exit,
+            clock,
+            ticks,
+            ..
+        } = call;
         if exit != 0 {
             self.call(site, clock, ticks);
         }
+        0
     }
 
     fn enter(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {

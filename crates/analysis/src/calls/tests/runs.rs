@@ -5,7 +5,7 @@ use nopal_trace::synthetic::Random;
 
 use super::hostile::noise;
 use super::tape::Tape;
-use crate::calls::{CallRebuilder, Ending, Frame, Sink};
+use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink};
 
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
@@ -54,7 +54,14 @@ struct Runs {
 impl Sink for Runs {
     const RUNS: bool = true;
 
-    fn plain(&mut self, site: u32, exit: u64, _clock: u64, ticks: u64, own: u64) {
+    fn plain(&mut self, call: Plain) -> u32 {
+        let Plain {
+            site,
+            exit,
+            ticks,
+            own,
+            ..
+        } = call;
         let step = if exit == 0 {
             Step::Entered(site)
         } else {
@@ -64,6 +71,7 @@ impl Sink for Runs {
         self.plain += 1;
         self.waiting += 1;
         assert!(self.waiting <= crate::calls::RUN);
+        0
     }
 
     fn end_run(&mut self) {

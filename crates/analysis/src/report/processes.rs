@@ -1,0 +1,202 @@
+//! The report by process.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use anyhow::Result;
+use nopal_trace::{Note, Trace};
+
+use super::objects::Objects;
+use super::threads::{ThreadRow, threads};
+use crate::drive::Drive;
+use crate::filter::begin;
+use crate::names::printable;
+use crate::text::{Align, Table, bound, count, duration};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessRow {
+    pub process: u32,
+    pub parent: u32,
+    /// Of the program that it ran last.
+    pub command: String,
+    /// Nanoseconds since the trace began.
+    pub start_ns: u64,
+    /// To its end, or its last record.
+    pub duration_ns: u64,
+    /// Its end is not in the trace.
+    pub duration_is_least: bool,
+    /// As `waitpid` gives it; none if it is not known.
+    pub exit: Option<i32>,
+    pub threads: u64,
+    pub calls: u64,
+    pub unfinished: u64,
+    pub lost: u64,
+    /// In traced functions, of all threads.
+    pub self_ns: u64,
+    pub self_is_least: bool,
+    pub is_timed: bool,
+}
+
+impl ProcessRow {
+    fn add(&mut self, thread: &ThreadRow) {
+        self.threads += 1;
+        self.calls += thread.calls;
+        self.unfinished += thread.unfinished;
+        self.lost = self.lost.saturating_add(thread.lost);
+        self.self_ns = self.self_ns.saturating_add(thread.busy_ns);
+        self.self_is_least |= thread.busy_is_least;
+        self.is_timed |= thread.is_timed;
+    }
+
+    /// `status 1`, `signal 9`.
+    fn exit(&self) -> String {
+        match self.exit {
+            None if self.duration_is_least => "-".to_string(),
+            None => "?".to_string(),
+            Some(status) if status & 0x7f == 0 => format!("status {}", status >> 8 & 0xff),
+            Some(status) => format!("signal {}", status & 0x7f),
+        }
+    }
+}
+
+/// The selected processes, those with most self time first.
+pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
+    let clocks = trace.clocks();
+    let origin = clocks.monotonic_ns(begin(trace));
+    let ns = |counter: u64| clocks.monotonic_ns(counter).saturating_sub(origin);
+    let mut rows: BTreeMap<u32, ProcessRow> = BTreeMap::new();
+    for thread in threads(trace, drive)? {
+        let row = rows.entry(thread.process).or_default();
+        row.process = thread.process;
+        row.add(&thread);
+    }
+    let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut starts: BTreeMap<u32, u64> = BTreeMap::new();
+    for thread in trace.threads() {
+        let mut packets = thread.packets();
+        let first = packets.next().map(|packet| packet.clock_begin());
+        let last = thread
+            .packets()
+            .next_back()
+            .map(|packet| packet.clock_end());
+        if let (Some(first), Some(last)) = (first, last) {
+            let end = ends.entry(thread.process).or_default();
+            *end = last.max(*end);
+            let start = starts.entry(thread.process).or_insert(first);
+            *start = first.min(*start);
+        }
+    }
+    let is_all = drive.filter.is_none_or(|filter| !filter.has_threads());
+    // In order of time: the last program counts.
+    for process in trace.processes() {
+        if is_all {
+            rows.entry(process.process).or_default().process = process.process;
+        }
+        let Some(row) = rows.get_mut(&process.process) else {
+            continue;
+        };
+        let start = starts.entry(process.process).or_insert(process.counter);
+        *start = process.counter.min(*start);
+        if process.parent != 0 {
+            row.parent = process.parent;
+        }
+        row.command = match process.arguments {
+            [] => printable(process.name),
+            arguments => printable(&arguments.join(" ")),
+        };
+    }
+    let mut exits: BTreeMap<u32, (u64, Option<i32>)> = BTreeMap::new();
+    for note in trace.notes() {
+        if let Note::Exit {
+            process,
+            counter,
+            status,
+        } = note
+        {
+            exits.insert(*process, (*counter, *status));
+        }
+    }
+    for row in rows.values_mut() {
+        let start = starts.get(&row.process).copied().unwrap_or(0);
+        row.start_ns = ns(start);
+        let end = match exits.get(&row.process) {
+            Some((end, status)) => {
+                row.exit = *status;
+                *end
+            }
+            None => {
+                row.duration_is_least = true;
+                ends.get(&row.process).copied().unwrap_or(start)
+            }
+        };
+        row.duration_ns = ns(end).saturating_sub(row.start_ns);
+    }
+    let mut rows: Vec<ProcessRow> = rows.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse((row.self_ns, row.calls, u32::MAX - row.process)));
+    Ok(rows)
+}
+
+pub fn write_processes(rows: &[ProcessRow], out: &mut dyn Write, width: usize) -> io::Result<()> {
+    let numbers = [
+        "process", "parent", "start", "duration", "threads", "calls", "self",
+    ];
+    let mut columns: Vec<_> = numbers.map(|name| (name, Align::Right)).into();
+    columns.extend([("exit", Align::Left), ("command", Align::Left)]);
+    let mut table = Table::new(&columns);
+    for row in rows {
+        table.row(vec![
+            row.process.to_string(),
+            match row.parent {
+                0 => "?".to_string(),
+                parent => parent.to_string(),
+            },
+            duration(row.start_ns),
+            bound(row.duration_ns, row.duration_is_least),
+            count(row.threads),
+            count(row.calls),
+            match row.is_timed || row.calls == 0 {
+                true => bound(row.self_ns, row.self_is_least),
+                false => "-".to_string(),
+            },
+            row.exit(),
+            row.command.clone(),
+        ]);
+    }
+    table.write(out, width)
+}
+
+/// An array of objects, one a process, like that of threads.
+pub fn write_processes_json(
+    rows: &[ProcessRow],
+    trace: &Trace,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut objects = Objects::new(trace, out);
+    for row in rows {
+        objects.begin("command", &row.command)?;
+        objects.numbers(&[
+            ("process", row.process.into()),
+            ("parent", row.parent.into()),
+            ("start_ns", row.start_ns),
+            ("duration_ns", row.duration_ns),
+            ("threads", row.threads),
+            ("calls", row.calls),
+            ("self_ns", row.self_ns),
+            ("unfinished", row.unfinished),
+            ("lost", row.lost),
+        ]);
+        if let Some(status) = row.exit {
+            let (name, number) = match status & 0x7f {
+                0 => ("status", status >> 8 & 0xff),
+                signal => ("signal", signal),
+            };
+            objects.numbers(&[(name, number as u64)]);
+        }
+        objects.flags(&[
+            ("duration_is_least", row.duration_is_least),
+            ("self_is_least", row.self_is_least),
+            ("entries_only", !row.is_timed && row.calls > 0),
+        ]);
+    }
+    objects.end()
+}

@@ -1,0 +1,142 @@
+//! Finds the longest calls of functions.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use nopal_trace::ThreadInfo;
+
+use super::{Off, SlowCall};
+use crate::calls::{Arguments, Ending, Frame, Sink};
+use crate::drive::{Times, Worker};
+use crate::names::Names;
+
+/// Callers that are kept of a path, from the call outwards.
+const PATH_LIMIT: usize = 256;
+
+/// A frame's note is that of its arguments.
+pub struct Finder<'a> {
+    names: &'a Names,
+    /// By site.
+    wanted: Vec<bool>,
+    number: usize,
+    stream: usize,
+    arguments: Arguments,
+    /// The longest so far, the shortest of them on top: ticks, and where the call is.
+    longest: BinaryHeap<Reverse<(u64, usize)>>,
+    calls: Vec<SlowCall>,
+}
+
+impl<'a> Finder<'a> {
+    /// `functions`: those wanted, by number.
+    pub fn new(names: &'a Names, functions: &[u32], number: usize) -> Finder<'a> {
+        let sites = 0..names.sites() as u32;
+        Finder {
+            names,
+            wanted: sites
+                .map(|site| functions.contains(&names.number(site)))
+                .collect(),
+            number: number.max(1),
+            stream: 0,
+            arguments: Arguments::default(),
+            longest: BinaryHeap::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    pub fn into_calls(self) -> Vec<SlowCall> {
+        self.calls
+    }
+
+    fn is_wanted(&self, site: u32) -> bool {
+        self.wanted.get(site as usize).copied().unwrap_or(false)
+    }
+
+    fn ended(&mut self, frame: &Frame, ending: Ending, is_least: bool, under: Option<&[Frame]>) {
+        let arguments = self.arguments.take(frame.note);
+        if !self.is_wanted(frame.site()) {
+            return;
+        }
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        let place = if self.longest.len() < self.number {
+            self.calls.len()
+        } else {
+            match self.longest.peek() {
+                Some(Reverse((least, place))) if *least < ticks => *place,
+                _ => return,
+            }
+        };
+        let path = under.map(|frames| {
+            let kept = &frames[frames.len().saturating_sub(PATH_LIMIT)..];
+            kept.iter()
+                .map(|frame| self.names.number(frame.site()))
+                .collect()
+        });
+        let call = SlowCall {
+            stream: self.stream,
+            function: self.names.number(frame.site()),
+            begin: frame.clock,
+            end: ending.clock,
+            is_least,
+            arguments,
+            result: ending.result,
+            path,
+            spent: Vec::new(),
+            off: Off::default(),
+        };
+        match self.calls.get_mut(place) {
+            Some(replaced) => {
+                *replaced = call;
+                self.longest.pop();
+            }
+            None => self.calls.push(call),
+        }
+        self.longest.push(Reverse((ticks, place)));
+    }
+}
+
+impl Sink for Finder<'_> {
+    const RUNS: bool = true;
+
+    #[inline(always)]
+    fn is_plain(&self, site: u32) -> bool {
+        !self.is_wanted(site)
+    }
+
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        match (frames.last(), arguments) {
+            (Some(frame), Some(arguments)) if self.is_wanted(frame.site()) => {
+                self.arguments.keep(arguments)
+            }
+            _ => 0,
+        }
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
+        self.ended(frame, ending, false, Some(frames));
+    }
+
+    fn dismiss(&mut self, frame: &Frame, _counted: bool) {
+        self.arguments.take(frame.note);
+    }
+
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        let ending = Ending {
+            clock,
+            result: None,
+            unwound: false,
+        };
+        self.ended(frame, ending, true, None);
+    }
+
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.ended(frame, ending, true, None);
+    }
+}
+
+impl Worker for Finder<'_> {
+    const TIMES: Times = Times::Whole;
+
+    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
+        self.stream = stream;
+    }
+}

@@ -1,0 +1,192 @@
+//! Long calls as text and as JSON.
+
+use std::io::{self, Write};
+
+use nopal_trace::Trace;
+
+use super::{Off, SlowCall};
+use crate::filter::begin;
+use crate::names::{Names, ThreadNames, printable};
+use crate::report::Objects;
+use crate::text::{bound, duration, percent, push_hex_short};
+
+/// Functions that are shown of what a call spent its time in.
+const SPENT_IN: usize = 5;
+/// Functions of a path, from its beginning and before the call.
+const PATH_ENDS: usize = 6;
+
+/// Some lines for each call. `directory` names the trace in the commands that replay the calls; none: they need no name.
+pub fn write_text(
+    calls: &[SlowCall],
+    trace: &Trace,
+    names: &Names,
+    directory: Option<&str>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let threads = trace.threads();
+    let thread_names = ThreadNames::new(trace);
+    let clocks = trace.clocks();
+    let origin = clocks.monotonic_ns(begin(trace));
+    let since = |counter: u64| clocks.monotonic_ns(counter).saturating_sub(origin);
+    let has_turns = trace.processors().next().is_some();
+    let name = |function: u32| names.functions()[function as usize].name.as_str();
+    for (number, call) in (1..).zip(calls) {
+        let thread = &threads[call.stream];
+        let ticks = call.end.saturating_sub(call.begin);
+        let ns = clocks.duration_ns(ticks);
+        writeln!(
+            out,
+            "{number:>3}  {:>9}  at {}, thread {} {}",
+            bound(ns, call.is_least),
+            seconds(since(call.begin)),
+            thread.thread,
+            thread_names.of(thread)
+        )?;
+        writeln!(out, "     call    {}{}", name(call.function), values(call))?;
+        if let Some(path) = &call.path {
+            writeln!(out, "     path    {}", shortened(path, call, name))?;
+        }
+        let spent = call.spent.iter().take(SPENT_IN).map(|(function, own)| {
+            let whose = match *function == call.function {
+                true => "itself",
+                false => name(*function),
+            };
+            format!(
+                "{whose} {} ({})",
+                duration(clocks.duration_ns(*own)),
+                percent(*own, ticks)
+            )
+        });
+        let mut spent: Vec<String> = spent.collect();
+        if let Some(more @ 1..) = call.spent.len().checked_sub(SPENT_IN) {
+            spent.push(format!("{more} more"));
+        }
+        if !spent.is_empty() {
+            writeln!(out, "     spent   {}", spent.join(", "))?;
+        }
+        if has_turns {
+            let Off { blocked, runnable } = call.off;
+            let on = ticks.saturating_sub(blocked).saturating_sub(runnable);
+            let [on, blocked, runnable] =
+                [on, blocked, runnable].map(|part| duration(clocks.duration_ns(part)));
+            writeln!(
+                out,
+                "     cpu     {on} on a processor, {blocked} blocked, {runnable} waiting for a processor"
+            )?;
+        }
+        // The moments are rounded.
+        let from = since(call.begin).saturating_sub(1).max(1);
+        let until = since(call.end).saturating_add(1);
+        let directory = directory.map_or_else(String::new, |name| format!(" {}", quoted(name)));
+        let thread = thread.thread;
+        writeln!(
+            out,
+            "     replay  nopal replay --tid {thread} --from {from}ns --until {until}ns{directory}"
+        )?;
+    }
+    if !has_turns && !calls.is_empty() {
+        writeln!(
+            out,
+            "times are of the clock: with `nopal record -e sched` they are told apart by running and waiting"
+        )?;
+    }
+    if calls.iter().any(|call| call.is_least) {
+        writeln!(
+            out,
+            "≥ may be more: the begin or end of the call is not known"
+        )?;
+    }
+    Ok(())
+}
+
+/// `1.234567 s`, so that calls that follow each other are told apart.
+fn seconds(ns: u64) -> String {
+    format!("{}.{:06} s", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
+}
+
+/// `(0x1, …) = 0x0`, as far as they were recorded.
+fn values(call: &SlowCall) -> String {
+    let mut text = Vec::new();
+    if let Some(arguments) = call.arguments {
+        for (at, argument) in arguments.iter().enumerate() {
+            text.extend_from_slice(if at == 0 { b"(0x" } else { b", 0x" });
+            push_hex_short(&mut text, *argument);
+        }
+        text.push(b')');
+    }
+    if let Some(result) = call.result {
+        text.extend_from_slice(b" = 0x");
+        push_hex_short(&mut text, result);
+    }
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// `main > run > … > parse`.
+fn shortened<'a>(path: &[u32], call: &SlowCall, name: impl Fn(u32) -> &'a str) -> String {
+    let mut parts: Vec<&str> = path.iter().map(|function| name(*function)).collect();
+    parts.push(name(call.function));
+    if parts.len() > 2 * PATH_ENDS {
+        let end = parts.len() - PATH_ENDS;
+        parts.splice(PATH_ENDS..end, ["…"]);
+    }
+    parts.join(" > ")
+}
+
+/// As one word of a shell.
+fn quoted(word: &str) -> String {
+    let word = printable(word);
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+,:@%=".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// An array of objects, one a call.
+pub fn write_json(
+    calls: &[SlowCall],
+    trace: &Trace,
+    names: &Names,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let threads = trace.threads();
+    let clocks = trace.clocks();
+    let origin = clocks.monotonic_ns(begin(trace));
+    let name = |function: u32| names.functions()[function as usize].name.as_str();
+    let ns = |ticks: u64| clocks.duration_ns(ticks);
+    let mut objects = Objects::new(trace, out);
+    for call in calls {
+        let thread = &threads[call.stream];
+        let ticks = call.end.saturating_sub(call.begin);
+        objects.begin("function", name(call.function))?;
+        objects.numbers(&[
+            ("process", thread.process.into()),
+            ("thread", thread.thread.into()),
+            (
+                "begin_ns",
+                clocks.monotonic_ns(call.begin).saturating_sub(origin),
+            ),
+            ("duration_ns", ns(ticks)),
+            ("blocked_ns", ns(call.off.blocked)),
+            ("runnable_ns", ns(call.off.runnable)),
+        ]);
+        if let Some(arguments) = call.arguments {
+            let values = arguments.map(|argument| format!("{argument:#x}"));
+            objects.texts("arguments", values.iter().map(String::as_str));
+        }
+        if let Some(result) = call.result {
+            objects.text("result", &format!("{result:#x}"));
+        }
+        if let Some(path) = &call.path {
+            objects.texts("path", path.iter().map(|function| name(*function)));
+        }
+        objects.numbers_by_name(
+            "spent_ns",
+            call.spent
+                .iter()
+                .map(|(function, own)| (name(*function), ns(*own))),
+        );
+        objects.flags(&[("is_least", call.is_least)]);
+    }
+    objects.end()
+}
