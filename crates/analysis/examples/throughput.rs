@@ -1,4 +1,5 @@
-//! How many records a second the report, the mere state of the stacks, and the chrome dump take:
+//! How many records a second reports, folded stacks, the longest calls, the mere state of the stacks, and the chrome
+//! dump take:
 //! `throughput --make DIR RECORDS THREADS`, then `throughput DIR [WORKERS]`.
 
 use std::path::Path;
@@ -7,8 +8,10 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use nopal_analysis::calls::CallRebuilder;
 use nopal_analysis::drive::Drive;
-use nopal_analysis::dump::{Format, dump};
+use nopal_analysis::dump::{Format, Weight, dump};
+use nopal_analysis::names::Names;
 use nopal_analysis::report;
+use nopal_analysis::slow;
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Shape};
 
@@ -52,6 +55,21 @@ fn measure(directory: &str, drive: Drive) -> Result<()> {
     for _ in 0..ROUNDS {
         time("report", records, || {
             report::functions(&trace, &drive).map(drop)
+        })?;
+        time("processes", records, || {
+            report::processes(&trace, &drive).map(drop)
+        })?;
+        time("folded", records, || {
+            dump(
+                &trace,
+                Format::Folded(Weight::Time),
+                &drive,
+                &mut std::io::sink(),
+            )
+        })?;
+        time("slow", records, || {
+            let names = Names::new(&trace);
+            slow::slowest(&trace, &names, "function_7", 10, &drive).map(drop)
         })?;
         time("state", records, || {
             for thread in trace.threads() {

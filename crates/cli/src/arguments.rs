@@ -519,6 +519,10 @@ pub struct Dump {
     #[command(flatten)]
     pub filter: FilterArguments,
 
+    /// Write to this file, compressed if its name ends in .gz or .zst [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
     /// The format to write
     #[arg(long = "as", value_name = "FORMAT", value_enum)]
     pub format: DumpFormat,

@@ -4,22 +4,46 @@ use std::io::{self, Write};
 
 use anstream::eprintln;
 use anyhow::Result;
-use nopal_analysis::dump::{self, LossNotice};
+use nopal_analysis::dump::{self, Format, LossNotice};
+use nopal_analysis::filter::Filter;
 use nopal_analysis::losses;
+use nopal_analysis::text::bytes;
+use nopal_trace::Trace;
 
 use crate::arguments::Dump;
+use crate::file;
 use crate::open::driven;
 use crate::output::{self, finish};
+
+/// Larger outputs are announced.
+const LARGE: u64 = 1 << 30;
 
 pub fn run(arguments: &Dump) -> Result<()> {
     let trace = arguments.input.open()?;
     let filter = arguments.filter.of(&trace)?;
     let format = arguments.format();
+    let size = dump::estimate(&trace, &format);
+    if size > LARGE && filter.is_everything() {
+        let less = match format {
+            Format::Chrome => "-t 10us, or --from and --until, write less",
+            _ => "--from and --until write less",
+        };
+        eprintln!("nopal: this writes about {} of text; {less}", bytes(size));
+    }
+    if let Some(file) = &arguments.output {
+        return file::write(file, |out| write(arguments, &trace, &filter, out));
+    }
     let mut out = output::stdout()?;
+    let written = write(arguments, &trace, &filter, &mut out);
+    finish(out, written)
+}
+
+fn write(arguments: &Dump, trace: &Trace, filter: &Filter, out: &mut dyn Write) -> Result<()> {
+    let format = arguments.format();
     match format.losses() {
-        LossNotice::Comment => out.write_all(losses::comment(&trace).as_bytes())?,
+        LossNotice::Comment => out.write_all(losses::comment(trace).as_bytes())?,
         LossNotice::Apart => {
-            if let Some(line) = losses::line(&trace) {
+            if let Some(line) = losses::line(trace) {
                 eprintln!("nopal: {line}");
             }
         }
@@ -29,16 +53,16 @@ pub fn run(arguments: &Dump) -> Result<()> {
         out,
         is_empty: true,
     };
-    let written = driven("writing events", &filter, |drive| {
-        dump::dump(&trace, format, drive, &mut out)
+    let written = driven("writing events", filter, |drive| {
+        dump::dump(trace, format, drive, &mut out)
     });
     if out.is_empty && arguments.weighs_time() {
-        let why = losses::untimed(&trace, false);
+        let why = losses::untimed(trace, false);
         if let Some(why) = why.trim_end().strip_prefix("# ") {
             eprintln!("nopal: {why}; --calls weighs stacks by calls");
         }
     }
-    finish(out, written)
+    written
 }
 
 /// Notices whether anything is written.

@@ -105,6 +105,14 @@ const ALL: &[(&str, &[Example])] = &[
             ),
             ("Show who calls a function", "nopal report --callers find"),
             (
+                "Show each process: command line, duration, exit and self time",
+                "nopal report --processes",
+            ),
+            (
+                "Show where most of the time goes, as one list",
+                "nopal report --hot-path",
+            ),
+            (
                 "Give the table to another program",
                 "nopal report --json old.data",
             ),
@@ -131,8 +139,25 @@ const ALL: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "slow",
+        &[
+            (
+                "Show the three longest calls of a function, and what they spent their time in",
+                "nopal slow handle_request -n 3",
+            ),
+            (
+                "Show the longest calls of a thread in the second half of the trace",
+                "nopal slow 'parse_*' --comm 'worker*' --from 50%",
+            ),
+        ],
+    ),
+    (
         "graph",
         &[
+            (
+                "Show the calls of each process apart",
+                "nopal graph --per process",
+            ),
             (
                 "Show the calls below a function, three deep",
                 "nopal graph find -D 3",
@@ -209,7 +234,10 @@ const ALL: &[(&str, &[Example])] = &[
                 "Write stacks for other tools that draw flame graphs",
                 "nopal dump --as folded",
             ),
-            ("Write a file for Perfetto", "nopal dump --as chrome"),
+            (
+                "Write a compressed file for Perfetto",
+                "nopal dump --as chrome -o trace.json.gz",
+            ),
         ],
     ),
     (

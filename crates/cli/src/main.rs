@@ -7,6 +7,7 @@ mod cut;
 mod doctor;
 mod dump;
 mod examples;
+mod file;
 mod flame;
 mod graph;
 mod hist;

@@ -267,6 +267,23 @@ fn bars_are_as_long_as_calls() {
 }
 
 #[test]
+fn bars_of_many_threads_can_be_told_apart() {
+    let sample = Sample::synthetic(8);
+    let picture = sample.timeline(&[], Wanted::default(), 10).unwrap();
+    let text = String::from_utf8(picture.svg).unwrap();
+    let curves = text
+        .split("<path")
+        .filter(|path| path.contains("stroke-linejoin"));
+    let widths = curves.map(|curve| {
+        let (_, width) = curve.split_once("stroke-width=\"").unwrap();
+        width.split('"').next().unwrap().parse::<f64>().unwrap()
+    });
+    let widths: Vec<f64> = widths.collect();
+    assert!(widths.len() >= 8, "{widths:?}");
+    assert!(widths.iter().all(|width| *width >= 3.0), "{widths:?}");
+}
+
+#[test]
 fn what_is_left_out_of_a_timeline_is_told() {
     let sample = Sample::synthetic(2);
     let filter = Wanted {

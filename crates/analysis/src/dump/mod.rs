@@ -138,6 +138,22 @@ pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -
     }
 }
 
+/// About how many bytes a format takes for a whole trace, where that grows with the trace; 0 for the others.
+pub fn estimate(trace: &Trace, format: &Format) -> u64 {
+    // Bytes for a record: half a call.
+    let of_record = match format {
+        Format::Devtrace => 121,
+        Format::Function => 30,
+        Format::Chrome => 55,
+        Format::Raw => 50,
+        Format::Latency(_) | Format::Folded(_) => 0,
+    };
+    let threads = trace.threads();
+    let packets = threads.iter().flat_map(|thread| thread.packets());
+    let words: u64 = packets.map(|packet| packet.words().len() as u64).sum();
+    words.saturating_mul(of_record)
+}
+
 /// Whether kernel events of a thread are shown with the calls of these threads.
 fn are_shown(filter: &Filter, threads: &[ThreadInfo], thread: u32) -> bool {
     !filter.has_threads() || threads.iter().any(|shown| shown.thread == thread)

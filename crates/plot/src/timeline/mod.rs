@@ -30,7 +30,10 @@ pub struct Shown {
 
 /// Columns of a row, at which bars begin and end.
 const COLUMNS: usize = 2000;
+/// The least height of a row, its margins, and the least height of a thread's bar in it.
 const ROW: f64 = 14.0;
+const MARGIN: f64 = 2.0;
+const BAR: f64 = 3.0;
 const LONGEST_NAME: f64 = 280.0;
 
 /// A function that has a row.
@@ -228,7 +231,9 @@ fn picture(
         names => legend_lines(names, WIDTH - 40.0),
     };
     let top = TITLE + legend.len() as f64 * 18.0 + 4.0;
-    let bottom = top + survey.rows.len() as f64 * ROW;
+    let lane_count = lanes.names.len().max(1) as f64;
+    let row_height = ROW.max(2.0 * MARGIN + BAR * lane_count);
+    let bottom = top + survey.rows.len() as f64 * row_height;
     let mut canvas = Canvas::new(WIDTH, bottom + 50.0 + caption.height());
     canvas.label("calls over time", &caption);
     for (line, entries) in legend.iter().enumerate() {
@@ -241,13 +246,17 @@ fn picture(
         }
     }
     draw_time(trace, &mut canvas, survey, (left, top, width, bottom));
-    let lane_height = (ROW - 4.0) / lanes.names.len().max(1) as f64;
+    let lane_height = (row_height - 2.0 * MARGIN) / lane_count;
     for (at, label) in labels.iter().enumerate() {
-        let y = top + at as f64 * ROW;
-        canvas.text(left - 6.0, y + ROW / 2.0 + 3.5, label, mono);
-        canvas.line((left, y + ROW), (left + width, y + ROW), FAINT);
+        let y = top + at as f64 * row_height;
+        canvas.text(left - 6.0, y + row_height / 2.0 + 3.5, label, mono);
+        canvas.line(
+            (left, y + row_height),
+            (left + width, y + row_height),
+            FAINT,
+        );
         for lane in 0..lanes.names.len() {
-            let middle = y + 2.0 + (lane as f64 + 0.5) * lane_height;
+            let middle = y + MARGIN + (lane as f64 + 0.5) * lane_height;
             let data = bars(&rows.covered(at, lane), left, width, middle);
             if !data.is_empty() {
                 canvas.curve(data, color(lane), lane_height);
