@@ -28,7 +28,7 @@ fn every_reader_tells_of_damage_and_ends_with_3() {
         &["report"],
         &["report", "--processes"],
         &["report", "--hot-path"],
-        &["slow", "main"],
+        &["slow", "*"],
         &["graph", "--per", "process"],
         &["graph"],
         &["replay"],
@@ -167,7 +167,7 @@ fn readers_tell_of_any_damage() {
     let readers: [&[&str]; 11] = [
         &["report", "--json"],
         &["report", "--processes", "--json"],
-        &["slow", "main", "--json"],
+        &["slow", "*", "--json"],
         &[
             "flame",
             "--per",
