@@ -2,11 +2,14 @@
  *
  * ask: system calls; cost: the fewest ticks that so many take; fork: children that end; pipe: words to a child and
  * back; sleep: seconds; urgent: sleeps of a thread that is more urgent than others; hostile: writes, requests and
- * mappings of /dev/nopal from a generator that begins with the number. */
+ * mappings of /dev/nopal from a generator that begins with the number; unprivileged: what a user with this number may do
+ * who has CAP_PERFMON, and then no capability. */
 #define _GNU_SOURCE
 #include "../../runtime/port/linux_kernel/device.h"
 #include "hard.h"
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +17,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -154,13 +158,46 @@ static void be_hostile(unsigned int seed)
 	close(device);
 }
 
+static void have_capabilities(uint64_t set)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = { { 0 } };
+	for (int half = 0; half < 2; half++)
+		data[half].effective = data[half].permitted = (uint32_t)(set >> 32 * half);
+	CHECK(syscall(SYS_capset, &header, data) == 0);
+}
+
+static const char *told(int result)
+{
+	return result < 0 ? strerror(errno) : "permitted";
+}
+
+static void be_unprivileged(int user)
+{
+	char state[4096] = "";
+	CHECK(prctl(PR_SET_KEEPCAPS, 1) == 0 && setresuid(user, user, user) == 0);
+	have_capabilities(1ull << CAP_PERFMON);
+	int device = open("/dev/nopal", O_RDWR);
+	printf("open %s\n", told(device));
+	CHECK(device >= 0 && read(device, state, sizeof state - 1) > 0);
+	printf("addresses %s\n", strstr(state, "ffffffff") ? "shown" : "hidden");
+	struct nopal_device_sites sites = { 0 };
+	printf("sites %s\n", told(ioctl(device, NOPAL_DEVICE_SITES, &sites)));
+	printf("map %s\n", told(mmap(0, 4096, PROT_READ, MAP_SHARED, device, 0) == MAP_FAILED ? -1 : 0));
+	printf("trace %s\n", told(open("/dev/nopal_trace", O_RDONLY)));
+	have_capabilities(0);
+	printf("open without %s\n", told(open("/dev/nopal", O_RDWR)));
+	printf("latency without %s\n", told(open("/dev/nopal_latency", O_RDONLY)));
+}
+
 int main(int count, char **arguments)
 {
 	static const struct {
 		const char *name;
 		void (*run)(int);
 	} works[] = { { "ask", ask },	{ "cost", cost },	   { "fork", fork_often },
-		      { "pipe", pipe_often }, { "urgent", be_urgent }, { "hostile", (void (*)(int))be_hostile } };
+		      { "pipe", pipe_often }, { "urgent", be_urgent }, { "hostile", (void (*)(int))be_hostile },
+		      { "unprivileged", be_unprivileged } };
 	CHECK(count == 3);
 	int number = atoi(arguments[2]);
 	if (!strcmp(arguments[1], "sleep"))

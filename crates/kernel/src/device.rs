@@ -127,6 +127,9 @@ impl Device {
                 "there is no {DEVICE}: nopal's module is not loaded in this kernel ({})",
                 how_to_load()
             ),
+            ErrorKind::PermissionDenied if lockdown().contains("[confidentiality]") => anyhow!(
+                "the kernel is locked down for confidentiality: nobody may read its memory, not even root"
+            ),
             ErrorKind::PermissionDenied => anyhow!("only root may open {DEVICE}"),
             _ => Error::from(error).context(DEVICE),
         })?;
@@ -152,7 +155,12 @@ impl Device {
             addresses: addresses.as_mut_ptr().expose_provenance() as u64,
         };
         // SAFETY: the number is the one of this message. The module writes as many addresses as there is room for.
-        unsafe { ioctl(&self.0, Updater::<DEVICE_SITES, _>::new(&mut message)) }.context(DEVICE)?;
+        match unsafe { ioctl(&self.0, Updater::<DEVICE_SITES, _>::new(&mut message)) } {
+            Err(Errno::PERM) => Err(anyhow!(
+                "the kernel hides its addresses from you (kptr_restrict, CAP_SYSLOG)"
+            )),
+            done => done.context(DEVICE),
+        }?;
         addresses.truncate(message.count as usize);
         Ok(addresses)
     }
@@ -264,9 +272,14 @@ impl Device {
     }
 }
 
+/// `[none] integrity confidentiality`, with brackets around what holds.
+fn lockdown() -> String {
+    std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default()
+}
+
 /// A kernel that is locked down loads signed modules alone.
 fn how_to_load() -> &'static str {
-    let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    let lockdown = lockdown();
     match lockdown.contains('[') && !lockdown.contains("[none]") {
         false => "as root, modprobe nopal loads it",
         true => {

@@ -15,8 +15,21 @@ struct UnwindTable {
 }
 
 const ORC_ROW: usize = 6;
-/// Its number of the stack pointer, in the lower half of the fifth byte.
-const ORC_STACK_POINTER: u8 = 5;
+/// Of a row: how far the frame above is from a register, and the number of this one, in the lower half of the fifth byte.
+fn frame_of(row: &[u8]) -> (i16, u8) {
+    (i16::from_le_bytes([row[0], row[1]]), row[4] & 0xf)
+}
+
+/// The stack pointer's number: 5, and in later kernels 3. Each function begins 8 bytes from the frame above.
+fn stack_pointer(rows: &[u8]) -> u8 {
+    let mut times = [0u32; 16];
+    for row in rows.chunks_exact(ORC_ROW) {
+        let (offset, register) = frame_of(row);
+        times[usize::from(register)] += u32::from(offset == 8);
+    }
+    let registers = (0..16).max_by_key(|register| times[usize::from(*register)]);
+    registers.unwrap_or_default()
+}
 
 /// The addresses that rows of `step` bytes have `at` bytes behind their begin, each as its distance from itself; the
 /// table is at `address`.
@@ -32,10 +45,10 @@ fn addresses(address: u64, table: &[u8], step: usize, at: usize) -> impl Iterato
 impl Unwinding {
     /// Adds the table of a text: places, which are at `address`, and a row for each.
     pub fn add(&mut self, text: Range<u64>, address: u64, places: &[u8], rows: &[u8]) {
-        let rows = rows.chunks_exact(ORC_ROW).map(|row| {
-            let offset = i16::from_le_bytes([row[0], row[1]]);
-            row[4] & 0xf == ORC_STACK_POINTER && offset == 8
-        });
+        let at_begin = (8, stack_pointer(rows));
+        let rows = rows
+            .chunks_exact(ORC_ROW)
+            .map(|row| frame_of(row) == at_begin);
         let rows = addresses(address, places, 4, 0).zip(rows);
         let mut rows: Vec<(u64, bool)> = rows.filter(|(place, _)| text.contains(place)).collect();
         rows.sort_by_key(|(place, _)| *place);

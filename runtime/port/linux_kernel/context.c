@@ -275,6 +275,25 @@ int nopal_context_resize(uint32_t size)
 	return is_free ? 0 : -EBUSY;
 }
 
+int nopal_context_hold(void)
+{
+	mutex_lock(&region_lock);
+	if (!atomic_read(&mappings))
+		return 0;
+	mutex_unlock(&region_lock);
+	return -EBUSY;
+}
+
+void nopal_context_let_go(void)
+{
+	mutex_unlock(&region_lock);
+}
+
+uint64_t nopal_context_position(void)
+{
+	return READ_ONCE(here()->position);
+}
+
 static void at_map(struct vm_area_struct *area)
 {
 	atomic_inc(&mappings);

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * /dev/nopal: commands in, the state out, the tool's plan, and the region.
+ * /dev/nopal: commands in, the state out, the tool's plan, and the region. /dev/nopal_trace and /dev/nopal_latency: text.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
+#include <linux/security.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 #include "module.h"
+#include "records.h"
 
 #define WRITTEN_AT_MOST 65536
 #define ERROR_BYTES 512
+#define LINES_BYTES 65536
+#define LINE_BYTES 128
 
 /* Why the last command failed, for whoever reads; by whoever holds nopal_lock. */
 static char last_error[ERROR_BYTES];
@@ -33,10 +37,24 @@ static int show(struct seq_file *file, void *unused)
 	return 0;
 }
 
+int nopal_device_permits(void)
+{
+	if (!perfmon_capable())
+		return -EPERM;
+	/* Where nobody may read the kernel's memory, as by kprobes. */
+	return security_locked_down(LOCKDOWN_KPROBES);
+}
+
+static bool shows_addresses(const struct file *file)
+{
+	return nopal_symbols.shows_addresses(file->f_cred);
+}
+
 static int open(struct inode *inode, struct file *file)
 {
-	if (!capable(CAP_SYS_ADMIN) && !capable(CAP_PERFMON))
-		return -EPERM;
+	int failed = nopal_device_permits();
+	if (failed)
+		return failed;
 	/* The device put itself there. */
 	file->private_data = 0;
 	return single_open(file, show, 0);
@@ -121,7 +139,7 @@ static long control(struct file *file, unsigned int what, unsigned long argument
 	case NOPAL_DEVICE_PLAN:
 		return take_plan((void __user *)argument);
 	case NOPAL_DEVICE_SITES:
-		return give_sites((void __user *)argument);
+		return shows_addresses(file) ? give_sites((void __user *)argument) : -EPERM;
 	case NOPAL_DEVICE_MARKERS:
 		return give_markers((void __user *)argument);
 	case NOPAL_DEVICE_PROBE:
@@ -133,7 +151,8 @@ static long control(struct file *file, unsigned int what, unsigned long argument
 
 static int map(struct file *file, struct vm_area_struct *area)
 {
-	return nopal_context_map(area);
+	/* Arguments may be addresses. */
+	return shows_addresses(file) ? nopal_context_map(area) : -EPERM;
 }
 
 static const struct file_operations operations = {
@@ -154,6 +173,74 @@ static struct miscdevice device = {
 	.fops = &operations,
 };
 
+/* ---- /dev/nopal_trace: what is recorded, a line a record; a line that was read is gone ---- */
+
+struct lines {
+	struct mutex lock;
+	size_t read, used;
+	char bytes[LINES_BYTES];
+};
+
+static int open_trace(struct inode *inode, struct file *file)
+{
+	int failed = nopal_device_permits();
+	if (failed)
+		return failed;
+	if (!shows_addresses(file))
+		return -EPERM;
+	struct lines *lines = kvzalloc(sizeof *lines, GFP_KERNEL);
+	if (!lines)
+		return -ENOMEM;
+	mutex_init(&lines->lock);
+	file->private_data = lines;
+	return nonseekable_open(inode, file);
+}
+
+/* Takes no more lines out of the buffer than are read, but the last one whole. */
+static ssize_t read_trace(struct file *file, char __user *to, size_t length, loff_t *position)
+{
+	struct lines *lines = file->private_data;
+	if (mutex_lock_interruptible(&lines->lock))
+		return -ERESTARTSYS;
+	ssize_t bytes = 0;
+	if (lines->read == lines->used) {
+		mutex_lock(&nopal_lock);
+		bytes = nopal_records_text(lines->bytes, clamp_t(size_t, length, 2 * LINE_BYTES, LINES_BYTES));
+		mutex_unlock(&nopal_lock);
+		lines->read = 0;
+		lines->used = max_t(ssize_t, bytes, 0);
+	}
+	if (bytes >= 0) {
+		bytes = min(length, lines->used - lines->read);
+		if (copy_to_user(to, lines->bytes + lines->read, bytes))
+			bytes = -EFAULT;
+		else
+			lines->read += bytes;
+	}
+	mutex_unlock(&lines->lock);
+	return bytes;
+}
+
+static int close_trace(struct inode *inode, struct file *file)
+{
+	kvfree(file->private_data);
+	return 0;
+}
+
+static const struct file_operations trace_operations = {
+	.owner = THIS_MODULE,
+	.open = open_trace,
+	.read = read_trace,
+	.release = close_trace,
+};
+
+static struct miscdevice trace_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "nopal_trace",
+	.mode = 0400,
+	.fops = &trace_operations,
+};
+
 /* ---- /dev/nopal_latency: the worst case of the tracer that was last switched on ---- */
 
 static int show_latency(struct seq_file *file, void *unused)
@@ -166,16 +253,32 @@ static int show_latency(struct seq_file *file, void *unused)
 
 static int open_latency(struct inode *inode, struct file *file)
 {
-	if (!capable(CAP_SYS_ADMIN) && !capable(CAP_PERFMON))
-		return -EPERM;
+	int failed = nopal_device_permits();
+	if (failed)
+		return failed;
 	file->private_data = 0;
 	return single_open(file, show_latency, 0);
+}
+
+/* A word of the kernel's trace_options. */
+static ssize_t choose(struct file *file, const char __user *from, size_t length, loff_t *position)
+{
+	char word[16] = "";
+	if (length >= sizeof word)
+		return -EINVAL;
+	if (copy_from_user(word, from, length))
+		return -EFAULT;
+	mutex_lock(&nopal_lock);
+	int failed = nopal_tracer_option(strim(word));
+	mutex_unlock(&nopal_lock);
+	return failed ? failed : length;
 }
 
 static const struct file_operations latency_operations = {
 	.owner = THIS_MODULE,
 	.open = open_latency,
 	.read = seq_read,
+	.write = choose,
 	.llseek = seq_lseek,
 	.release = single_release,
 };
@@ -183,23 +286,27 @@ static const struct file_operations latency_operations = {
 static struct miscdevice latency_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "nopal_latency",
-	.mode = 0400,
+	.mode = 0600,
 	.fops = &latency_operations,
 };
 
+static struct miscdevice *const devices[] = { &device, &trace_device, &latency_device };
+
 int nopal_device_begin(void)
 {
-	int failed = misc_register(&device);
-	if (failed)
+	for (int i = 0; i < ARRAY_SIZE(devices); i++) {
+		int failed = misc_register(devices[i]);
+		if (!failed)
+			continue;
+		while (i--)
+			misc_deregister(devices[i]);
 		return failed;
-	failed = misc_register(&latency_device);
-	if (failed)
-		misc_deregister(&device);
-	return failed;
+	}
+	return 0;
 }
 
 void nopal_device_end(void)
 {
-	misc_deregister(&latency_device);
-	misc_deregister(&device);
+	for (int i = 0; i < ARRAY_SIZE(devices); i++)
+		misc_deregister(devices[i]);
 }

@@ -24,8 +24,9 @@ uint32_t nopal_function_count;
 struct nopal_exit *nopal_exits;
 uint32_t nopal_exit_count;
 static uint32_t function_room, exit_room;        /* by whoever holds nopal_lock */
-/* The same: whether arguments and results are recorded, and whether all functions go meanwhile. */
-static bool with_arguments, all_go;
+/* The same: whether arguments and results are recorded, whether functions record that nobody wants, and whether all go
+ * meanwhile. */
+static bool with_arguments, uniform, all_go;
 
 /* Of the upper half of the upper 4 GiB: there are the kernel and its modules. */
 #define LEAVES 0x8000
@@ -275,7 +276,7 @@ end:
 
 static bool should_record(const struct nopal_function *function)
 {
-	return !all_go && function->wanted && function->verdict == NOPAL_VERDICT_TRACED && !function->going;
+	return !all_go && (function->wanted || uniform) && function->verdict == NOPAL_VERDICT_TRACED && !function->going;
 }
 
 static bool is_wanted(const struct entries *entries)
@@ -447,6 +448,23 @@ bool nopal_functions_have_arguments(void)
 	return with_arguments;
 }
 
+int nopal_functions_uniform(bool on)
+{
+	bool before = uniform;
+	uniform = on;
+	int failed = nopal_functions_reconcile();
+	if (!failed)
+		return 0;
+	uniform = before;
+	nopal_functions_reconcile();
+	return failed;
+}
+
+bool nopal_functions_are_uniform(void)
+{
+	return uniform;
+}
+
 /* As an ftrace_ops' function would be called, with a slot on this stack, and arguments of 0. */
 void nopal_function_simulate(const struct nopal_function *function)
 {
@@ -491,6 +509,7 @@ int nopal_functions_begin(void)
 static bool all_gone(void)
 {
 	mutex_lock(&nopal_lock);
+	uniform = false;
 	for (uint32_t i = 0; i < nopal_function_count; i++)
 		nopal_functions[i].wanted = 0;
 	bool gone = !nopal_functions_reconcile();

@@ -98,5 +98,5 @@ bool nopal_is_held(unsigned long first, unsigned long last)
 		if (nopal_symbols.probe_at((void *)at))
 			return true;
 	return kernel_holds(first, last) || module_holds(first, last) ||
-	       nopal_symbols.alternatives_hold((void *)first, (void *)last);
+	       (nopal_symbols.alternatives_hold && nopal_symbols.alternatives_hold((void *)first, (void *)last));
 }

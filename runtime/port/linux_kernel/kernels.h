@@ -64,12 +64,18 @@ static inline int nopal_share(struct ftrace_ops *ops, enum ftrace_ops_cmd comman
 {
 	return command == FTRACE_OPS_CMD_ENABLE_SHARE_IPMODIFY_SELF ? -EBUSY : 0;
 }
+
+/* Later kernels say for which address. */
+static inline int nopal_share_at(struct ftrace_ops *ops, unsigned long address, enum ftrace_ops_cmd command)
+{
+	return nopal_share(ops, command);
+}
 #endif
 
 static inline int nopal_direct_on(struct ftrace_ops *ops, unsigned long to)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
-	ops->ops_func = nopal_share;
+	ops->ops_func = _Generic(ops->ops_func, typeof(&nopal_share): nopal_share, typeof(&nopal_share_at): nopal_share_at);
 #endif
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
 	return register_ftrace_direct(ops, to);

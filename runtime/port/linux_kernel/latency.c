@@ -4,13 +4,13 @@
  * time; wakeup by the kernel's tracepoints and core's mechanism. Each processor has results of its own.
  */
 #include <linux/sched.h>
-#include <linux/seq_file.h>
-#include <linux/utsname.h>
 #include <linux/vmalloc.h>
 #include <asm/tsc.h>
 #include "kernels.h"
 #include "latency.h"
+#include "latency_trace.h"
 #include "module.h"
+#include "records.h"
 #include "section.h"
 
 #define TIMEOUT_SECONDS 60
@@ -23,40 +23,31 @@ static const char *const names[] = {
 	[WAKEUP] = "wakeup",
 };
 
-/* A case, and the state of its processor at the end. */
-struct kept {
-	uint64_t ticks;
-	uint64_t from, to;
-	uint32_t thread, process;
-	uint32_t processor;
-	uint32_t count;         /* of preemption */
-	bool irqs_off, need_resched;
-	char name[TASK_COMM_LEN];
-};
-
 /* Of a tracer on a processor. One writer, which nothing that writes here interrupts; readers look at `sequence`, which is
  * odd during a change. */
 struct results {
 	struct nopal_latency_own own;   /* the sections use only its histogram */
 	uint32_t sequence;
 	uint64_t above;                 /* the threshold */
-	struct kept worst;
+	struct nopal_worst worst;
 };
 
 static struct results *results[TRACERS];        /* of nr_cpu_ids each; 0: never on */
+static uint8_t *chunks[TRACERS];                /* the same: of NOPAL_CHUNK_BYTES each, of the worst cases */
 static bool on[TRACERS];
 static uint32_t threshold;                      /* microseconds; 0: none */
 static const char *shown = "irqsoff";
 /* Cases that are nobody's, as while sites change. */
 static struct nopal_histogram nobodys;
 static struct results *aim;                     /* of the section tracer that is on; 0: none */
+static int aimed;                               /* its number */
 
 static uint64_t ticks_of(uint64_t microseconds)
 {
 	return microseconds * tsc_khz / 1000;
 }
 
-static uint64_t microseconds_of(uint64_t ticks)
+uint64_t nopal_microseconds_of(uint64_t ticks)
 {
 	return mul_u64_u64_div_u64(ticks, 1000, tsc_khz);
 }
@@ -66,7 +57,8 @@ static uint64_t limit_of(const struct results *mine)
 	return threshold ? ticks_of(threshold) : mine->worst.ticks;
 }
 
-static void keep(struct results *mine, uint64_t ticks, uint64_t from, uint64_t to, const struct task_struct *task)
+static void keep(int number, struct results *mine, uint64_t ticks, uint64_t end, uint64_t from, uint64_t to,
+		 const struct task_struct *task)
 {
 	if (threshold && ticks > ticks_of(threshold))
 		mine->above++;
@@ -84,6 +76,12 @@ static void keep(struct results *mine, uint64_t ticks, uint64_t from, uint64_t t
 	mine->worst.irqs_off = raw_irqs_disabled();
 	mine->worst.need_resched = test_tsk_need_resched((struct task_struct *)task);
 	__builtin_memcpy(mine->worst.name, task->comm, TASK_COMM_LEN);
+	mine->worst.user = task->cred->uid.val;
+	mine->worst.policy = task->policy;
+	mine->worst.urgency = task->rt_priority;
+	mine->worst.nice = task->static_prio - DEFAULT_PRIO;
+	mine->worst.end = end;
+	mine->worst.bytes = nopal_records_copy(chunks[number] + (mine - results[number]) * NOPAL_CHUNK_BYTES);
 	smp_wmb();
 	WRITE_ONCE(mine->sequence, mine->sequence + 1);
 }
@@ -94,7 +92,7 @@ void nopal_section_keep(uint64_t ticks, uint64_t to)
 {
 	struct nopal_section *section = this_cpu_ptr(&nopal_section);
 	struct results *mine = container_of((struct nopal_histogram *)section->histogram, struct results, own.histogram);
-	keep(mine, ticks, section->from, to, current);
+	keep(READ_ONCE(aimed), mine, ticks, section->since + ticks, section->from, to, current);
 	section->limit = limit_of(mine);
 }
 
@@ -122,8 +120,13 @@ static int switch_sections(int number, bool to, char *error, size_t room)
 		}
 	aim_at(0);
 	int failed = to ? nopal_sections_on(number) : nopal_sections_off();
-	if (!failed && to)
+	if (failed == -EOPNOTSUPP)
+		snprintf(error, room, "tracer %s is not for this kernel: it counts preemption, or returns, in another way",
+			 names[number]);
+	if (!failed && to) {
+		WRITE_ONCE(aimed, number);
 		aim_at(results[number]);
+	}
 	return failed;
 }
 
@@ -169,7 +172,7 @@ static void at_switch(NOPAL_SWITCH_PARAMETERS)
 	struct nopal_case ended;
 	this_cpu_write(running_rank, next->prio);
 	if (next->pid && nopal_latency_event(wakeup, &mine->own, &event, &ended) == NOPAL_OUTCOME_KEPT)
-		keep(mine, ended.end - ended.begin, 0, 0, next);
+		keep(WAKEUP, mine, ended.end - ended.begin, ended.end, 0, 0, next);
 }
 
 static struct nopal_tracepoint points[] = {
@@ -226,7 +229,9 @@ int nopal_tracer_switch(const char *name, bool to, char *error, size_t room)
 		return 0;
 	if (!results[number])
 		results[number] = vzalloc(nr_cpu_ids * sizeof *results[number]);
-	if (!results[number])
+	if (!chunks[number])
+		chunks[number] = vzalloc((size_t)nr_cpu_ids * NOPAL_CHUNK_BYTES);
+	if (!results[number] || !chunks[number])
 		return -ENOMEM;
 	int failed = 0;
 	error[0] = 0;
@@ -243,6 +248,10 @@ int nopal_tracer_switch(const char *name, bool to, char *error, size_t room)
 	on[number] = to;
 	if (to)
 		shown = names[number];
+	bool any = false;
+	for (number = 0; number < TRACERS; number++)
+		any |= on[number];
+	nopal_records_trim(any);
 	return 0;
 }
 
@@ -277,50 +286,63 @@ void nopal_tracers_threshold(uint32_t microseconds)
 
 /* ---- what was found ---- */
 
-static void read_worst(const struct results *one, struct kept *worst)
+/* With what its processor recorded, if there is a `chunk` for that. */
+static void read_worst(int number, uint32_t processor, struct nopal_worst *worst, void *chunk)
 {
+	const struct results *one = &results[number][processor];
 	uint32_t sequence;
 	do {
 		sequence = READ_ONCE(one->sequence);
 		smp_rmb();
 		*worst = one->worst;
+		if (chunk)
+			memcpy(chunk, chunks[number] + (size_t)processor * NOPAL_CHUNK_BYTES, min(worst->bytes, NOPAL_CHUNK_BYTES));
 		smp_rmb();
 	} while (sequence & 1 || READ_ONCE(one->sequence) != sequence);
 }
 
 /* The worst of all processors. False: there is none. */
-static bool find_worst(const struct results *of, struct kept *worst)
+static bool find_worst(int number, struct nopal_worst *worst, void *chunk)
 {
-	*worst = (struct kept){ 0 };
+	uint32_t of = 0;
+	*worst = (struct nopal_worst){ 0 };
 	for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
-		struct kept one;
-		read_worst(&of[processor], &one);
-		if (one.ticks > worst->ticks)
+		struct nopal_worst one;
+		read_worst(number, processor, &one, 0);
+		if (one.ticks > worst->ticks) {
 			*worst = one;
+			of = processor;
+		}
 	}
+	/* It may have become worse meanwhile. */
+	if (worst->ticks && chunk)
+		read_worst(number, of, worst, chunk);
 	return worst->ticks;
 }
 
 /* The end of the quantile's bucket may be above the longest case. */
-static uint64_t quantile(const struct nopal_histogram *histogram, uint64_t percent, const struct kept *worst)
+static uint64_t quantile(const struct nopal_histogram *histogram, uint64_t percent, const struct nopal_worst *worst)
 {
-	return microseconds_of(min(nopal_histogram_quantile(histogram, percent, 100), worst->ticks));
+	return nopal_microseconds_of(min(nopal_histogram_quantile(histogram, percent, 100), worst->ticks));
 }
 
-/* A place, after the lock function that was called there. */
-static void show_place(struct seq_file *file, uint64_t place)
+void nopal_show_place(struct seq_file *file, uint64_t place, bool with_address)
 {
 	unsigned long callee = nopal_sections_callee(place);
 	if (callee)
-		seq_printf(file, "%ps (%pS)", (void *)callee, (void *)place);
+		seq_printf(file, "%ps (%pS", (void *)callee, (void *)place);
 	else
 		seq_printf(file, "%pS", (void *)place);
+	if (with_address)
+		seq_printf(file, " <%08llx>", place);
+	if (callee)
+		seq_puts(file, ")");
 }
 
 static void show_results(struct seq_file *file, int number)
 {
 	struct nopal_histogram *sum = vzalloc(sizeof *sum);
-	struct kept worst;
+	struct nopal_worst worst;
 	uint64_t above = 0;
 	if (!sum)
 		return;
@@ -331,19 +353,19 @@ static void show_results(struct seq_file *file, int number)
 	seq_printf(file, "# %s: %llu cases", names[number], nopal_histogram_count(sum));
 	if (threshold)
 		seq_printf(file, ", %llu above the threshold", above);
-	if (find_worst(results[number], &worst)) {
+	if (find_worst(number, &worst, 0)) {
 		seq_printf(file, ", p50 %llu us, p99 %llu us, worst %llu us of %s-%u on processor %u\n",
-			   quantile(sum, 50, &worst), quantile(sum, 99, &worst), microseconds_of(worst.ticks), worst.name,
+			   quantile(sum, 50, &worst), quantile(sum, 99, &worst), nopal_microseconds_of(worst.ticks), worst.name,
 			   worst.thread, worst.processor);
 		for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
-			struct kept one;
-			read_worst(&results[number][processor], &one);
+			struct nopal_worst one;
+			read_worst(number, processor, &one, 0);
 			if (!one.from)
 				continue;
-			seq_printf(file, "#  processor %u: %llu us, from ", processor, microseconds_of(one.ticks));
-			show_place(file, one.from);
+			seq_printf(file, "#  processor %u: %llu us, from ", processor, nopal_microseconds_of(one.ticks));
+			nopal_show_place(file, one.from, false);
 			seq_puts(file, " to ");
-			show_place(file, one.to);
+			nopal_show_place(file, one.to, false);
 			seq_puts(file, "\n");
 		}
 	} else {
@@ -370,53 +392,16 @@ void nopal_tracers_show(struct seq_file *file)
 		seq_printf(file, "# wakeup: %llu not followed for want of room, %llu never ran\n", wakeup->begins_lost, wakeup->never_ended);
 }
 
-static char flag_of_interrupt(uint32_t count)
-{
-	bool hard = count & HARDIRQ_MASK, soft = count & SOFTIRQ_OFFSET;
-	return hard && soft ? 'H' : hard ? 'h' : soft ? 's' : '.';
-}
-
-static void show_row(struct seq_file *file, const struct kept *worst, const char *flags, uint64_t ticks, uint64_t place)
-{
-	seq_printf(file, "%8.8s-%-5u %3u%s %4lluus%s: ", worst->name, worst->thread, worst->processor, flags, microseconds_of(ticks),
-		   ticks ? " " : microseconds_of(worst->ticks) > 100 ? "!" : microseconds_of(worst->ticks) > 1 ? "+" : " ");
-	show_place(file, place);
-	seq_puts(file, "\n");
-}
-
 void nopal_tracer_trace(struct seq_file *file, const char *name)
 {
 	int number = number_of(name ? name : shown);
-	struct kept worst;
-	if (number < 0 || !results[number] || !find_worst(results[number], &worst)) {
+	struct nopal_worst worst;
+	uint8_t *chunk = kvmalloc(NOPAL_CHUNK_BYTES, GFP_KERNEL);
+	if (number < 0 || !results[number] || !chunk || !find_worst(number, &worst, chunk))
 		seq_printf(file, "# no case of %s\n", name ? name : shown);
-		return;
-	}
-	seq_printf(file, "%s latency trace v1.1.5 on %s\n latency: %llu us, #%u/%u, CPU#%u | (M:- VP:0, KP:0, SP:0 HP:0 #P:%u)\n",
-		   names[number], init_utsname()->release, microseconds_of(worst.ticks), worst.from ? 2 : 0, worst.from ? 2 : 0,
-		   worst.processor, num_online_cpus());
-	seq_printf(file, "    | task: %s-%u (uid:- nice:- policy:- rt_prio:-)\n", worst.name, worst.thread);
-	if (!worst.from)
-		return;
-	seq_puts(file, " => started at: ");
-	show_place(file, worst.from);
-	seq_puts(file, "\n => ended at:   ");
-	show_place(file, worst.to);
-	seq_puts(file, "\n\n"
-		       "                 _------=> CPU#            \n"
-		       "                / _-----=> irqs-off        \n"
-		       "               | / _----=> need-resched    \n"
-		       "               || / _---=> hardirq/softirq \n"
-		       "               ||| / _--=> preempt-depth   \n"
-		       "               |||| /                      \n"
-		       "               |||||     delay             \n"
-		       "   cmd     pid ||||| time  |   caller      \n"
-		       "      \\   /    |||||   \\   |   /           \n");
-	uint32_t depth = worst.count & PREEMPT_MASK;
-	char flags[] = { worst.irqs_off ? 'd' : '.', worst.need_resched ? 'n' : '.', flag_of_interrupt(worst.count),
-			 depth > 9 ? '9' : depth ? '0' + depth : '.', 0 };
-	show_row(file, &worst, number == NOPAL_IRQS ? "d---" : "----", 0, worst.from);
-	show_row(file, &worst, flags, worst.ticks, worst.to);
+	else
+		nopal_latency_trace_show(file, names[number], &worst, chunk, number == NOPAL_IRQS);
+	kvfree(chunk);
 }
 
 int nopal_tracers_begin(void)
@@ -433,6 +418,8 @@ void nopal_tracers_end(void)
 		nopal_tracer_switch(names[number], false, error, sizeof error);
 	mutex_unlock(&nopal_lock);
 	nopal_sections_end();
-	for (int number = 0; number < TRACERS; number++)
+	for (int number = 0; number < TRACERS; number++) {
 		vfree(results[number]);
+		vfree(chunks[number]);
+	}
 }

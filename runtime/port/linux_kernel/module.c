@@ -16,6 +16,10 @@ static int __init begin(void)
 		pr_err("nopal: not under Xen's paravirtualisation: instructions that it forbids are used\n");
 		return -EOPNOTSUPP;
 	}
+	if (nopal_device_permits()) {
+		pr_err("nopal: this kernel is locked down, and lets nobody read its memory\n");
+		return -EPERM;
+	}
 	if (buffer < 1 || buffer > 4096)
 		return -EINVAL;
 	int failed = nopal_symbols_find();

@@ -20,10 +20,11 @@ struct nopal_symbols {
 	int (*decode)(struct insn *instruction, const void *bytes, int length, enum insn_mode mode);
 	unsigned long (*ftrace_location)(unsigned long address);
 	struct module *(*module_at)(unsigned long address);     /* with preemption off */
-	int (*alternatives_hold)(void *first, void *last);
+	int (*alternatives_hold)(void *first, void *last);      /* 0: this kernel changes none after its start */
 	bool (*probes_refuse)(unsigned long address);
 	struct kprobe *(*probe_at)(void *address);
 	int (*is_text)(unsigned long address);
+	bool (*shows_addresses)(const struct cred *who);        /* by kptr_restrict and CAP_SYSLOG */
 	/* With cpus_read_lock held, which comes before text_mutex. */
 	int (*stop_machine)(int (*run)(void *), void *argument, const struct cpumask *processors);
 	void (*wait_for_tasks_rude)(void);      /* 0: this kernel has none */
@@ -95,6 +96,11 @@ uint32_t nopal_context_size(void);
 int nopal_context_resize(uint32_t size);
 /* The region, for a tool. */
 int nopal_context_map(struct vm_area_struct *area);
+/* Keeps the region as it is, for whoever reads it in the kernel. -EBUSY: it is mapped. Sleeps. */
+int nopal_context_hold(void);
+void nopal_context_let_go(void);
+/* Of this processor's next record; 0: it has no chunk. */
+uint64_t nopal_context_position(void);
 
 /* Whether anything is recorded, and of which tasks: none given, of all. */
 void nopal_context_run(bool on);
@@ -156,6 +162,9 @@ bool nopal_function_records(const struct nopal_function *function);
  * nothing has changed. Sleeps. */
 int nopal_functions_arguments(bool on);
 bool nopal_functions_have_arguments(void);
+/* Has all functions record, those too that nobody wants, or no longer. Sleeps. */
+int nopal_functions_uniform(bool on);
+bool nopal_functions_are_uniform(void);
 /* Records an entry that does not happen, if the function records. */
 void nopal_function_simulate(const struct nopal_function *function);
 int nopal_functions_begin(void);
@@ -210,6 +219,8 @@ void nopal_tracers_threshold(uint32_t microseconds);
 void nopal_tracers_show(struct seq_file *file);
 /* The worst case of a tracer, in the format of latency_trace. */
 void nopal_tracer_trace(struct seq_file *file, const char *name);
+/* How it is shown: verbose or symonly, or with `no` before. -EINVAL: another word. */
+int nopal_tracer_option(const char *word);
 int nopal_tracers_begin(void);
 void nopal_tracers_end(void);
 
@@ -230,6 +241,8 @@ void nopal_sections_end(void);
 
 /* ---- device.c ---- */
 
+/* Whether the running task may use the module: as perf asks, and where the kernel is not locked down. */
+int nopal_device_permits(void);
 int nopal_device_begin(void);
 void nopal_device_end(void);
 

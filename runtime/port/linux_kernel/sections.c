@@ -409,7 +409,11 @@ static int find_all(void)
 		add_exits("__irq_exit_rcu");
 	}
 	sort(changes, change_count, sizeof *changes, by_address, 0);
-	return 0;
+	uint32_t of_preemption = 0;
+	for (uint32_t kind = KIND_AMOUNTS; kind < KINDS; kind++)
+		of_preemption += kind_counts[kind];
+	/* A kernel that counts it in another way, as 7.3 in a word of 64 bits. */
+	return mode == NOPAL_IRQS || of_preemption ? 0 : -EOPNOTSUPP;
 }
 
 static void close_here(void *unused)

@@ -65,18 +65,21 @@ int nopal_symbols_find(void)
 	symbols->decode = needed(find, "insn_decode");
 	symbols->ftrace_location = needed(find, "ftrace_location");
 	symbols->module_at = needed(find, "__module_address");
-	symbols->alternatives_hold = needed(find, "alternatives_text_reserved");
 	symbols->probes_refuse = needed(find, "within_kprobe_blacklist");
 	symbols->probe_at = needed(find, "get_kprobe");
+	symbols->shows_addresses = needed(find, "kallsyms_show_value");
 	symbols->is_text = needed(find, "kernel_text_address");
 	symbols->each_of_kernel = needed(find, "kallsyms_on_each_symbol");
 	symbols->each_of_modules = needed(find, "module_kallsyms_on_each_symbol");
 	symbols->stop_machine = needed(find, "stop_machine_cpuslocked");
 	unsigned long rude = find("synchronize_rcu_tasks_rude");
 	symbols->wait_for_tasks_rude = rude ? gate_to(rude) : 0;
+	unsigned long alternatives_hold = find("alternatives_text_reserved");
+	symbols->alternatives_hold = alternatives_hold ? gate_to(alternatives_hold) : 0;
 	bool all = symbols->text_mutex && symbols->module_mutex && symbols->modules && symbols->size_offset && symbols->name &&
-		   symbols->decode && symbols->ftrace_location && symbols->module_at && symbols->alternatives_hold &&
-		   symbols->probes_refuse && symbols->probe_at && symbols->is_text && symbols->stop_machine &&
+		   symbols->decode && symbols->ftrace_location && symbols->module_at &&
+		   symbols->probes_refuse && symbols->probe_at && symbols->is_text && symbols->shows_addresses &&
+		   symbols->stop_machine &&
 		   symbols->each_of_kernel && symbols->each_of_modules;
 	return all ? nopal_held_begin(find) : -ENOENT;
 }

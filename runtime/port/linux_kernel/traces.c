@@ -3,7 +3,6 @@
  * Traces, and the commands that make and switch them. A command is carried out whole, or changes nothing.
  */
 #include <linux/bsearch.h>
-#include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/glob.h>
 #include <linux/kallsyms.h>
@@ -12,6 +11,7 @@
 #include "control.h"
 #include "kernels.h"
 #include "module.h"
+#include "records.h"
 
 #define NAME_BYTES 64
 #define TRACES_AT_MOST 256
@@ -323,6 +323,12 @@ static int record_arguments(bool on, struct complaint *error)
 	return failed ? complain(error, failed, "functions cannot be changed: error %d", -failed) : 0;
 }
 
+static int set_uniform(bool on, struct complaint *error)
+{
+	int failed = nopal_functions_uniform(on);
+	return failed ? complain(error, failed, "functions cannot be changed: error %d", -failed) : 0;
+}
+
 static int reset(struct complaint *error)
 {
 	struct trace *trace, *next;
@@ -332,12 +338,16 @@ static int reset(struct complaint *error)
 			return failed;
 	}
 	nopal_functions_arguments(false);
+	int failed = set_uniform(false, error);
+	if (failed)
+		return failed;
 	nopal_markers_reset();
 	nopal_probes_reset();
 	forget_query();
 	kfree(watch_text);
 	watch_text = 0;
 	nopal_context_watch(0, 0, false);
+	nopal_records_reset();
 	return 0;
 }
 
@@ -408,6 +418,9 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 	case NOPAL_COMMAND_ARGUMENTS_ON:
 	case NOPAL_COMMAND_ARGUMENTS_OFF:
 		return record_arguments(command->command == NOPAL_COMMAND_ARGUMENTS_ON, error);
+	case NOPAL_COMMAND_UNIFORM_ON:
+	case NOPAL_COMMAND_UNIFORM_OFF:
+		return set_uniform(command->command == NOPAL_COMMAND_UNIFORM_ON, error);
 	case NOPAL_COMMAND_QUERY:
 	case NOPAL_COMMAND_TESTTRACEIN:
 		return query(line, command->arguments[0], command->command == NOPAL_COMMAND_TESTTRACEIN, error);
@@ -490,26 +503,42 @@ static void show_asked(struct seq_file *file, uint32_t index, bool with_address)
 	seq_putc(file, '\n');
 }
 
+static void show_counts(struct seq_file *file)
+{
+	struct nopal_counts all;
+	uint64_t queued;
+	if (nopal_records_count(&all, &queued)) {
+		seq_puts(file, "#tracelog in a recording, which has the buffer\n");
+		return;
+	}
+	seq_printf(file, "#tracehits %llu, in queue %llu\n#tracelog /dev/nopal_trace\n#traceactive %u\n", all.records, queued,
+		   started);
+	seq_printf(file, "#slothits %llu\n#traceinhits %llu\n", all.records + all.lost, all.entries);
+}
+
 void nopal_traces_show(struct seq_file *file)
 {
 	struct trace *trace;
+	/* Addresses are for those who may read them in kallsyms. */
+	bool with_address = nopal_symbols.shows_addresses(file->file->f_cred);
 	seq_printf(file, "logsize %u\n", nopal_context_size());
 	if (nopal_functions_have_arguments())
 		seq_puts(file, "arguments on\n");
-	if (watch_text)
-		seq_printf(file, "%s\n", watch_text);
 	list_for_each_entry(trace, &traces, list) {
+		const struct nopal_function *first = &nopal_functions[trace->functions[0]];
 		seq_printf(file, "trace %s new %s\n", trace->what, trace->name);
-		if (trace->on)
-			seq_printf(file, "trace %s on\n", trace->name);
+		seq_printf(file, "#trace %08lx traced? %08lx\n", with_address ? first->address : 0,
+			   with_address && nopal_function_records(first) ? (unsigned long)nopal_entry : 0);
+		seq_printf(file, "trace %s %s\n", trace->name, trace->on ? "on" : "off");
 		seq_printf(file, "#functions %u, refused %u\n", trace->count, trace->refused);
 	}
 	nopal_markers_show(file);
 	nopal_probes_show(file);
 	nopal_tracers_show(file);
+	show_counts(file);
+	seq_printf(file, "%s\n", watch_text ? watch_text : "watch 0");
+	seq_printf(file, "uniform %s\n", nopal_functions_are_uniform() ? "on" : "off");
 	seq_puts(file, started ? "start\n" : "stop\n");
-	/* Addresses are for those who may read them in kallsyms. */
-	bool with_address = file_ns_capable(file->file, &init_user_ns, CAP_SYSLOG);
 	for (uint32_t i = 0; i < asked_count; i++)
 		if (asked[i])
 			show_asked(file, i, with_address);

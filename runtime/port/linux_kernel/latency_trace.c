@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * The worst case of a latency tracer as text, in the two versions of the kernel's latency_trace: where it began and
+ * ended, and the functions that its processor entered meanwhile, if they were recorded. What is not known is `-`.
+ */
+#include <linux/utsname.h>
+#include "latency_trace.h"
+#include "module.h"
+#include "records.h"
+
+#define DEPTH_AT_MOST 64
+#define ROWS_AT_MOST 2000
+
+static bool verbose, symonly;   /* by whoever holds nopal_lock */
+
+int nopal_tracer_option(const char *word)
+{
+	bool on = strncmp(word, "no", 2);
+	if (!on)
+		word += 2;
+	if (!strcmp(word, "verbose"))
+		verbose = on;
+	else if (!strcmp(word, "symonly"))
+		symonly = on;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+/* ---- the functions that were entered meanwhile ---- */
+
+/* The calls that are open, where the records are read: of each task that ran. */
+struct calls {
+	struct {
+		uint32_t site, tag, thread;
+	} open[DEPTH_AT_MOST];
+	uint32_t depth;
+};
+
+static void enter(struct calls *calls, const struct nopal_record *record)
+{
+	if (calls->depth < DEPTH_AT_MOST) {
+		calls->open[calls->depth].site = record->site;
+		calls->open[calls->depth].tag = record->tag;
+		calls->open[calls->depth].thread = record->thread;
+		calls->depth++;
+	}
+}
+
+/* An exit ends the innermost open call of its site and tag, and what was entered since. */
+static void leave(struct calls *calls, const struct nopal_record *record)
+{
+	for (uint32_t i = calls->depth; i--;)
+		if (calls->open[i].site == record->site && calls->open[i].tag == record->tag &&
+		    calls->open[i].thread == record->thread) {
+			calls->depth = i;
+			return;
+		}
+}
+
+/* The site of the innermost open call of a task; 0: none is known. */
+static uint32_t innermost(const struct calls *calls, uint32_t thread)
+{
+	for (uint32_t i = calls->depth; i--;)
+		if (calls->open[i].thread == thread)
+			return calls->open[i].site;
+	return 0;
+}
+
+/* The next entry from `begin` to `end`, with the site of its caller (0: not known). */
+static bool next_entry(struct nopal_reading *reading, struct calls *calls, uint64_t begin, uint64_t end,
+		       struct nopal_record *record, uint32_t *caller)
+{
+	while (nopal_record_next(reading, record)) {
+		if (record->is_exit) {
+			leave(calls, record);
+			continue;
+		}
+		*caller = innermost(calls, record->thread);
+		enter(calls, record);
+		if (record->clock >= begin && record->clock <= end)
+			return true;
+	}
+	return false;
+}
+
+/* ---- rows ---- */
+
+struct row {
+	const char *name;
+	uint32_t thread, processor;
+	const char *flags;      /* irqs-off, need-resched, hardirq or softirq, depth */
+	const char *count;      /* of preemption, or `-` */
+	uint32_t number;
+	uint64_t clock, ticks, next;    /* since the begin: its own, and those of the row after it */
+};
+
+static void show_head(struct seq_file *file, const struct row *row)
+{
+	uint64_t at = nopal_microseconds_of(row->ticks), delay = nopal_microseconds_of(row->next) - at;
+	if (verbose)
+		seq_printf(file, "%16s %5u %u %c %8s %08x [%08llx] %llu.%03llums (+%llu.%03llums): ", row->name, row->thread,
+			   row->processor, row->flags[0] == 'd' ? '1' : row->flags[0] == '.' ? '0' : '-', row->count, row->number,
+			   nopal_microseconds_of(row->clock), at / 1000, at % 1000, delay / 1000, delay % 1000);
+	else
+		seq_printf(file, "%8.8s-%-5u %3u%s %4lluus%c: ", row->name, row->thread, row->processor, row->flags, at,
+			   delay > 100 ? '!' : delay > 1 ? '+' : ' ');
+}
+
+static bool shows_addresses(const struct seq_file *file)
+{
+	return verbose && !symonly && nopal_symbols.shows_addresses(file->file->f_cred);
+}
+
+static void show_site(struct seq_file *file, uint32_t site)
+{
+	struct nopal_record record = { .site = site };
+	const struct nopal_function *function = nopal_record_function(&record);
+	if (!function)
+		seq_puts(file, "-");
+	else if (shows_addresses(file))
+		seq_printf(file, "%ps <%08lx>", (void *)function->address, function->address);
+	else
+		seq_printf(file, "%ps", (void *)function->address);
+}
+
+/* The rows of functions; counts them only, without a file. */
+static uint32_t show_functions(struct seq_file *file, const struct nopal_worst *worst, const void *chunk, bool irqs_are_off,
+			       uint64_t *last)
+{
+	struct nopal_reading reading = nopal_reading_of_copy(chunk, worst->bytes);
+	struct calls calls = { .depth = 0 };
+	struct nopal_record record, next;
+	uint64_t begin = worst->end - worst->ticks;
+	uint32_t caller = 0, next_caller = 0, number = 0;
+	if (!worst->bytes)
+		return 0;
+	bool is_there = next_entry(&reading, &calls, begin, worst->end, &record, &caller);
+	*last = is_there ? record.clock - begin : worst->ticks;
+	while (is_there && number < ROWS_AT_MOST) {
+		is_there = next_entry(&reading, &calls, begin, worst->end, &next, &next_caller);
+		number++;
+		if (file) {
+			struct row row = {
+				.name = record.thread == worst->thread ? worst->name : record.thread ? "<...>" : "<idle>",
+				.thread = record.thread,
+				.processor = worst->processor,
+				.flags = irqs_are_off ? "d---" : "----",
+				.count = "-",
+				.number = number,
+				.clock = record.clock,
+				.ticks = record.clock - begin,
+				.next = is_there ? next.clock - begin : worst->ticks,
+			};
+			show_head(file, &row);
+			show_site(file, record.site);
+			seq_puts(file, " (");
+			show_site(file, caller);
+			seq_puts(file, ")\n");
+		}
+		record = next;
+		caller = next_caller;
+	}
+	return number;
+}
+
+static char flag_of_interrupt(uint32_t count)
+{
+	bool hard = count & HARDIRQ_MASK, soft = count & SOFTIRQ_OFFSET;
+	return hard && soft ? 'H' : hard ? 'h' : soft ? 's' : '.';
+}
+
+static const char legend[] = "                 _------=> CPU#            \n"
+			     "                / _-----=> irqs-off        \n"
+			     "               | / _----=> need-resched    \n"
+			     "               || / _---=> hardirq/softirq \n"
+			     "               ||| / _--=> preempt-depth   \n"
+			     "               |||| /                      \n"
+			     "               |||||     delay             \n"
+			     "   cmd     pid ||||| time  |   caller      \n"
+			     "      \\   /    |||||   \\   |   /           \n";
+
+void nopal_latency_trace_show(struct seq_file *file, const char *tracer, const struct nopal_worst *worst, const void *chunk,
+			      bool irqs_are_off)
+{
+	uint64_t first = worst->ticks;
+	uint32_t functions = show_functions(0, worst, chunk, irqs_are_off, &first), rows = functions + (worst->from ? 2 : 0);
+	const struct nopal_chunk_header *header = chunk;
+	seq_printf(file, "%s latency trace v1.1.5 on %s\n latency: %llu us, #%u/%u, CPU#%u | (M:- VP:0, KP:0, SP:0 HP:0 #P:%u)\n",
+		   tracer, init_utsname()->release, nopal_microseconds_of(worst->ticks), rows, rows, worst->processor,
+		   num_online_cpus());
+	seq_printf(file, "    | task: %s-%u (uid:%u nice:%d policy:%u rt_prio:%u)\n", worst->name, worst->thread, worst->user,
+		   worst->nice, worst->policy, worst->urgency);
+	if (worst->from) {
+		seq_puts(file, " => started at: ");
+		nopal_show_place(file, worst->from, shows_addresses(file));
+		seq_puts(file, "\n => ended at:   ");
+		nopal_show_place(file, worst->to, shows_addresses(file));
+		seq_puts(file, "\n");
+	}
+	if (worst->bytes && header->clock_begin > worst->end - worst->ticks && header->sequence)
+		seq_puts(file, " => functions before the first one shown are not in the buffer any more\n");
+	seq_puts(file, "\n");
+	if (!verbose && rows)
+		seq_puts(file, legend);
+	uint32_t depth = worst->count & PREEMPT_MASK;
+	char flags[] = { worst->irqs_off ? 'd' : '.', worst->need_resched ? 'n' : '.', flag_of_interrupt(worst->count),
+			 depth > 9 ? '9' : depth ? '0' + depth : '.', 0 };
+	char count[16];
+	snprintf(count, sizeof count, "%08x", worst->count);
+	struct row begin = {
+		.name = worst->name,
+		.thread = worst->thread,
+		.processor = worst->processor,
+		.flags = irqs_are_off ? "d---" : "----",
+		.count = "-",
+		.clock = worst->end - worst->ticks,
+		.next = first,
+	};
+	struct row end = begin;
+	end.flags = flags;
+	end.count = count;
+	end.number = rows - 1;
+	end.clock = worst->end;
+	end.ticks = end.next = worst->ticks;
+	if (worst->from) {
+		show_head(file, &begin);
+		nopal_show_place(file, worst->from, shows_addresses(file));
+		seq_puts(file, "\n");
+	}
+	show_functions(file, worst, chunk, irqs_are_off, &first);
+	if (worst->from) {
+		show_head(file, &end);
+		nopal_show_place(file, worst->to, shows_addresses(file));
+		seq_puts(file, "\n");
+	}
+}

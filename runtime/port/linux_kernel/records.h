@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0
+ *
+ * Records of functions, read in the kernel.
+ */
+#ifndef NOPAL_RECORDS_H
+#define NOPAL_RECORDS_H
+
+#include <linux/types.h>
+#include "core.h"
+
+struct nopal_function;
+
+struct nopal_record {
+	uint64_t clock;
+	uint32_t site, tag, thread;
+	bool is_exit;
+	uint64_t values[NOPAL_ARGUMENTS];       /* arguments, or the result; 0 where they were not recorded */
+};
+
+struct nopal_reading {
+	const uint64_t *at, *end;
+	uint32_t clock_high, thread;
+	bool is_copy;   /* what is not stored will never be: it is passed over */
+};
+
+/* The next entry or exit. False: there is none, or it is not stored yet. */
+bool nopal_record_next(struct nopal_reading *reading, struct nopal_record *record);
+/* By whoever holds nopal_lock; 0: no plan has this site. */
+const struct nopal_function *nopal_record_function(const struct nopal_record *record);
+
+/* Copies what this processor has recorded in its chunk, at most NOPAL_CHUNK_BYTES. Calls nothing; with interrupts or
+ * preemption off. Returns how many bytes; 0: it has none. */
+uint32_t nopal_records_copy(void *to);
+struct nopal_reading nopal_reading_of_copy(const void *chunk, uint32_t bytes);
+
+struct nopal_counts {
+	uint64_t records, entries, lost;
+};
+
+/* The following are for whoever holds nopal_lock. They sleep, and fail with -EBUSY while a recording has the region. */
+
+/* Takes records out of the buffer, as lines of text. Returns how many bytes; 0: there are none. */
+ssize_t nopal_records_text(char *bytes, size_t room);
+/* Those since the counts began, and how many of them are in the buffer. */
+int nopal_records_count(struct nopal_counts *all, uint64_t *queued);
+/* Empties the buffer, and counts from 0. */
+void nopal_records_reset(void);
+/* Whether older records make room for newer ones. */
+void nopal_records_trim(bool on);
+
+#endif
