@@ -67,9 +67,11 @@ impl KernelFunctions {
         let mut device = Device::open()?;
         let state = device.state()?;
         ensure!(
-            !state.lines().any(|line| ["trace ", "mark ", "probe ", "uniform on"]
-                .iter()
-                .any(|begin| line.starts_with(begin))),
+            !state
+                .lines()
+                .any(|line| ["trace ", "mark ", "probe ", "uniform on"]
+                    .iter()
+                    .any(|begin| line.starts_with(begin))),
             "the kernel's module is in use: `nopal ctl kernel` shows for what, `nopal ctl kernel reset` ends it"
         );
         if kinds.functions() && device.sites()?.is_empty() {

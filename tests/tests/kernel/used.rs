@@ -1,12 +1,8 @@
-//! The module in the kernels that Debian ships, each in a guest of two processors, and in one whose instructions are
-//! counted. The guests run once for all of these tests.
+//! What a person does with the module.
 
 use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
-use nopal_tests::kernel_cost::{CALLS, Numbers, TURNS, boot_cost, costs};
-use std::fs;
 use std::sync::OnceLock;
 
-/// What a person does with the module, and what others do beside it.
 const USE: &str = "
 kernel_text /tmp/text.before
 insmod /nopal_sections.ko
@@ -23,6 +19,23 @@ say pipe nopal record -o /tmp/pipe --kernel-functions 'vfs_*' -- kernel_work pip
 say pipe.report nopal report --json /tmp/pipe
 say pipe.graph nopal graph /tmp/pipe
 say pipe.replay nopal replay /tmp/pipe
+
+begin=$(grep ' __do_sys_getppid$' /proc/kallsyms | cut -d' ' -f1)
+echo trace $begin $(printf %x $((0x$begin + 16))) new asked >/dev/nopal
+echo trace asked on >/dev/nopal
+echo arguments on >/dev/nopal
+echo start >/dev/nopal
+kernel_work ask 863
+echo stop >/dev/nopal
+cat /dev/nopal >/out/devtrace.state
+head -n 1 /dev/nopal_trace >/out/devtrace.first
+cat /dev/nopal_trace >/out/devtrace.rest
+cat /dev/nopal >/out/devtrace.after
+nopal ctl kernel reset
+cat /out/devtrace.state >/dev/nopal
+cat /dev/nopal >/out/devtrace.again
+echo reset >/dev/nopal
+echo start >/dev/nopal
 
 say text nopal ctl kernel 'trace vfs_read new reads' 'trace reads on' 'trace vfs_w* new writes' 'watch 1'
 cat /dev/nopal >/out/text.read
@@ -62,7 +75,7 @@ for probe in 'vfs_read new a b' 'no_such_function new x' 'return vfs_read new x'
 	nopal ctl kernel \"probe $probe\"
 	echo $?
 done >/out/probes.refused 2>&1
-for command in 'size 3' 'size 50' 'uniform on' 'trace' 'trace x on' 'trace no_such_function new n' 'tracer none on' 'watch x' 'query' 'begone' 'trace vfs_* new a b'; do
+for command in 'size 3' 'size 50' 'section vfs_read vfs_write new s' 'trace' 'trace x on' 'trace no_such_function new n' 'tracer none on' 'watch x' 'query' 'begone' 'trace vfs_* new a b'; do
 	echo \"== $command\"
 	nopal ctl kernel \"$command\"
 	echo $?
@@ -119,6 +132,13 @@ while [ $(cut -d. -f1 /proc/uptime) -lt $end ]; do
 done
 echo $rounds >/out/load.rounds
 cat /dev/nopal >/out/all_state
+# Interrupts that cannot be masked, wherever the other processor is: in the recorder, too.
+dmesg -c >/tmp/kernel.log
+kernel_work ask 100000000 &
+asking=$!
+for time in $(seq 20); do echo l >/proc/sysrq-trigger; done
+kill $asking
+dmesg -c >/out/interrupted.log
 say unload rmmod nopal
 cat /proc/$sleeper/stack >/out/stack.after
 kill -USR1 $early $sleeper
@@ -128,189 +148,12 @@ wait $early
 echo $? >/out/early.status
 kernel_work fork 20 && kernel_work pipe 200
 as_before
-dmesg >/out/kernel.log
-";
-
-/// Latency tracers, and whatever else can come in the way.
-const BESIDE: &str = "
-insmod /nopal_sections.ko
-cd /sys/kernel/tracing
-graph() { echo __do_sys_getppid >set_graph_function; echo function_graph >current_tracer; }
-# A call that ends on the other processor has a second line, with the name and without the parentheses.
-no_graph() { grep -c 'sys_getppid()' trace; echo nop >current_tracer; echo >set_graph_function; }
-probes() {
-	echo 'p:entered __do_sys_getppid' >kprobe_events
-	echo 'r:returned __do_sys_getppid' >>kprobe_events
-	if echo 'f:fentered __do_sys_getppid' >>dynamic_events; then
-		echo 'f:freturned __do_sys_getppid%return' >>dynamic_events
-		echo 1 >events/fprobes/enable
-	fi 2>/dev/null
-	echo 1 >events/kprobes/enable
-}
-no_probes() {
-	for event in entered returned fentered freturned; do grep -c \" $event: \" trace; done
-	[ -d events/fprobes ] && echo 0 >events/fprobes/enable
-	echo 0 >events/kprobes/enable
-	echo >dynamic_events
-	echo >trace
-}
-functions() { echo __do_sys_getppid >set_ftrace_filter; echo function >current_tracer; }
-no_functions() { grep -c sys_getppid trace; echo nop >current_tracer; echo >set_ftrace_filter; }
-# What the kernel itself keeps changed after its own tracers is not nopal's.
-for other in graph probes functions; do
-	$other
-	no_$other >/dev/null
-done
-kernel_text /tmp/text.before
-cd /tmp
-
-insmod /nopal.ko
-nopal ctl kernel load >/out/load 2>&1
-tell() { echo \"$@\" >/dev/nopal || cat /dev/nopal >>/out/tell.failed; }
-sections() {
-	tracer=$1
-	shift
-	tell tracer $tracer on
-	for kind in \"$@\"; do
-		for length in 200 2000 5000; do
-			for try in 1 2 3 4; do
-				tell tracer $tracer reset
-				echo $kind $length >/proc/nopal_sections
-				echo \"case $tracer $kind $length $(cat /proc/nopal_sections)\"
-				grep -A3 \"^# $tracer: \" /dev/nopal
-			done
-		done
-	done
-	tell tracer $tracer off
-}
-of_irqs='lock_with_irqs_off switch_irqs_off nest_irqs_off'
-of_preemption='lock_with_preemption_off switch_preemption_off nest_preemption_off lock_with_softirqs_off'
-sections irqsoff $of_irqs >/out/irqsoff
-sections preemptoff $of_preemption >/out/preemptoff
-sections preemptirqsoff $of_irqs $of_preemption overlap >/out/preemptirqsoff
-tell tracer preemptirqsoff on
-cat /dev/nopal_latency >/out/latency_trace
-# The kernel has urgent tasks of its own: its events tell how many woke.
-events=/sys/kernel/tracing/instances/urgent
-mkdir $events
-for event in sched_wakeup sched_wakeup_new; do
-	echo 'prio < 120' >$events/events/sched/$event/filter
-	echo 1 >$events/events/sched/$event/enable
-done
-tell tracer wakeup on
-tell tracer wakeup reset
-kernel_work ask 300000 &
-kernel_work urgent 50
-cat /dev/nopal >/out/wakeup
-grep -c sched_wakeup $events/trace >/out/woken
-rmdir $events
-wait
-tell reset
-tell tracer preemptirqsoff off
-tell tracer wakeup off
-
-cd /sys/kernel/tracing
-asks() {
-	name=$1
-	kernel_work ask 1000
-	say beside_$name nopal record -o /tmp/beside --kernel-functions '*sys_getppid' -- kernel_work ask 1000
-	say beside_$name.report nopal report --json /tmp/beside
-	rm -rf /tmp/beside
-}
-mine_first() {
-	nopal ctl kernel 'trace *sys_getppid new mine' 'trace mine on'
-	\"$@\"
-	kernel_work ask 100
-	nopal ctl kernel reset
-	kernel_work ask 100
-}
-for other in graph probes functions; do
-	$other
-	asks $other
-	no_$other >/out/$other.after
-	mine_first $other
-	no_$other >/out/$other.first
-done
-cd /tmp
-
-patched() { until grep -q livepatched /proc/cmdline; do usleep 10000; done; }
-unpatched() {
-	echo 0 >/sys/kernel/livepatch/nopal_livepatch/enabled
-	until rmmod nopal_livepatch 2>/dev/null; do usleep 10000; done
-	cat /proc/cmdline
-}
-shows() {
-	say livepatch_$1 nopal record -o /tmp/shown --kernel-functions cmdline_proc_show -- cat /proc/cmdline
-	say livepatch_$1.report nopal report --json /tmp/shown
-	rm -rf /tmp/shown
-}
-nopal ctl kernel 'trace cmdline_proc_show new shown' 'trace shown on'
-insmod /nopal_livepatch.ko && patched && unpatched >/out/livepatch.first 2>&1
-nopal ctl kernel reset
-insmod /nopal_livepatch.ko
-patched
-shows during
-unpatched >/out/livepatch.after 2>&1
-shows after
-
-seed=$(cut -c1-8 /proc/sys/kernel/random/uuid)
-echo $seed >/out/seed
-for number in 1 2 3; do
-	kernel_work hostile $((0x$seed + number)) || echo $number >>/out/hostile.failed
-done
-tell reset
-
-moment() { usleep $(((0x$(cut -c1-4 /proc/sys/kernel/random/uuid)) * 10)); }
-for number in $(seq 25); do
-	nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work pipe 3000 >/dev/null 2>&1 &
-	tool=$!
-	moment
-	kill -KILL $tool
-	for wait in $(seq 500); do
-		grep -q '^trace' /dev/nopal || break
-		usleep 20000
-	done
-	killall -KILL kernel_work
-	rm -rf /tmp/killed
-done >/dev/null 2>&1
-cat /dev/nopal >/out/killed.state
-
-while :; do kernel_work fork 5; kernel_work pipe 50; usleep 300000; done >/out/load.failed 2>&1 &
-load=$!
-tell reset
-rmmod nopal
-as_before
-for number in 1 2 3; do
-	insmod /nopal.ko && nopal ctl kernel load >/dev/null && nopal ctl kernel 'trace * new all' 'trace all on' && rmmod nopal || echo $number
-done >/out/reload 2>&1
-for number in $(seq 47); do
-	insmod /nopal.ko && echo tracer preemptirqsoff on >/dev/nopal && rmmod nopal || echo $number
-done >>/out/reload 2>&1
-kill $load
-dmesg >/out/kernel.log
-";
-
-/// Of calls of the kernel, of pairs of cli and sti, and of a marker.
-const COST: &str = "
-tell trace __do_sys_getppid new asked
-cost calls calls 'tell trace asked on' 'tell trace asked off'
-cost sections sections 'tell tracer irqsoff on' 'tell tracer irqsoff off'
-cost markers marked 'tell mark test_measured on' 'tell mark test_measured off'
+{ cat /tmp/kernel.log; dmesg; } >/out/kernel.log
 ";
 
 fn used() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
     BOOTED.get_or_init(|| boot_each(USE, &[], 2, false))
-}
-
-fn beside() -> &'static [Booted] {
-    static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
-    BOOTED.get_or_init(|| boot_each(BESIDE, &[], 2, false))
-}
-
-fn cost() -> &'static [Booted] {
-    static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
-    BOOTED.get_or_init(|| boot_cost(COST, &[]))
 }
 
 #[test]
@@ -340,7 +183,7 @@ fn calls_in_the_kernel_are_counted_exactly() {
         assert!(graph.contains("└─ vfs_write"), "{}: {graph}", booted.name);
         assert_eq!(
             commands(&booted.said("after_record")),
-            ["logsize 21", "start"],
+            ["logsize 21", "watch 0", "uniform off", "start"],
             "{}",
             booted.name
         );
@@ -400,10 +243,12 @@ fn the_module_s_state_sets_it_up_again() {
             commands(&read),
             [
                 "logsize 21",
-                "watch 1",
                 "trace vfs_read new reads",
                 "trace reads on",
                 "trace vfs_w* new writes",
+                "trace writes off",
+                "watch 1",
+                "uniform off",
                 "start"
             ],
             "{}",
@@ -412,6 +257,75 @@ fn the_module_s_state_sets_it_up_again() {
         assert_eq!(
             commands(&read),
             commands(&booted.text("text.again")),
+            "{}",
+            booted.name
+        );
+    }
+}
+
+/// The commands of the paper on devtrace, with their output: ranges of addresses, counts, and `E` and `X` lines.
+#[test]
+fn a_range_of_addresses_is_traced_and_read_as_text() {
+    for booted in used() {
+        let state = booted.text("devtrace.state");
+        let begin = state
+            .lines()
+            .find_map(|line| line.strip_prefix("#trace "))
+            .and_then(|line| line.split_once(" traced? "));
+        let Some((begin, to)) = begin else {
+            panic!("{}: {state}", booted.name);
+        };
+        let address = u64::from_str_radix(begin, 16).expect("an address");
+        assert!(
+            to.starts_with("ffffffff") && to != begin,
+            "{}: {state}",
+            booted.name
+        );
+        let counts = |queued: u32| {
+            format!(
+                "#tracehits 1726, in queue {queued}\n#tracelog /dev/nopal_trace\n#traceactive 0\n#slothits 1726\n\
+                 #traceinhits 863\nwatch 0\nuniform off\nstop\n"
+            )
+        };
+        for line in [
+            format!("trace {begin} {:x} new asked\n", address + 16),
+            "trace asked on\n".to_owned(),
+            counts(1726),
+        ] {
+            assert!(state.contains(&line), "{}: {line}: {state}", booted.name);
+        }
+        let first = booted.text("devtrace.first");
+        let rest = booted.text("devtrace.rest");
+        let after = booted.text("devtrace.after");
+        let left = rest.lines().count();
+        assert!((1..1726).contains(&left), "{}: {left}", booted.name);
+        assert!(after.contains(&counts(0)), "{}: {after}", booted.name);
+        let mut before = 0;
+        for (index, line) in first.lines().chain(rest.lines()).enumerate() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [letter, place, clock, task, values @ ..] = &words[..] else {
+                panic!("{}: {line}", booted.name);
+            };
+            let is_even = (index == 0) || (index - 1 + 1726 - left) % 2 == 0;
+            assert_eq!(*letter, if is_even { "E" } else { "X" }, "{line}");
+            assert_eq!((*place, values.len()), (begin, 4), "{line}");
+            let numbers =
+                [clock, task].map(|word| u64::from_str_radix(word, 16).expect("a number"));
+            assert!(numbers[0] > before && numbers[1] > 0, "{line}");
+            before = numbers[0];
+            assert!(
+                line.split(' ').skip(1).all(|word| word.len() == 16),
+                "{line}"
+            );
+            // The result is the number of the parent.
+            assert!(
+                is_even || u64::from_str_radix(values[0], 16) == Ok(1),
+                "{line}"
+            );
+        }
+        assert_eq!(
+            commands(&state),
+            commands(&booted.text("devtrace.again")),
             "{}",
             booted.name
         );
@@ -736,215 +650,22 @@ fn a_kernel_works_with_all_functions_recorded_and_is_as_before_after_it() {
     }
 }
 
-const SECTION_KINDS: [&str; 8] = [
-    "lock_with_irqs_off",
-    "switch_irqs_off",
-    "nest_irqs_off",
-    "lock_with_preemption_off",
-    "switch_preemption_off",
-    "nest_preemption_off",
-    "lock_with_softirqs_off",
-    "overlap",
-];
-
-/// The tracers' lines for sections of known lengths. A line of a processor that names the section's function tells of
-/// it: at least its length, and at most what its maker took for all of it, as the machine may stand still.
 #[test]
-fn latency_tracers_tell_sections_by_place_and_length() {
-    for booted in beside() {
-        for (tracer, kinds) in [
-            ("irqsoff", &SECTION_KINDS[..3]),
-            ("preemptoff", &SECTION_KINDS[3..7]),
-            ("preemptirqsoff", &SECTION_KINDS[..]),
-        ] {
-            let text = booted.text(tracer);
-            let mut told = 0;
-            for case in text.split("case ").skip(1) {
-                let words: Vec<&str> = case.lines().next().unwrap_or_default().split(' ').collect();
-                let [_, kind, length, took] = words[..] else {
-                    panic!("{}: {case}", booted.name);
-                };
-                let [length, took] =
-                    [length, took].map(|word| word.parse::<u64>().expect("a number"));
-                let tolerance = (length / 20).max(50);
-                for line in case
-                    .lines()
-                    .filter(|line| line.starts_with("#  processor "))
-                {
-                    let from = line
-                        .split(" from ")
-                        .nth(1)
-                        .and_then(|line| line.split(" to ").next());
-                    if from.is_some_and(|from| from.contains(&format!("{kind}+"))) {
-                        let lasted = number_after(line, ": ");
-                        assert!(
-                            (length - tolerance..=took + tolerance).contains(&lasted),
-                            "{}: {case}",
-                            booted.name
-                        );
-                        told += 1;
-                    }
-                }
-            }
-            // Something that lasted longer on the same processor hides a short one.
-            let cases = kinds.len() * 12;
-            assert!(
-                told * 4 >= cases * 3,
-                "{}: {tracer}: {told} of {cases}",
-                booted.name
-            );
+fn interrupts_that_cannot_be_masked_find_whole_stacks_in_the_recorder() {
+    for booted in used() {
+        let log = booted.text("interrupted.log");
+        let stacks: Vec<&str> = log.split("NMI backtrace for cpu").skip(1).collect();
+        assert!(stacks.len() >= 20, "{}: {log}", booted.name);
+        let in_recorder = stacks
+            .iter()
+            .filter(|stack| stack.contains("RIP: 0010:nopal_") && stack.contains("kernel_work"));
+        let in_recorder: Vec<_> = in_recorder.collect();
+        // What the unwinder is not sure of has a `?`.
+        let is_begin =
+            |line: &str| line.contains("entry_SYSCALL_64_after_hwframe+") && !line.contains("? ");
+        assert!(!in_recorder.is_empty(), "{}: {log}", booted.name);
+        for stack in in_recorder {
+            assert!(stack.lines().any(is_begin), "{}: {stack}", booted.name);
         }
-    }
-}
-
-#[test]
-fn latency_trace_shows_the_longest_section() {
-    for booted in beside() {
-        let text = booted.text("latency_trace");
-        assert!(
-            text.starts_with("preemptirqsoff latency trace v1.1.5 on "),
-            "{text}"
-        );
-        for line in [
-            " => started at: ",
-            " => ended at:   ",
-            "  cmd     pid ||||| time  |   caller",
-        ] {
-            assert!(text.contains(line), "{}: {text}", booted.name);
-        }
-        assert!(
-            number_after(&text, " latency: ") >= 4_750,
-            "{}: {text}",
-            booted.name
-        );
-    }
-}
-
-#[test]
-fn each_wakeup_of_the_most_urgent_task_is_a_case() {
-    for booted in beside() {
-        let wakeup = booted.text("wakeup");
-        let cases = number_after(&wakeup, "# wakeup: ");
-        let woken: u64 = booted.text("woken").trim().parse().expect("a number");
-        assert!(
-            (50..=woken).contains(&cases),
-            "{}: {woken} woken: {wakeup}",
-            booted.name
-        );
-        assert!(
-            wakeup.contains("# wakeup: 0 not followed for want of room, 0 never ran"),
-            "{}: {wakeup}",
-            booted.name
-        );
-    }
-}
-
-#[test]
-fn other_tracers_of_the_same_function_see_all_calls_in_either_order() {
-    for booted in beside() {
-        let has_fprobe = !booted.name.starts_with("6.1.");
-        for other in ["graph", "probes", "functions"] {
-            booted.said(&format!("beside_{other}"));
-            let report = booted.said(&format!("beside_{other}.report"));
-            let asked = row(&report, "__do_sys_getppid");
-            assert_eq!(
-                (&asked["calls"], &asked["unfinished"]),
-                (&1000.into(), &0.into()),
-                "{}: {other}",
-                booted.name
-            );
-            for (order, calls) in [("after", 2000), ("first", 200)] {
-                let hits = booted.text(&format!("{other}.{order}"));
-                let hits: Vec<u64> = hits
-                    .lines()
-                    .map(|line| line.parse().expect("a number"))
-                    .collect();
-                let expected = match other {
-                    "probes" if has_fprobe => vec![calls; 4],
-                    "probes" => vec![calls, calls, 0, 0],
-                    _ => vec![calls],
-                };
-                assert_eq!(hits, expected, "{}: {other} {order}", booted.name);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_livepatch_replaces_a_function_that_is_recorded_in_either_order() {
-    for booted in beside() {
-        for order in ["first", "after"] {
-            let shown = booted.text(&format!("livepatch.{order}"));
-            let is_own = shown.contains("console=") && !shown.contains("livepatched");
-            assert!(is_own, "{}: {order}: {shown}", booted.name);
-        }
-        let during = booted.said("livepatch_during");
-        assert!(
-            during.starts_with("livepatched\n"),
-            "{}: {during}",
-            booted.name
-        );
-        booted.said("livepatch_during.report");
-        booted.said("livepatch_after");
-        let shown = row(&booted.said("livepatch_after.report"), "cmdline_proc_show");
-        assert_eq!(
-            (&shown["calls"], &shown["unfinished"]),
-            (&1.into(), &0.into()),
-            "{}",
-            booted.name
-        );
-    }
-}
-
-#[test]
-fn nothing_is_left_of_killed_tools_hostile_writers_and_modules_that_went_under_load() {
-    for booted in beside() {
-        let seed = booted.text("seed");
-        let nothing = |name: &str| {
-            let text = fs::read_to_string(booted.out.path().join(name)).unwrap_or_default();
-            assert_eq!(text, "", "{}: {name}, seed {seed}", booted.name);
-        };
-        nothing("tell.failed");
-        nothing("hostile.failed");
-        let state = booted.text("killed.state");
-        assert!(
-            commands(&state)
-                .iter()
-                .all(|line| !line.starts_with("trace ")),
-            "{}: {state}",
-            booted.name
-        );
-        nothing("reload");
-        nothing("load.failed");
-        booted.is_as_before();
-    }
-}
-
-#[test]
-fn a_call_costs_few_instructions_and_nothing_when_it_is_off() {
-    for booted in cost() {
-        let costs: Vec<Numbers> = costs(booted)
-            .into_iter()
-            .map(|cost| {
-                let cannot = |why| panic!("{}: {}: {why}", booted.name, cost.what);
-                cost.numbers.unwrap_or_else(cannot)
-            })
-            .collect();
-        let [calls, sections, markers] = &costs[..] else {
-            panic!("{}: {}", booted.name, booted.text("costs"));
-        };
-        for (cost, turns, most) in [(calls, CALLS, 70.0), (sections, TURNS, 40.0)] {
-            let added = cost.added(turns);
-            assert!(
-                added > 0.0 && added <= most,
-                "{}: {added}, at most {most}",
-                booted.name
-            );
-        }
-        for cost in &costs {
-            assert_eq!(cost.before, cost.after, "{}", booted.name);
-        }
-        assert_eq!(markers.before, TURNS, "{}", booted.name);
-        assert!(markers.added(TURNS) > 1.0, "{}", booted.name);
     }
 }

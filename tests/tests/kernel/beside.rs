@@ -1,0 +1,495 @@
+//! Latency tracers, and whatever else can come in the way: other tracers, livepatches, hostile writers, killed tools, a
+//! kernel that is locked down.
+
+use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
+use std::fs;
+use std::sync::OnceLock;
+
+const BESIDE: &str = "
+insmod /nopal_sections.ko
+cd /sys/kernel/tracing
+graph() { echo __do_sys_getppid >set_graph_function; echo function_graph >current_tracer; }
+# A call that ends on the other processor has a second line, with the name and without the parentheses.
+no_graph() { grep -c 'sys_getppid()' trace; echo nop >current_tracer; echo >set_graph_function; }
+probes() {
+	echo 'p:entered __do_sys_getppid' >kprobe_events
+	echo 'r:returned __do_sys_getppid' >>kprobe_events
+	if echo 'f:fentered __do_sys_getppid' >>dynamic_events; then
+		echo 'f:freturned __do_sys_getppid%return' >>dynamic_events
+		echo 1 >events/fprobes/enable
+	fi 2>/dev/null
+	echo 1 >events/kprobes/enable
+}
+no_probes() {
+	for event in entered returned fentered freturned; do grep -c \" $event: \" trace; done
+	[ -d events/fprobes ] && echo 0 >events/fprobes/enable
+	echo 0 >events/kprobes/enable
+	echo >dynamic_events
+	echo >trace
+}
+functions() { echo __do_sys_getppid >set_ftrace_filter; echo function >current_tracer; }
+no_functions() { grep -c sys_getppid trace; echo nop >current_tracer; echo >set_ftrace_filter; }
+# What the kernel itself keeps changed after its own tracers is not nopal's.
+for other in graph probes functions; do
+	$other
+	no_$other >/dev/null
+done
+kernel_text /tmp/text.before
+cd /tmp
+
+insmod /nopal.ko
+nopal ctl kernel load >/out/load 2>&1
+tell() { echo \"$@\" >/dev/nopal || cat /dev/nopal >>/out/tell.failed; }
+sections() {
+	tracer=$1
+	shift
+	tell tracer $tracer on
+	for kind in \"$@\"; do
+		for length in 200 2000 5000; do
+			for try in 1 2 3 4; do
+				tell tracer $tracer reset
+				echo $kind $length >/proc/nopal_sections
+				echo \"case $tracer $kind $length $(cat /proc/nopal_sections)\"
+				grep -A3 \"^# $tracer: \" /dev/nopal
+			done
+		done
+	done
+	tell tracer $tracer off
+}
+of_irqs='lock_with_irqs_off switch_irqs_off nest_irqs_off'
+of_preemption='lock_with_preemption_off switch_preemption_off nest_preemption_off lock_with_softirqs_off'
+sections irqsoff $of_irqs >/out/irqsoff
+sections preemptoff $of_preemption >/out/preemptoff
+sections preemptirqsoff $of_irqs $of_preemption overlap >/out/preemptirqsoff
+tell tracer preemptirqsoff on
+cat /dev/nopal_latency >/out/latency_trace
+tell trace wait_for@nopal_sections new waits
+tell trace waits on
+for try in 1 2 3 4 5 6 7 8; do
+	tell tracer preemptirqsoff reset
+	echo nest_irqs_off 5000 >/proc/nopal_sections
+	cat /dev/nopal_latency >/out/latency.functions
+	grep -q ': wait_for' /out/latency.functions && break
+done
+echo verbose >/dev/nopal_latency
+cat /dev/nopal_latency >/out/latency.verbose
+echo noverbose >/dev/nopal_latency
+say latency.refused sh -c 'echo frobnicate >/dev/nopal_latency'
+tell trace waits remove
+# The kernel has urgent tasks of its own: its events tell how many woke.
+events=/sys/kernel/tracing/instances/urgent
+mkdir $events
+for event in sched_wakeup sched_wakeup_new; do
+	echo 'prio < 120' >$events/events/sched/$event/filter
+	echo 1 >$events/events/sched/$event/enable
+done
+tell tracer wakeup on
+tell tracer wakeup reset
+kernel_work ask 300000 &
+kernel_work urgent 50
+cat /dev/nopal >/out/wakeup
+grep -c sched_wakeup $events/trace >/out/woken
+rmdir $events
+wait
+tell reset
+tell tracer preemptirqsoff off
+tell tracer wakeup off
+
+cd /sys/kernel/tracing
+asks() {
+	name=$1
+	kernel_work ask 1000
+	say beside_$name nopal record -o /tmp/beside --kernel-functions '*sys_getppid' -- kernel_work ask 1000
+	say beside_$name.report nopal report --json /tmp/beside
+	rm -rf /tmp/beside
+}
+mine_first() {
+	nopal ctl kernel 'trace *sys_getppid new mine' 'trace mine on'
+	\"$@\"
+	kernel_work ask 100
+	nopal ctl kernel reset
+	kernel_work ask 100
+}
+for other in graph probes functions; do
+	$other
+	asks $other
+	no_$other >/out/$other.after
+	mine_first $other
+	no_$other >/out/$other.first
+done
+cd /tmp
+
+patched() { until grep -q livepatched /proc/cmdline; do usleep 10000; done; }
+unpatched() {
+	echo 0 >/sys/kernel/livepatch/nopal_livepatch/enabled
+	until rmmod nopal_livepatch 2>/dev/null; do usleep 10000; done
+	cat /proc/cmdline
+}
+shows() {
+	say livepatch_$1 nopal record -o /tmp/shown --kernel-functions cmdline_proc_show -- cat /proc/cmdline
+	say livepatch_$1.report nopal report --json /tmp/shown
+	rm -rf /tmp/shown
+}
+nopal ctl kernel 'trace cmdline_proc_show new shown' 'trace shown on'
+insmod /nopal_livepatch.ko && patched && unpatched >/out/livepatch.first 2>&1
+nopal ctl kernel reset
+insmod /nopal_livepatch.ko
+patched
+shows during
+unpatched >/out/livepatch.after 2>&1
+shows after
+
+seed=$(cut -c1-8 /proc/sys/kernel/random/uuid)
+echo $seed >/out/seed
+for number in 1 2 3; do
+	kernel_work hostile $((0x$seed + number)) || echo $number >>/out/hostile.failed
+done
+tell reset
+
+moment() { usleep $(((0x$(cut -c1-4 /proc/sys/kernel/random/uuid)) * 10)); }
+for number in $(seq 25); do
+	nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work pipe 3000 >/dev/null 2>&1 &
+	tool=$!
+	moment
+	kill -KILL $tool
+	for wait in $(seq 500); do
+		grep -q '^trace' /dev/nopal || break
+		usleep 20000
+	done
+	killall -KILL kernel_work
+	rm -rf /tmp/killed
+done >/dev/null 2>&1
+cat /dev/nopal >/out/killed.state
+
+while :; do kernel_work fork 5; kernel_work pipe 50; usleep 300000; done >/out/load.failed 2>&1 &
+load=$!
+tell reset
+rmmod nopal
+as_before
+for number in 1 2; do
+	insmod /nopal.ko && nopal ctl kernel load >/dev/null && nopal ctl kernel 'trace * new all' 'trace all on' && rmmod nopal || echo $number
+done >/out/reload 2>&1
+insmod /nopal.ko && nopal ctl kernel load >/dev/null && nopal ctl kernel 'trace vfs_write new written' 'trace written on' reset \
+	'trace vfs_write new written' 'trace written on' \\
+	stop 'uniform on' start || echo uniform >>/out/reload
+kernel_work pipe 2
+tell stop
+cat /dev/nopal >/out/uniform.state
+cat /dev/nopal_trace >/out/uniform.trace
+rmmod nopal || echo uniform >>/out/reload
+for number in $(seq 47); do
+	insmod /nopal.ko && echo tracer preemptirqsoff on >/dev/nopal && rmmod nopal || echo $number
+done >>/out/reload 2>&1
+kill $load
+dmesg >/out/kernel.log
+
+insmod /nopal.ko
+nopal ctl kernel load >/dev/null
+tell trace vfs_read new reads
+chmod 666 /dev/nopal /dev/nopal_trace /dev/nopal_latency
+say unprivileged kernel_work unprivileged 1000
+mount -t securityfs securityfs /sys/kernel/security
+echo confidentiality >/sys/kernel/security/lockdown
+say locked nopal ctl kernel
+rmmod nopal
+say unsigned insmod /nopal.ko
+say locked_out nopal ctl kernel
+";
+
+fn beside() -> &'static [Booted] {
+    static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
+    BOOTED.get_or_init(|| boot_each(BESIDE, &[], 2, false))
+}
+
+#[test]
+fn while_all_functions_are_as_slow_only_those_of_traces_are_told() {
+    for booted in beside() {
+        let state = booted.text("uniform.state");
+        assert!(state.contains("\nuniform on\n"), "{}: {state}", booted.name);
+        let begin = state
+            .lines()
+            .find_map(|line| line.strip_prefix("#trace "))
+            .and_then(|line| line.split(' ').next());
+        let begin = begin.unwrap_or_else(|| panic!("{}: {state}", booted.name));
+        let trace = booted.text("uniform.trace");
+        let others = trace.lines().find(|line| !line.contains(begin));
+        assert_eq!(others, None, "{}", booted.name);
+        let queued = number_after(&state, "in queue ");
+        assert!(queued > 0, "{}: {state}", booted.name);
+        assert_eq!(trace.lines().count() as u64, queued, "{}", booted.name);
+    }
+}
+
+const SECTION_KINDS: [&str; 8] = [
+    "lock_with_irqs_off",
+    "switch_irqs_off",
+    "nest_irqs_off",
+    "lock_with_preemption_off",
+    "switch_preemption_off",
+    "nest_preemption_off",
+    "lock_with_softirqs_off",
+    "overlap",
+];
+
+/// The tracers' lines for sections of known lengths. A line of a processor that names the section's function tells of
+/// it: at least its length, and at most what its maker took for all of it, as the machine may stand still.
+#[test]
+fn latency_tracers_tell_sections_by_place_and_length() {
+    for booted in beside() {
+        for (tracer, kinds) in [
+            ("irqsoff", &SECTION_KINDS[..3]),
+            ("preemptoff", &SECTION_KINDS[3..7]),
+            ("preemptirqsoff", &SECTION_KINDS[..]),
+        ] {
+            let text = booted.text(tracer);
+            let mut told = 0;
+            for case in text.split("case ").skip(1) {
+                let words: Vec<&str> = case.lines().next().unwrap_or_default().split(' ').collect();
+                let [_, kind, length, took] = words[..] else {
+                    panic!("{}: {case}", booted.name);
+                };
+                let [length, took] =
+                    [length, took].map(|word| word.parse::<u64>().expect("a number"));
+                let tolerance = (length / 20).max(50);
+                for line in case
+                    .lines()
+                    .filter(|line| line.starts_with("#  processor "))
+                {
+                    let from = line
+                        .split(" from ")
+                        .nth(1)
+                        .and_then(|line| line.split(" to ").next());
+                    if from.is_some_and(|from| from.contains(&format!("{kind}+"))) {
+                        let lasted = number_after(line, ": ");
+                        assert!(
+                            (length - tolerance..=took + tolerance).contains(&lasted),
+                            "{}: {case}",
+                            booted.name
+                        );
+                        told += 1;
+                    }
+                }
+            }
+            // Something that lasted longer on the same processor hides a short one.
+            let cases = kinds.len() * 12;
+            assert!(
+                told * 4 >= cases * 3,
+                "{}: {tracer}: {told} of {cases}",
+                booted.name
+            );
+        }
+    }
+}
+
+#[test]
+fn latency_trace_shows_the_longest_section() {
+    for booted in beside() {
+        let text = booted.text("latency_trace");
+        assert!(
+            text.starts_with("preemptirqsoff latency trace v1.1.5 on "),
+            "{text}"
+        );
+        for line in [
+            " => started at: ",
+            " => ended at:   ",
+            "  cmd     pid ||||| time  |   caller",
+        ] {
+            assert!(text.contains(line), "{}: {text}", booted.name);
+        }
+        assert!(
+            number_after(&text, " latency: ") >= 4_750,
+            "{}: {text}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn latency_trace_shows_the_functions_that_ran_meanwhile() {
+    for booted in beside() {
+        let text = booted.text("latency.functions");
+        let rows: Vec<&str> = text
+            .lines()
+            .skip_while(|line| !line.contains("0us"))
+            .collect();
+        let begins = rows
+            .first()
+            .is_some_and(|row| row.contains("nest_irqs_off+"));
+        let ends = rows
+            .last()
+            .is_some_and(|row| row.contains("nest_irqs_off+"));
+        assert!(begins && ends, "{}: {text}", booted.name);
+        let waits = rows
+            .iter()
+            .filter(|row| row.ends_with("us!: wait_for [nopal_sections] (-)"));
+        assert_eq!(waits.count(), 3, "{}: {text}", booted.name);
+        let count = format!("#{0}/{0}, CPU#", rows.len());
+        assert!(text.contains(&count), "{}: {text}", booted.name);
+        let verbose = booted.text("latency.verbose");
+        let row = format!(" {:08x} [", rows.len() - 1);
+        let last = verbose.lines().last().unwrap_or_default();
+        assert!(
+            last.contains(&row)
+                && last.contains("ms (+0.000ms): nest_irqs_off+")
+                && last.contains(" <ffffffff"),
+            "{}: {verbose}",
+            booted.name
+        );
+        assert!(
+            verbose.contains("ms): wait_for [nopal_sections] <ffffffff"),
+            "{}: {verbose}",
+            booted.name
+        );
+        assert_ne!(
+            booted.text("latency.refused.status").trim(),
+            "0",
+            "{}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn the_module_is_for_those_who_may_use_perf_and_addresses_for_those_who_may_see_them() {
+    for booted in beside() {
+        let expected = [
+            "open permitted",
+            "addresses hidden",
+            "sites Operation not permitted",
+            "map Operation not permitted",
+            "trace Operation not permitted",
+            "open without Operation not permitted",
+            "latency without Operation not permitted",
+        ];
+        let told = booted.said("unprivileged");
+        assert_eq!(
+            told.lines().collect::<Vec<_>>(),
+            expected,
+            "{}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn a_kernel_that_is_locked_down_is_refused_with_what_to_do() {
+    for booted in beside() {
+        for (name, words) in [
+            ("locked", "locked down for confidentiality"),
+            ("unsigned", "can't insert"),
+            (
+                "locked_out",
+                "sign nopal.ko with the kernel's scripts/sign-file, enrol the key by mokutil --import",
+            ),
+        ] {
+            let told = booted.text(name);
+            assert!(told.contains(words), "{}: {told}", booted.name);
+            assert_ne!(
+                booted.text(&format!("{name}.status")).trim(),
+                "0",
+                "{}",
+                booted.name
+            );
+        }
+    }
+}
+
+#[test]
+fn each_wakeup_of_the_most_urgent_task_is_a_case() {
+    for booted in beside() {
+        let wakeup = booted.text("wakeup");
+        let cases = number_after(&wakeup, "# wakeup: ");
+        let woken: u64 = booted.text("woken").trim().parse().expect("a number");
+        assert!(
+            (50..=woken).contains(&cases),
+            "{}: {woken} woken: {wakeup}",
+            booted.name
+        );
+        assert!(
+            wakeup.contains("# wakeup: 0 not followed for want of room, 0 never ran"),
+            "{}: {wakeup}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn other_tracers_of_the_same_function_see_all_calls_in_either_order() {
+    for booted in beside() {
+        let has_fprobe = !booted.name.starts_with("6.1.");
+        for other in ["graph", "probes", "functions"] {
+            booted.said(&format!("beside_{other}"));
+            let report = booted.said(&format!("beside_{other}.report"));
+            let asked = row(&report, "__do_sys_getppid");
+            assert_eq!(
+                (&asked["calls"], &asked["unfinished"]),
+                (&1000.into(), &0.into()),
+                "{}: {other}",
+                booted.name
+            );
+            for (order, calls) in [("after", 2000), ("first", 200)] {
+                let hits = booted.text(&format!("{other}.{order}"));
+                let hits: Vec<u64> = hits
+                    .lines()
+                    .map(|line| line.parse().expect("a number"))
+                    .collect();
+                let expected = match other {
+                    "probes" if has_fprobe => vec![calls; 4],
+                    "probes" => vec![calls, calls, 0, 0],
+                    _ => vec![calls],
+                };
+                assert_eq!(hits, expected, "{}: {other} {order}", booted.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_livepatch_replaces_a_function_that_is_recorded_in_either_order() {
+    for booted in beside() {
+        for order in ["first", "after"] {
+            let shown = booted.text(&format!("livepatch.{order}"));
+            let is_own = shown.contains("console=") && !shown.contains("livepatched");
+            assert!(is_own, "{}: {order}: {shown}", booted.name);
+        }
+        let during = booted.said("livepatch_during");
+        assert!(
+            during.starts_with("livepatched\n"),
+            "{}: {during}",
+            booted.name
+        );
+        booted.said("livepatch_during.report");
+        booted.said("livepatch_after");
+        let shown = row(&booted.said("livepatch_after.report"), "cmdline_proc_show");
+        assert_eq!(
+            (&shown["calls"], &shown["unfinished"]),
+            (&1.into(), &0.into()),
+            "{}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn nothing_is_left_of_killed_tools_hostile_writers_and_modules_that_went_under_load() {
+    for booted in beside() {
+        let seed = booted.text("seed");
+        let nothing = |name: &str| {
+            let text = fs::read_to_string(booted.out.path().join(name)).unwrap_or_default();
+            assert_eq!(text, "", "{}: {name}, seed {seed}", booted.name);
+        };
+        nothing("tell.failed");
+        nothing("hostile.failed");
+        let state = booted.text("killed.state");
+        assert!(
+            commands(&state)
+                .iter()
+                .all(|line| !line.starts_with("trace ")),
+            "{}: {state}",
+            booted.name
+        );
+        nothing("reload");
+        nothing("load.failed");
+        booted.is_as_before();
+    }
+}

@@ -1,0 +1,51 @@
+//! The module in the kernels that Debian ships, each in a guest of two processors, and in one whose instructions are
+//! counted. The guests run once for all of these tests.
+
+mod beside;
+mod used;
+
+use nopal_tests::kernel::Booted;
+use nopal_tests::kernel_cost::{CALLS, Numbers, TURNS, boot_cost, costs};
+use std::sync::OnceLock;
+
+/// Of calls of the kernel, of pairs of cli and sti, and of a marker.
+const COST: &str = "
+tell trace __do_sys_getppid new asked
+cost calls calls 'tell trace asked on' 'tell trace asked off'
+cost sections sections 'tell tracer irqsoff on' 'tell tracer irqsoff off'
+cost markers marked 'tell mark test_measured on' 'tell mark test_measured off'
+";
+
+fn cost() -> &'static [Booted] {
+    static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
+    BOOTED.get_or_init(|| boot_cost(COST, &[]))
+}
+
+#[test]
+fn a_call_costs_few_instructions_and_nothing_when_it_is_off() {
+    for booted in cost() {
+        let costs: Vec<Numbers> = costs(booted)
+            .into_iter()
+            .map(|cost| {
+                let cannot = |why| panic!("{}: {}: {why}", booted.name, cost.what);
+                cost.numbers.unwrap_or_else(cannot)
+            })
+            .collect();
+        let [calls, sections, markers] = &costs[..] else {
+            panic!("{}: {}", booted.name, booted.text("costs"));
+        };
+        for (cost, turns, most) in [(calls, CALLS, 70.0), (sections, TURNS, 40.0)] {
+            let added = cost.added(turns);
+            assert!(
+                added > 0.0 && added <= most,
+                "{}: {added}, at most {most}",
+                booted.name
+            );
+        }
+        for cost in &costs {
+            assert_eq!(cost.before, cost.after, "{}", booted.name);
+        }
+        assert_eq!(markers.before, TURNS, "{}", booted.name);
+        assert!(markers.added(TURNS) > 1.0, "{}", booted.name);
+    }
+}
