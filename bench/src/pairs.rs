@@ -19,6 +19,18 @@ const DEEP: Bound = Bound::AtMost(1.35);
 
 /// Sibling calls would be jumps, and fib a loop.
 const PLAIN: [&str; 2] = ["-fno-optimize-sibling-calls", "-fno-inline-functions"];
+/// The recorder of the kernel's module, in a program: at a fixed address, and with interrupts on.
+const RECORDER: [&str; 8] = [
+    "-mno-red-zone",
+    "-fno-pie",
+    "-no-pie",
+    "-fcf-protection=none",
+    "-Dcli=nop",
+    "-Wa,--noexecstack",
+    "-I",
+    concat!(env!("CARGO_MANIFEST_DIR"), "/programs/kernel_headers"),
+];
+const RUNTIME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../runtime");
 const CHOICE: [&str; 7] = ["--block", "-F", "empty", "-F", "leaf", "-F", "fib"];
 
 struct Variant {
@@ -57,7 +69,17 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         &[&fentry[..], &["-l:crti.o", "-l:crtn.o"]].concat(),
     )?;
 
+    let core = format!("-I{RUNTIME}/core");
+    let recorder = format!("{RUNTIME}/port/linux_kernel/record.S");
+    let recorder = programs.compile(
+        "gcc",
+        "kernel_pair",
+        "kernel-pair",
+        &[&RECORDER[..], &[&core, &recorder]].concat(),
+    )?;
+
     let mut untraced = || alone(&plain);
+    let mut of_kernel = || alone(&recorder);
     let mut traced = || traced(paths, &[], &plain);
     let mut ordered = || self::traced(paths, &["--ordered"], &plain);
     let mut untraced_nops = || alone(&nops);
@@ -72,6 +94,7 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         &mut traced_nops,
         &mut untraced_fentry,
         &mut traced_fentry,
+        &mut of_kernel,
     ];
     let mut names = vec![
         "untraced",
@@ -81,6 +104,7 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         "nopal nops",
         "fentry",
         "nopal fentry",
+        "kernel",
     ];
 
     let pg = compile("gcc", "pair-pg", &["-pg"])?;
@@ -170,6 +194,19 @@ fn rows(variants: &[Variant]) -> Result<Vec<Row>> {
             DEEP,
         )?,
     ];
+    let [clock_beside, traced, untraced] =
+        ["clock", "traced", "untraced"].map(|what| samples("kernel", what));
+    let added = traced?.less(&untraced?);
+    let note = format!("{:.1} ns added", added.median());
+    rows.push(
+        Row::new(
+            "recorded pair, empty function, by the recorder of the kernel's module",
+            "× 2 rdtsc",
+            added.over(&clock_beside?),
+        )
+        .bound(PAIR)
+        .note(note),
+    );
     let ordered = samples("nopal --ordered", "empty")?.less(&samples("untraced", "empty")?);
     rows.push(
         Row::new(

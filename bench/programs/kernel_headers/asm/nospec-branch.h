@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0
+ *
+ * What record.S takes from this header of the kernel's, in a program.
+ */
+#define RET ret

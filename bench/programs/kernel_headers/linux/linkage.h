@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0
+ *
+ * What record.S takes from this header of the kernel's, in a program.
+ */
+#define SYM_FUNC_START(name) .globl name; name:
+#define SYM_FUNC_END(name)
