@@ -416,6 +416,7 @@ void nopal_tracers_end(void)
 	/* Where sections stay, their cases are nobody's. */
 	for (int number = 0; number < TRACERS; number++)
 		nopal_tracer_switch(names[number], false, error, sizeof error);
+	nopal_records_trim(false);
 	mutex_unlock(&nopal_lock);
 	nopal_sections_end();
 	for (int number = 0; number < TRACERS; number++) {
