@@ -497,8 +497,7 @@ pub struct Graph {
         value_name = "WHAT",
         value_enum,
         default_value_t,
-        hide_default_value = true,
-        conflicts_with = "function"
+        hide_default_value = true
     )]
     pub per: PerArgument,
 

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use anyhow::Result;
-use nopal_analysis::graph::{self, Per, Shown};
+use anyhow::{Result, bail};
+use nopal_analysis::graph::{self, Apart, Per, Shown};
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 
@@ -17,6 +17,9 @@ pub fn run(arguments: &Graph) -> Result<()> {
     let mut names = Names::new(&trace);
     let per = Per::new(&trace, &mut names, arguments.per.apart());
     let filter = arguments.filter.of(&trace)?;
+    if function.is_some() && arguments.per.apart() != Apart::Nothing {
+        bail!("--per shows all calls of each: -F FUNCTION selects those of a function");
+    }
     let tree = driven("reading calls", &filter, |drive| match function {
         Some(function) => graph::tree_of(&trace, &names, function, drive),
         None => graph::tree_per(&trace, &names, &per, drive),
