@@ -4,6 +4,7 @@
 //! caller.
 
 mod addresses;
+pub mod blocks;
 pub mod calls;
 pub mod drive;
 pub mod dump;

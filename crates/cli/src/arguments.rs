@@ -2,6 +2,7 @@
 
 mod alone;
 mod calls;
+mod export;
 mod kernel;
 mod of_what;
 mod pictures;
@@ -24,6 +25,7 @@ use crate::{size, time};
 use calls::FilterArguments;
 use calls::subject_and_trace;
 pub use calls::{ByArgument, Hist, PerArgument, Slow, Subject};
+pub use export::Export;
 use kernel::KernelFunctions;
 pub use of_what::{Ctl, List, Whose};
 pub use pictures::{Cdf, Curve, Flame, Kind, PictureOutput, Plot, Table, Timeline};
@@ -99,6 +101,7 @@ pub enum Command {
     Plot(Plot),
     Flame(Flame),
     Dump(Dump),
+    Export(Export),
     Info(Info),
     View(View),
     List(List),

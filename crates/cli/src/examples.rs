@@ -241,6 +241,23 @@ const ALL: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "export",
+        &[
+            (
+                "Write a file for ui.perfetto.dev",
+                "nopal export --as perfetto -o trace.perfetto",
+            ),
+            (
+                "Write a profile of a part of the time for `go tool pprof`",
+                "nopal export --as pprof --from 50% -o profile.pb.gz",
+            ),
+            (
+                "Write the calls of a function as spans, by the identity of their requests",
+                "nopal export --as otlp --span handle --request handle.arg2 -o spans.otlp",
+            ),
+        ],
+    ),
+    (
         "info",
         &[("Show what was recorded, and what was lost", "nopal info")],
     ),

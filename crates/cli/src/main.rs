@@ -7,6 +7,7 @@ mod cut;
 mod doctor;
 mod dump;
 mod examples;
+mod export;
 mod file;
 mod flame;
 mod graph;
@@ -114,6 +115,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Plot(plot) => plot::run(&plot)?,
         Command::Flame(flame) => flame::run(&flame)?,
         Command::Dump(dump) => dump::run(&dump)?,
+        Command::Export(export) => export::run(&export)?,
         Command::Info(info) => info::run(&info)?,
         Command::View(view) => view::run(&view)?,
         Command::List(list) => list::run(&list)?,

@@ -3,13 +3,12 @@
 //! A call is one complete event. A call without an end is shown for the time in which it is known to have run.
 
 use std::io::Write;
-use std::thread;
 
 use anyhow::Result;
 use nopal_trace::{Clocks, FieldKind, Markers, ThreadInfo, Trace};
 
-use super::blocks::{Blocks, Port};
 use super::tracks;
+use crate::blocks::{self, Port};
 use crate::calls::{Arguments, Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Times, Worker};
 use crate::losses;
@@ -37,38 +36,17 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let mut text = b"{\"traceEvents\":[".to_vec();
     push_threads(&mut text, trace);
     out.write_all(&text)?;
-    let (port, blocks) = Blocks::open();
-    let worker = |_| Formatter {
+    blocks::write(trace, drive, out, |port| Formatter {
         names: &names,
         markers: trace.markers(),
         has_least: drive.filter.is_some_and(|filter| filter.least_ns > 0),
         labels: &labels,
         clocks,
         begin_ns: clocks.monotonic_ns(begin),
-        port: port.clone(),
+        port,
         thread: Vec::new(),
         text: Vec::new(),
         arguments: Arguments::default(),
-    };
-    let mut workers: Vec<Formatter> = (0..drive.workers.max(1)).map(worker).collect();
-    drop(port);
-    thread::scope(|scope| -> Result<()> {
-        let formatting = scope.spawn(move || drive.run(trace, &mut workers));
-        let mut written = Ok(());
-        while let Some(block) = blocks.next() {
-            written = out.write_all(&block);
-            if written.is_err() {
-                break;
-            }
-            blocks.give_back(block);
-        }
-        drop(blocks);
-        let formatted = match formatting.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        written?;
-        formatted
     })?;
     let is_first = threads.is_empty() && trace.processes().is_empty();
     tracks::push_processors(trace, clocks.monotonic_ns(begin), is_first, out)?;

@@ -1,6 +1,5 @@
 //! `nopal dump`: a trace in the formats of other tools.
 
-mod blocks;
 mod chrome;
 mod devtrace;
 mod folded;

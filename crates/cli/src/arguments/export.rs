@@ -1,0 +1,75 @@
+//! The arguments of `nopal export`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use nopal_export::{Format, Options};
+
+use super::Input;
+use super::calls::FilterArguments;
+
+/// Write a trace for viewers and tables
+///
+/// A file is there whole or not at all. `nopal dump` writes formats of text.
+#[derive(Debug, Args)]
+pub struct Export {
+    #[command(flatten)]
+    pub input: Input,
+
+    /// The format to write
+    #[arg(long = "as", value_name = "FORMAT", value_enum)]
+    pub format: ExportFormat,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
+
+    /// The file to write [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Tell for each call the request that it works for [with --as otlp and tables]
+    ///
+    /// A request begins with a call of a function and may have the identity that an argument gives it, or with a
+    /// marker, whose field gives it.
+    #[arg(long, value_name = "FUNCTION[.argN]|MARKER.FIELD")]
+    request: Option<String>,
+
+    /// Make a span of each call of these functions [with --as otlp; may be repeated]
+    #[arg(long = "span", value_name = "GLOB[@MODULE]")]
+    spans: Vec<String>,
+
+    /// Make a span of each case of a section [with --as otlp; may be repeated]
+    #[arg(long = "section", value_name = "FROM..TO")]
+    sections: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Packets for ui.perfetto.dev
+    Perfetto,
+    /// JSON for speedscope
+    Speedscope,
+    /// A compressed profile for `go tool pprof`, Pyroscope and Grafana
+    Pprof,
+    /// Spans for OpenTelemetry's collectors: the calls of the functions of --span, and sections
+    Otlp,
+    /// A line for each call
+    Csv,
+}
+
+impl Export {
+    pub fn options(&self) -> Options {
+        Options {
+            format: match self.format {
+                ExportFormat::Perfetto => Format::Perfetto,
+                ExportFormat::Speedscope => Format::Speedscope,
+                ExportFormat::Pprof => Format::Pprof,
+                ExportFormat::Otlp => Format::Otlp,
+                ExportFormat::Csv => Format::Csv,
+            },
+            request: self.request.clone(),
+            spans: self.spans.clone(),
+            sections: self.sections.clone(),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `nopal export`: a trace in the formats of viewers and of tables. One file a format.
+//!
+//! Every format is written as the trace is read, in memory that does not grow with it.
+
+mod csv;
+pub mod file;
+mod otlp;
+mod pending;
+mod perfetto;
+mod pprof;
+mod protobuf;
+mod requests;
+mod speedscope;
+mod table;
+
+use std::io::Write;
+
+use anyhow::{Result, bail};
+use nopal_analysis::drive::Drive;
+use nopal_analysis::names::Names;
+use nopal_analysis::text::several;
+use nopal_trace::Trace;
+
+use requests::Taken;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Packets for ui.perfetto.dev.
+    Perfetto,
+    /// JSON for speedscope.
+    Speedscope,
+    /// A profile for `go tool pprof`, compressed.
+    Pprof,
+    /// Spans for OpenTelemetry's collectors.
+    Otlp,
+    /// A line for each call.
+    Csv,
+}
+
+impl Format {
+    /// Whether it is no text.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Format::Perfetto | Format::Pprof | Format::Otlp)
+    }
+
+    /// Whether it has a place for what the trace lost.
+    pub fn states_losses(self) -> bool {
+        self != Format::Csv
+    }
+}
+
+/// What is exported.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub format: Format,
+    /// Where requests begin, for the formats that tell them.
+    pub request: Option<String>,
+    /// Functions (`GLOB[@MODULE]`) whose calls are spans.
+    pub spans: Vec<String>,
+    /// Sections that are spans.
+    pub sections: Vec<String>,
+}
+
+/// What a format has no place for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Calls without a known begin.
+    pub began_before: u64,
+    /// Calls of which only entries were recorded.
+    pub entries: u64,
+    pub markers: u64,
+    /// Calls in too many others.
+    pub deep: u64,
+}
+
+impl LeftOut {
+    fn add(&mut self, other: &LeftOut) {
+        self.began_before += other.began_before;
+        self.entries += other.entries;
+        self.markers += other.markers;
+        self.deep += other.deep;
+    }
+
+    /// `left out, since this format has no place for them: 2 calls that had begun before, …`; none if nothing is.
+    pub fn line(&self) -> Option<String> {
+        let parts = [
+            (
+                self.began_before,
+                "call without a known begin",
+                "calls without a known begin",
+            ),
+            (self.entries, "call without an end", "calls without ends"),
+            (self.markers, "marker", "markers"),
+            (self.deep, "call nested too deep", "calls nested too deep"),
+        ];
+        let parts: Vec<String> = parts
+            .into_iter()
+            .filter(|(number, ..)| *number > 0)
+            .map(|(number, one, more)| several(number, one, more))
+            .collect();
+        (!parts.is_empty()).then(|| {
+            format!(
+                "left out, since the format has no place for them: {}",
+                parts.join(", ")
+            )
+        })
+    }
+}
+
+/// Writes a trace in a format.
+pub fn write(
+    trace: &Trace,
+    options: &Options,
+    drive: &Drive,
+    out: &mut dyn Write,
+) -> Result<LeftOut> {
+    let is_of_begins = matches!(options.format, Format::Perfetto | Format::Speedscope);
+    if is_of_begins && drive.filter.is_some_and(|filter| filter.least_ns > 0) {
+        bail!(
+            "-t is not for this format, which has the begin of a call before its duration is known"
+        );
+    }
+    let names = Names::new(trace);
+    let taken = options.request.as_deref();
+    let taken = taken
+        .map(|text| Taken::new(text, trace, &names))
+        .transpose()?;
+    match options.format {
+        Format::Perfetto => perfetto::write(trace, &names, drive, out).map(|()| LeftOut::default()),
+        Format::Speedscope => speedscope::write(trace, &names, drive, out),
+        Format::Pprof => pprof::write(trace, &names, drive, out).map(|()| LeftOut::default()),
+        Format::Csv => {
+            csv::write(trace, &names, taken.as_ref(), drive, out).map(|()| LeftOut::default())
+        }
+        Format::Otlp => {
+            let (spans, sections) = (&options.spans, &options.sections);
+            otlp::write(trace, &names, spans, sections, taken.as_ref(), drive, out)
+        }
+    }
+}

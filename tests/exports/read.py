@@ -1,0 +1,116 @@
+"""Reads an export by what its format's own people wrote, and prints as JSON what it holds: read.py FORMAT FILE
+
+`calls` and `ns` (self time in pprof, else time) are by function, `losses` what the file tells of losses."""
+
+import collections
+import json
+import sys
+
+
+def perfetto(data):
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+    trace = Trace()
+    trace.ParseFromString(data)
+    names, clocks, tracks = {}, {}, {}
+    events, losses = [], None
+    begun = set()
+    for packet in trace.packet:
+        sequence = packet.trusted_packet_sequence_id
+        if packet.sequence_flags & 1:
+            names[sequence] = {}
+        if packet.HasField("trace_packet_defaults"):
+            tracks[sequence] = packet.trace_packet_defaults.track_event_defaults.track_uuid
+        for clock in packet.clock_snapshot.clocks:
+            if clock.is_incremental:
+                clocks[sequence] = clock.timestamp
+        if packet.HasField("interned_data"):
+            names[sequence].update((name.iid, name.name) for name in packet.interned_data.event_names)
+        if packet.HasField("track_descriptor"):
+            begun.add(packet.track_descriptor.uuid)
+        if not packet.HasField("track_event"):
+            continue
+        event = packet.track_event
+        at = packet.timestamp
+        if not packet.timestamp_clock_id:
+            assert packet.sequence_flags & 2
+            clocks[sequence] += at
+            at = clocks[sequence]
+        name = event.name or names.get(sequence, {}).get(event.name_iid)
+        track = event.track_uuid or tracks[sequence]
+        assert track in begun, "an event of a track that nothing describes"
+        remarks = {annotation.name for annotation in event.debug_annotations}
+        if "incomplete" in (name or ""):
+            losses = name
+        elif event.type != TrackEvent.TYPE_COUNTER and "nopal" not in event.categories:
+            events.append((at, len(events), track, event.type, name, remarks))
+    # As Perfetto's trace processor does: by time, then by place in the file.
+    events.sort(key=lambda event: event[:2])
+    calls, ns, open_slices = collections.Counter(), collections.Counter(), collections.defaultdict(list)
+    for at, _, track, kind, name, remarks in events:
+        if kind == TrackEvent.TYPE_SLICE_END:
+            name, begin = open_slices[track].pop()
+            ns[name] += at - begin
+        else:
+            calls[name] += not remarks & {"resumed", "began before"}
+            if kind == TrackEvent.TYPE_SLICE_BEGIN:
+                open_slices[track].append((name, at))
+    assert not any(open_slices.values()), "slices without ends"
+    return {"calls": calls, "ns": ns, "losses": losses, "bytes": len(data), "events": len(events)}
+
+
+def otlp(data):
+    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+    traces = TracesData()
+    traces.ParseFromString(data)
+    calls, ns, losses, ids, parents = collections.Counter(), collections.Counter(), None, set(), set()
+    for resource in traces.resource_spans:
+        for attribute in resource.resource.attributes:
+            if attribute.key == "nopal.losses":
+                losses = attribute.value.string_value
+        for span in (span for scope in resource.scope_spans for span in scope.spans):
+            assert len(span.trace_id) == 16 and len(span.span_id) == 8
+            assert span.span_id not in ids, "two spans with one identity"
+            ids.add(span.span_id)
+            parents.add(span.parent_span_id)
+            calls[span.name] += 1
+            ns[span.name] += span.end_time_unix_nano - span.start_time_unix_nano
+    assert parents <= ids | {b""}, "a parent that is no span"
+    return {"calls": calls, "ns": ns, "losses": losses, "nested": len(parents) - 1}
+
+
+def csv(data):
+    import csv
+    import io
+
+    calls, ns = collections.Counter(), collections.Counter()
+    for row in csv.DictReader(io.StringIO(data.decode())):
+        calls[row["function"]] += row["state"] != "began_before"
+        ns[row["function"]] += int(row["self_ns"] or 0)
+    return {"calls": calls, "ns": ns, "losses": None}
+
+
+def speedscope(data):
+    trace = json.loads(data)
+    frames = [frame["name"] for frame in trace["shared"]["frames"]]
+    calls, ns = collections.Counter(), collections.Counter()
+    for profile in trace["profiles"]:
+        assert (profile["type"], profile["unit"]) == ("evented", "nanoseconds")
+        at, stack = profile["startValue"], []
+        for event in profile["events"]:
+            assert at <= event["at"] <= profile["endValue"], "time goes back"
+            at = event["at"]
+            if event["type"] == "O":
+                stack.append((event["frame"], at))
+                calls[frames[event["frame"]]] += 1
+            else:
+                frame, begin = stack.pop()
+                assert frame == event["frame"], "an end of another frame"
+                ns[frames[frame]] += at - begin
+        assert not stack
+    return {"calls": calls, "ns": ns, "losses": trace["name"] if "incomplete" in trace["name"] else None}
+
+
+with open(sys.argv[2], "rb") as file:
+    print(json.dumps(globals()[sys.argv[1]](file.read())))

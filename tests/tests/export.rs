@@ -1,0 +1,230 @@
+//! Exports, read back by what their formats' own people wrote, hold the calls that `nopal report` shows.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use nopal_tests::{Case, End, Start, c, nopal, scratch, target_directory};
+use serde_json::Value;
+
+fn run(words: &[&str], directory: &Path) -> nopal_tests::Ended {
+    let mut start = Start::new([nopal().as_os_str()]);
+    start.words.extend(words.iter().map(Into::into));
+    start.directory = Some(directory.to_owned());
+    start.run("")
+}
+
+/// Exports the trace `trace` of a directory.
+fn export(format: &str, options: &[&str], directory: &Path) -> String {
+    let words = ["export", "--as", format, "-o", format];
+    let ended = run(&[&words, options, &["trace"]].concat(), directory);
+    assert_eq!(ended.end, End::Code(0), "{format}: {}", ended.stderr);
+    ended.stderr
+}
+
+/// What `tests/exports/read.py` finds in an export.
+fn read(format: &str, directory: &Path) -> Value {
+    let python = target_directory().join("exports/bin/python3");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("exports/read.py");
+    let mut command = Command::new(python);
+    command.arg(script).arg(format).arg(directory.join(format));
+    let output = command
+        .output()
+        .expect("`.ci/packages test` has made the environment");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{format}: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// By function, as `go tool pprof` shows a sample of this type.
+fn pprof(kind: &str, directory: &Path) -> BTreeMap<String, u64> {
+    let mut command = Command::new("go");
+    let index = format!("-sample_index={kind}");
+    command.args([
+        "tool",
+        "pprof",
+        "-top",
+        "-nodecount=0",
+        "-nodefraction=0",
+        "-edgefraction=0",
+    ]);
+    command
+        .args(["-unit=ns", &index, "pprof"])
+        .current_dir(directory);
+    let output = command.output().expect("go");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let rows = text
+        .lines()
+        .skip_while(|line| !line.contains("flat%"))
+        .skip(1);
+    rows.map(|row| {
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let value = words[0].trim_end_matches("ns");
+        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{row}"));
+        (words[5..].join(" "), value as u64)
+    })
+    .collect()
+}
+
+fn numbers(value: &Value) -> BTreeMap<String, u64> {
+    let numbers = value.as_object().expect("an object").iter();
+    let numbers = numbers.map(|(name, number)| (name.clone(), number.as_u64().expect("a number")));
+    numbers.filter(|(_, number)| *number > 0).collect()
+}
+
+/// Sums of a member of the report's rows, by function.
+fn report(member: &str, options: &[&str], directory: &Path) -> BTreeMap<String, u64> {
+    let ended = run(
+        &[&["report", "--json"], options, &["trace"]].concat(),
+        directory,
+    );
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let rows: Vec<Value> = serde_json::from_str(&ended.stdout).expect("JSON");
+    let mut sums = BTreeMap::new();
+    for row in rows {
+        let name = row["function"].as_str().expect("a name").to_owned();
+        *sums.entry(name).or_insert(0) += row[member].as_u64().expect("a number");
+    }
+    sums.retain(|_, sum| *sum > 0);
+    sums
+}
+
+fn assert_near(
+    found: &BTreeMap<String, u64>,
+    expected: &BTreeMap<String, u64>,
+    calls: &BTreeMap<String, u64>,
+) {
+    for (name, number) in expected {
+        // Each call is rounded to nanoseconds.
+        let slack = number / 1000 + 2 * calls.get(name).copied().unwrap_or(0) + 2;
+        let found = found.get(name).copied().unwrap_or(0);
+        assert!(
+            found.abs_diff(*number) <= slack,
+            "{name}: {found} for {number}"
+        );
+    }
+}
+
+const FORMATS: [&str; 4] = ["perfetto", "speedscope", "csv", "pprof"];
+
+#[test]
+fn viewers_find_the_calls_of_the_report() {
+    for program in ["calls", "coroutines", "longjmp"] {
+        let recorded = scratch();
+        let case = Case::new(c(program, &[]));
+        let ended = case.traced_start(&recorded.path().join("trace")).run("");
+        assert_eq!(ended.end, End::Code(0), "{program}: {}", ended.stderr);
+        let directory = recorded.path();
+        let calls = report("calls", &[], directory);
+        let own = report("self_ns", &[], directory);
+        assert!(!calls.is_empty());
+        for format in FORMATS {
+            export(format, &[], directory);
+            if format == "pprof" {
+                assert_eq!(pprof("calls", directory), calls, "{program}");
+                assert_near(&pprof("time", directory), &own, &calls);
+                continue;
+            }
+            let found = read(format, directory);
+            // speedscope has no place for entries alone, and begins a coroutine's calls again each time that the thread
+            // comes back to them.
+            if format != "speedscope" || program == "calls" {
+                assert_eq!(numbers(&found["calls"]), calls, "{program} {format}");
+            }
+            if format == "csv" {
+                assert_near(&numbers(&found["ns"]), &own, &calls);
+            }
+            assert_eq!(found["losses"], Value::Null, "{program} {format}");
+        }
+    }
+}
+
+#[test]
+fn exports_tell_what_was_lost_and_no_more_calls_than_there_are() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("lossy", &[])).options(["--buffer", "1M"]);
+    let case = case.arguments(["3", "300000"]);
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let calls = report("calls", &[], directory);
+    for format in FORMATS {
+        let said = export(format, &[], directory);
+        if format == "pprof" {
+            assert_eq!(pprof("calls", directory), calls);
+            continue;
+        }
+        let found = read(format, directory);
+        assert_eq!(numbers(&found["calls"]), calls, "{format}");
+        let tells = match format {
+            "csv" => said,
+            _ => found["losses"].as_str().unwrap_or_default().to_owned(),
+        };
+        assert!(
+            tells.contains("this trace is incomplete"),
+            "{format}: {tells}"
+        );
+    }
+    let found = read("perfetto", directory);
+    let number = |name: &str| found[name].as_u64().expect("a number");
+    assert!(number("bytes") <= 16 * number("events"), "{found}");
+    export(
+        "otlp",
+        &["--span", "climb", "--span", "round_of"],
+        directory,
+    );
+    let spans = numbers(&read("otlp", directory)["calls"]);
+    assert!(spans["climb"] <= calls["climb"], "{spans:?}");
+}
+
+#[test]
+fn a_part_of_the_time_has_only_the_calls_in_it() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("lossy", &[])).options(["--block"]);
+    let ended = case
+        .arguments(["3", "3000"])
+        .traced_start(&directory.join("trace"))
+        .run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let part = ["--from", "20%", "--until", "80%"];
+    let expected = report("total_ns", &part, directory);
+    assert!(expected.contains_key("main"), "{expected:?}");
+    for format in ["perfetto", "speedscope"] {
+        export(format, &part, directory);
+        let times = numbers(&read(format, directory)["ns"]);
+        // Calls in calls of the same function count twice there.
+        for name in ["main", "round_of"] {
+            let found = times.get(name).copied().unwrap_or(0);
+            assert!(
+                found.abs_diff(expected[name]) <= expected[name] / 1000 + 10,
+                "{format} {name}: {found} for {}",
+                expected[name]
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_nothing() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("calls", &[]));
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let full = run(
+        &["export", "--as", "csv", "-o", "/dev/full", "trace"],
+        directory,
+    );
+    assert_eq!(full.end, End::Code(1));
+    assert!(full.stderr.contains("No space left"), "{}", full.stderr);
+    let nowhere = run(
+        &["export", "--as", "csv", "-o", "no/file", "trace"],
+        directory,
+    );
+    assert_eq!(nowhere.end, End::Code(1));
+    assert!(nowhere.stderr.contains("no/file"), "{}", nowhere.stderr);
+    assert_eq!(std::fs::read_dir(directory).unwrap().count(), 1);
+}
