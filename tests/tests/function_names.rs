@@ -103,3 +103,30 @@ fn a_table_in_a_pipe_has_160_columns_or_as_many_as_are_asked_for() {
     assert_eq!(longest(Some("100")), 100);
     assert!(longest(Some("1000")) > 300);
 }
+
+#[test]
+fn calls_have_their_places_in_the_source() {
+    let case = Case::new(cxx("templates", &["-O1", "-g"])).options(["-F", "*@templates*"]);
+    let traced = case.traced();
+    let replayed = |option: &str| {
+        let mut start = Start::new([nopal().as_os_str(), "replay".as_ref(), option.as_ref()]);
+        start.words.push(traced.directory().into());
+        start.run("").stdout
+    };
+    let source = include_str!("../programs/templates.cc");
+    let line_of = |text: &str| 1 + source.lines().position(|line| line.contains(text)).unwrap();
+    let text = replayed("-l");
+    for (function, declared) in [
+        ("app::twice(int)", "int twice(int number)"),
+        ("app::Square::area", "KEPT int area()"),
+        ("app::join", "KEPT std::string join("),
+    ] {
+        let place = format!("templates.cc:{} */", line_of(declared));
+        let mut lines = text.lines().filter(|line| line.contains(function));
+        assert!(
+            lines.any(|line| line.contains(&place)),
+            "{function}, {place}:\n{text}"
+        );
+    }
+    assert!(!replayed("-t0us").contains("templates.cc:"));
+}

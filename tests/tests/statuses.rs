@@ -97,6 +97,13 @@ fn what_nopal_refuses_to_run() {
         assert_eq!((ended.end, &*ended.stdout), (End::Code(126), ""));
         assert!(ended.stderr.contains("Go program"), "{}", ended.stderr);
     }
+    let listed = nopal_with(scratch.path(), &["list", program.to_str().unwrap()]);
+    assert_eq!(listed.end, End::Code(0));
+    assert!(
+        listed.stdout.contains("is a Go program"),
+        "{}",
+        listed.stdout
+    );
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub mod replay;
 pub mod report;
 mod retimer;
 pub mod slow;
+pub mod sources;
 pub mod text;
 mod timeline;
 pub mod tracers;

@@ -103,6 +103,7 @@ fn replay_plain() {
 fn replay_in_colour() {
     check("replay-colour.txt", |trace, out| {
         let look = Look {
+            sources: false,
             color: true,
             ..Look::default()
         };
@@ -135,6 +136,7 @@ fn replay_of_some_calls() {
             },
         ] {
             let look = Look {
+                sources: false,
                 filter: Filter::new(trace, &wanted)?,
                 ..Look::default()
             };

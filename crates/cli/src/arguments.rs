@@ -474,6 +474,10 @@ pub struct Replay {
     #[command(flatten)]
     pub input: Input,
 
+    /// Show file and line of each function, if its file is still there and has debug information
+    #[arg(short, long)]
+    pub lines: bool,
+
     #[command(flatten)]
     pub filter: FilterArguments,
 }

@@ -180,6 +180,9 @@ fn write_text(
     if plan.copies_stacks || nopal_record::handles_stacks(names.0, &names.0.imports()) {
         writeln!(out, "{path}: {}", nopal_record::HANDLES_STACKS)?;
     }
+    if let Err(refusal) = nopal_record::ensure_not_go(names.0, &path) {
+        writeln!(out, "{refusal}")?;
+    }
     Ok(())
 }
 

@@ -11,6 +11,7 @@ pub fn run(arguments: &Replay) -> Result<()> {
     let trace = arguments.input.open()?;
     let look = Look {
         color: colors(),
+        sources: arguments.lines,
         filter: arguments.filter.of(&trace)?,
     };
     paged(Pages::Several, |out| {

@@ -33,6 +33,7 @@ pub use collecting::kernel_events::kinds_of;
 pub use collecting::kernel_probes::KernelProbe;
 pub use collecting::notes::counter;
 pub use collecting::progress::Progress;
+pub use launch::ensure_not_go;
 pub use memory::region::Region;
 pub use nopal_kernel_events::{Allowed, Kinds, allowed, missing_for_functions};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};

@@ -1,5 +1,5 @@
 use nopal_beside::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -363,6 +363,16 @@ impl Image {
             || (line, Vec::new()),
             |elf| lines::addresses(&elf, file, line),
         )
+    }
+
+    /// The file and line of each of `addresses` of which the debug information tells. Paths are relative to the directory
+    /// that the compiler ran in, if the files are below it.
+    pub fn places(&self, addresses: &[u64]) -> HashMap<u64, (String, u32)> {
+        if lines::has(&self.elf) {
+            return lines::places(&self.elf, addresses);
+        }
+        let elf = debug::file(self, &self.debug_directories);
+        elf.map_or_else(HashMap::new, |elf| lines::places(&elf, addresses))
     }
 
     /// The markers in the file, by name, and those with invalid notes.

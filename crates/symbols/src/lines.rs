@@ -1,7 +1,7 @@
 //! Lines of source, from DWARF's line tables. These may be damaged or malicious: unreadable parts are ignored.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use gimli::{
@@ -58,6 +58,41 @@ pub fn addresses(elf: &Elf, file: &str, line: u32) -> (u32, Vec<u64>) {
     (best as u32, found)
 }
 
+/// The file and line of each of `addresses` that a line table has. Paths are relative to the directory that the
+/// compiler ran in, if the files are below it.
+pub fn places(elf: &Elf, addresses: &[u64]) -> HashMap<u64, (String, u32)> {
+    let mut wanted = addresses.to_vec();
+    wanted.sort_unstable();
+    let [lines, line_strings, strings] =
+        [LINE_TABLES, ".debug_line_str", ".debug_str"].map(|name| bytes(elf, name));
+    let strings = Strings {
+        line_strings: DebugLineStr::from(Slice::new(&line_strings, LittleEndian)),
+        strings: DebugStr::from(Slice::new(&strings, LittleEndian)),
+    };
+    let mut found = HashMap::new();
+    for program in programs(Slice::new(&lines, LittleEndian)) {
+        let mut rows = program.rows();
+        // The row before this one, which holds up to its address: where, the file, and the line.
+        let mut before: Option<(u64, u64, u32)> = None;
+        while let Ok(Some((header, row))) = rows.next_row() {
+            if let Some((begin, file, line)) = before {
+                let first = wanted.partition_point(|address| *address < begin);
+                let held = wanted[first..].iter();
+                for &address in held.take_while(|address| **address < row.address()) {
+                    if let Some(path) = strings.path(header, file) {
+                        found.entry(address).or_insert((path, line));
+                    }
+                }
+            }
+            let line = row.line().and_then(|line| u32::try_from(line.get()).ok());
+            before = line
+                .filter(|_| !row.end_sequence())
+                .map(|line| (row.address(), row.file_index(), line));
+        }
+    }
+    found
+}
+
 fn bytes<'a>(elf: &'a Elf, name: &str) -> Cow<'a, [u8]> {
     let section = elf.section(name);
     let bytes = section.and_then(|section| compressed::section_bytes(elf, section));
@@ -96,6 +131,20 @@ impl<'a> Strings<'a> {
             path.ends_with(wanted)
         });
         chosen.map(|(number, _)| number).collect()
+    }
+
+    /// The path of a file by its number in rows.
+    fn path(&self, header: &LineProgramHeader<Slice<'a>>, number: u64) -> Option<String> {
+        let file = header.file(number)?;
+        let name = self.text(file.path_name())?;
+        let directory = match file.directory_index() {
+            0 => None,
+            _ => file.directory(header).and_then(|text| self.text(text)),
+        };
+        let path = Path::new(directory.unwrap_or_default()).join(name);
+        let of_compiler = header.directory(0).and_then(|text| self.text(text));
+        let below = of_compiler.and_then(|directory| path.strip_prefix(directory).ok());
+        Some(below.unwrap_or(&path).display().to_string())
     }
 
     fn text(&self, value: AttributeValue<Slice<'a>>) -> Option<&'a str> {

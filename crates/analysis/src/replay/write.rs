@@ -12,6 +12,7 @@ use crate::filter::{Filter, begin};
 use crate::kernel_events::{KernelNames, Turn, name, turns};
 use crate::markers::push_marker;
 use crate::names::{Names, ThreadNames, printable};
+use crate::sources::Sources;
 use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{ThreadEvents, timeline};
 
@@ -19,6 +20,8 @@ use crate::timeline::{ThreadEvents, timeline};
 #[derive(Default)]
 pub struct Look {
     pub color: bool,
+    /// Show file and line of each function.
+    pub sources: bool,
     pub filter: Filter,
 }
 
@@ -55,6 +58,10 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
         markers: trace.markers(),
         clocks,
         kernel: KernelNames::new(trace),
+        sources: match look.sources {
+            true => Sources::new(trace, &names),
+            false => Sources::default(),
+        },
         color: look.color,
         begin,
         text: Vec::new(),
@@ -138,6 +145,7 @@ struct Writer<'a> {
     markers: &'a Markers,
     clocks: &'a Clocks,
     kernel: KernelNames<'a>,
+    sources: Sources,
     color: bool,
     begin: u64,
     text: Vec<u8>,
@@ -274,6 +282,10 @@ impl Writer<'_> {
                 }
                 if unwound {
                     self.text.extend_from_slice(b" /* unwound */");
+                }
+                if let Some(source) = self.sources.of(self.names.number(line.site)) {
+                    let source = format!(" /* {source} */");
+                    self.styled(FAINT, |text| text.extend_from_slice(source.as_bytes()));
                 }
             }
             LineKind::Missing(ticks) => {

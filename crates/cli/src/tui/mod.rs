@@ -45,6 +45,7 @@ pub fn run(arguments: &Tui) -> Result<()> {
         let wanted = format!("{}@{}", function.raw, function.module);
         let look = Look {
             color: colors(),
+            sources: true,
             filter: arguments.filter.of_function(&trace, wanted)?,
         };
         paged(Pages::All, |out| {
