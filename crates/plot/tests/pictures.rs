@@ -14,7 +14,7 @@ use nopal_analysis::values::ValueSelection;
 use nopal_plot::flame::{Look, Weight};
 use nopal_plot::table::Counts;
 use nopal_plot::timeline::{self, Shown};
-use nopal_plot::{AxisScale, Picture, bars, cdf, flame, latency, png};
+use nopal_plot::{AxisScale, PNG_WRITER, Picture, bars, cdf, flame, latency};
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Shape};
 use resvg::usvg;
@@ -347,6 +347,7 @@ fn flame_graphs_name_functions_and_can_be_searched() {
 fn pictures_become_png() {
     let sample = Sample::made();
     let picture = sample.timeline(&[], Wanted::default(), 60).unwrap();
+    let png = PNG_WRITER.expect("the tests are built with PNG");
     let image = png(&picture.svg).unwrap();
     assert!(image.starts_with(b"\x89PNG\r\n\x1a\n"));
     let size = tree(&picture).size();
