@@ -274,6 +274,16 @@ const ALL: &[(&str, &[Example])] = &[
             ),
         ],
     ),
+    (
+        "view",
+        &[
+            ("Look at the trace in the browser", "nopal view"),
+            (
+                "Serve it on a port that `ssh -L` forwards, without opening a browser",
+                "nopal view --port 8123 --no-browser server.data",
+            ),
+        ],
+    ),
     ("doctor", &[("Check this machine", "nopal doctor")]),
 ];
 

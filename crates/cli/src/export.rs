@@ -5,9 +5,10 @@ use std::io::{self, IsTerminal};
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use nopal_analysis::losses;
-use nopal_export::{file, write};
+use nopal_export::write;
 
 use crate::arguments::Export;
+use crate::file;
 use crate::open::driven;
 use crate::output::{self, finish};
 

@@ -2,60 +2,119 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use ruzstd::encoding::{CompressionLevel, compress};
+use tempfile::NamedTempFile;
 
-const BUFFER: usize = 1 << 16;
+const BUFFER: usize = 1 << 18;
 
-/// Gives `write` the content of a file, compressed for names in `.gz` and `.zst`. Only the user can read the file. What
-/// is not a plain file, such as a pipe, is written to as it is.
-pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let name = || path.display().to_string();
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        let file = File::options().write(true).open(path).with_context(name)?;
-        return packed(path, file, write).with_context(name);
-    }
-    let directory = match path.parent() {
-        Some(directory) if !directory.as_os_str().is_empty() => directory,
-        _ => Path::new("."),
+/// A file under way. Only its owner may read it, since a trace may hold secrets.
+enum UnderWay {
+    /// It has no name yet, so that nothing is left if nopal is killed.
+    Nameless(File),
+    /// Where the file system has no files without a name.
+    Named(NamedTempFile),
+    /// A device or a pipe, which is written to as it is.
+    Device(File),
+}
+
+/// Gives `write` the content of the file `path`, compressed for names in `.gz` and `.zst`. If it fails, or the disk is
+/// full, an older file of that name stays as it was.
+pub fn write<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
+    let written = || -> Result<T> {
+        let under_way = open(path)?;
+        let file = match &under_way {
+            UnderWay::Nameless(file) | UnderWay::Device(file) => file,
+            UnderWay::Named(named) => named.as_file(),
+        };
+        let value = packed(path, file, write)?;
+        finish(under_way, path)?;
+        Ok(value)
     };
-    let file = tempfile::Builder::new()
-        .prefix(".nopal-")
-        .tempfile_in(directory)
-        .with_context(name)?;
-    let into = file.as_file().try_clone().with_context(name)?;
-    packed(path, into, write).with_context(name)?;
-    file.persist(path).with_context(name)?;
+    written().with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn directory(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn open(path: &Path) -> Result<UnderWay> {
+    if let Ok(found) = fs::metadata(path)
+        && !found.is_file()
+    {
+        return Ok(UnderWay::Device(File::options().write(true).open(path)?));
+    }
+    let directory = directory(path);
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    match rustix::fs::open(&directory, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(UnderWay::Nameless(file.into())),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            Ok(UnderWay::Named(NamedTempFile::new_in(&directory)?))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn finish(under_way: UnderWay, path: &Path) -> Result<()> {
+    match under_way {
+        UnderWay::Device(_) => {}
+        UnderWay::Named(named) => {
+            named.as_file().sync_data()?;
+            named.persist(path)?;
+        }
+        UnderWay::Nameless(file) => {
+            file.sync_data()?;
+            // A link replaces nothing: it gets a name of its own, which is then renamed.
+            let place = tempfile::Builder::new().make_in(directory(path), |name| {
+                let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+                let linked = rustix::fs::linkat(CWD, from, CWD, name, AtFlags::SYMLINK_FOLLOW);
+                linked.map_err(Into::into)
+            })?;
+            place.persist(path)?;
+        }
+    }
     Ok(())
 }
 
-fn packed(path: &Path, file: File, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+fn packed<T>(
+    path: &Path,
+    file: &File,
+    write: impl FnOnce(&mut dyn Write) -> Result<T>,
+) -> Result<T> {
     let mut out = BufWriter::with_capacity(BUFFER, file);
-    match path.extension().and_then(|extension| extension.to_str()) {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    Ok(match extension {
         Some("gz") => {
             let mut packer = GzEncoder::new(out, Compression::fast());
-            write(&mut packer)?;
+            let value = write(&mut packer)?;
             packer.finish()?.flush()?;
+            value
         }
         Some("zst") => write_zstd(out, write)?,
         _ => {
-            write(&mut out)?;
+            let value = write(&mut out)?;
             out.flush()?;
+            value
         }
-    }
-    Ok(())
+    })
 }
 
 /// The encoder reads its input: it is a thread at the other end of a pipe.
-fn write_zstd<W: Write + Send>(
+fn write_zstd<T, W: Write + Send>(
     out: W,
-    write: impl FnOnce(&mut dyn Write) -> Result<()>,
-) -> Result<()> {
+    write: impl FnOnce(&mut dyn Write) -> Result<T>,
+) -> Result<T> {
     let (input, end) = io::pipe()?;
     thread::scope(|scope| {
         let packing = scope.spawn(move || {
@@ -67,14 +126,18 @@ fn write_zstd<W: Write + Send>(
             drain.result.and_then(|()| drain.out.flush())
         });
         let mut end = BufWriter::with_capacity(BUFFER, end);
-        let written = write(&mut end).and_then(|()| Ok(end.flush()?));
+        let written = write(&mut end).and_then(|value| {
+            end.flush()?;
+            Ok(value)
+        });
         drop(end);
         let packed = match packing.join() {
             Ok(packed) => packed,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        written?;
-        Ok(packed?)
+        let value = written?;
+        packed?;
+        Ok(value)
     })
 }
 
@@ -102,6 +165,7 @@ mod tests {
     use super::*;
     use anyhow::bail;
     use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
 
     /// What the file has, decompressed.
     fn read(path: &Path) -> Vec<u8> {
@@ -148,7 +212,7 @@ mod tests {
         for name in ["plain", "packed.gz", "packed.zst"] {
             let path = directory.path().join(name);
             fs::write(&path, "old").unwrap();
-            let failed = write(&path, |out| {
+            let failed = write(&path, |out| -> Result<()> {
                 out.write_all(&[7; 1 << 20])?;
                 bail!("no more")
             });
@@ -168,5 +232,32 @@ mod tests {
             let written = write(&path, |out| Ok(out.write_all(&[7; 1 << 20])?));
             assert!(written.is_err(), "{extension}");
         }
+    }
+
+    #[test]
+    fn a_file_is_there_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let names = || fs::read_dir(directory.path()).unwrap().count();
+        let failed = write(&path, |out| -> Result<()> {
+            out.write_all(&[7; 1 << 20])?;
+            assert_eq!(names(), 0);
+            bail!("no more")
+        });
+        assert!(failed.is_err());
+        assert_eq!(names(), 0);
+        write(&path, |out| Ok(out.write_all(b"old")?)).unwrap();
+        let failed = write(&path, |out| -> Result<()> {
+            out.write_all(b"new")?;
+            bail!("no more")
+        });
+        let message = format!("{:#}", failed.unwrap_err());
+        assert!(message.contains("file: no more"), "{message}");
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        write(&path, |out| Ok(out.write_all(b"new")?)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(), 1);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -3,7 +3,6 @@
 //! Every format is written as the trace is read, in memory that does not grow with it.
 
 mod csv;
-pub mod file;
 mod otlp;
 mod pending;
 mod perfetto;
