@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
 use nopal_abi::SITE_LIMIT;
-use nopal_symbols::{Selection, demangle, nearest, short, short_with_parameters};
+use nopal_symbols::{Selection, demangle, demangle_as, nearest, short, short_with_parameters};
 use nopal_trace::{Note, ProcessInfo, ThreadInfo, Trace};
 
 /// How names of C++ and Rust functions are shown.
@@ -36,7 +36,7 @@ impl Style {
     /// A function's name in this style; `raw` is its name in the file.
     pub fn name(self, raw: &str) -> String {
         match self {
-            Style::Short => short(&demangle(raw)),
+            Style::Short => demangle_as(raw, short).into_owned(),
             Style::Full => demangle(raw).into_owned(),
             Style::Raw => raw.to_owned(),
         }
@@ -184,7 +184,7 @@ fn tell_apart(functions: &mut [Function]) {
         });
         for number in same.flatten().collect::<Vec<_>>() {
             let function = &mut functions[number];
-            function.name = printable(&longer(&demangle(&function.raw)));
+            function.name = printable(&demangle_as(&function.raw, longer));
         }
     }
 }

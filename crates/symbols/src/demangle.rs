@@ -33,6 +33,14 @@ pub fn demangle(raw: &str) -> Cow<'_, str> {
     }
 }
 
+/// A form of the demangled name, such as `short`. A name that is not mangled, as those of C, has no other form.
+pub fn demangle_as(raw: &str, form: impl FnOnce(&str) -> String) -> Cow<'_, str> {
+    match demangle(raw) {
+        Cow::Borrowed(raw) => Cow::Borrowed(raw),
+        Cow::Owned(demangled) => Cow::Owned(form(&demangled)),
+    }
+}
+
 /// What the initialisers of a file are named after: a symbol or a file.
 fn demangle_key(key: &str) -> Cow<'_, str> {
     match key.starts_with("_GLOBAL_") {

@@ -26,7 +26,7 @@ mod types;
 mod unwind;
 mod variables;
 
-pub use demangle::{demangle, without_parameters};
+pub use demangle::{demangle, demangle_as, without_parameters};
 pub use exports::{Export, Exports};
 pub use format::{Field, FieldKind};
 pub use functions::{Function, Source};

@@ -51,7 +51,7 @@ pub(crate) fn made_for(demangled: &str) -> (&str, &str) {
 
 /// `app::Store<int>::put` for `void app::Store<int, std::allocator<int> >::put(int const&)`, `std::string` for what that
 /// stands for, and `Vec::drop` for `<Vec<T> as Drop>::drop` (with paths): no return types, parameters, default arguments
-/// of templates, allocators, and traits. Other names, as those of C, are unchanged.
+/// of templates, allocators, and traits. For demangled names only: others mean nothing by their brackets.
 pub fn short(demangled: &str) -> String {
     let (made, name) = made_for(demangled);
     made.to_owned() + &shortened(without_parameters(name), 0)

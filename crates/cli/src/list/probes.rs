@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use nopal_analysis::text::{Align, Table};
 use nopal_plan::Judged;
-use nopal_symbols::{Function, Image, demangle, nearest, short, without_parameters};
+use nopal_symbols::{Function, Image, demangle, demangle_as, nearest, short, without_parameters};
 use serde_json::{Value, json};
 
 use crate::output::{finish, width};
@@ -50,7 +50,7 @@ fn is_called(function: &Function, wanted: &str) -> bool {
         name == wanted
             || demangled == wanted
             || without_parameters(&demangled) == wanted
-            || short(&demangled) == wanted
+            || demangle_as(name, short) == wanted
     })
 }
 

@@ -14,7 +14,9 @@ use nopal_beside::Mutex;
 use nopal_beside::try_spawn;
 use nopal_control::SiteKey;
 use nopal_plan::{Plan, Refused, Site};
-use nopal_symbols::{Image, Import, Relocation, demangle, endings, short, without_parameters};
+use nopal_symbols::{
+    Image, Import, Relocation, demangle, demangle_as, endings, short, without_parameters,
+};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -412,14 +414,14 @@ impl Files {
             exact.sort_unstable();
             return exact;
         }
-        let names: Vec<String> = self
+        let names: Vec<_> = self
             .by_identity
             .values()
             .filter_map(|file| file.image.functions().ok())
             .flatten()
-            .map(|function| short(&demangle(&function.name)))
+            .map(|function| demangle_as(&function.name, short))
             .collect();
-        let nearest = nopal_symbols::nearest(names.iter().map(String::as_str), wanted);
+        let nearest = nopal_symbols::nearest(names.iter().map(|name| &**name), wanted);
         nearest.into_iter().map(str::to_owned).collect()
     }
 
