@@ -94,6 +94,7 @@ fn a_program_in_cxx() {
     assert_eq!(traced.ended.stdout, simulated.stdout);
 
     let mut list = Start::new([nopal().as_os_str(), "list".as_ref(), "--json".as_ref()]);
+    list.words.extend(["--names", "full"].map(Into::into));
     list.words.push(program.clone().into());
     let list: Value = serde_json::from_str(&list.run("").stdout).expect("the list is JSON");
     let field = |entry: &Value, name| entry[name].as_str().map(str::to_owned).unwrap_or_default();
