@@ -17,6 +17,8 @@ const ROWS: usize = 12;
 const NAMED: usize = 2;
 /// Shorter functions take no time, and often cannot be recorded.
 const LEAST_SIZE: u64 = 16;
+/// `syscall`. What a function with one takes is the kernel's.
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 /// `call` and `jmp` with a distance of 32 bits, and how long they are.
 const CALL: u8 = 0xe8;
 const JUMP: u8 = 0xe9;
@@ -134,6 +136,9 @@ fn called(image: &Image, function: &Function) -> Vec<Function> {
     let Some(code) = code.and_then(|size| image.bytes(function.address, size)) else {
         return Vec::new();
     };
+    if code.windows(2).any(|bytes| bytes == SYSTEM_CALL) {
+        return Vec::new();
+    }
     let mut found = Vec::new();
     let mut known = HashSet::from([function.address]);
     for (at, bytes) in code.windows(LENGTH).enumerate() {

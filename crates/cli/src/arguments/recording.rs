@@ -1,0 +1,415 @@
+//! What is recorded, and how.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use nopal_analysis::tracers::Tracer;
+use nopal_record::{Kinds, Options, Target, WhenFull};
+
+use super::kernel::KernelFunctions;
+use crate::settings::Settings;
+use crate::{size, time};
+
+/// Run a program and record its calls
+///
+/// By default, all functions of the program are recorded, and of each library the functions that are called from outside
+/// of it. The program reads, writes and ends as it would untraced; nopal ends with its exit status or by the same signal, even if the recording
+/// fails. The status is 127 if the program does not exist, 126 if it cannot be run or nopal refuses it, and 1 if the
+/// request was invalid and nothing was run.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "nopal record [OPTIONS] [--] PROGRAM [ARG]...\n       nopal record [OPTIONS] -p PID"
+)]
+pub struct Record {
+    #[command(flatten)]
+    recording: Recording,
+
+    /// Record a running process, as `nopal attach` does
+    #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+
+    /// With -p: end after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = time::parse, conflicts_with = "command")]
+    time: Option<Duration>,
+
+    /// The program, looked up in PATH, and its arguments
+    #[arg(
+        required_unless_present = "pid",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Run a program under latency tracers, and print their worst cases
+///
+/// Each tracer measures the time from one event to another, and keeps the worst case with everything that was recorded
+/// in it. When the program has ended, these cases are written to standard error in the format of the kernel's latency
+/// tracers. The trace has all cases, for `nopal hist lockhold` and `nopal dump --as latency --of lockhold`. Options can
+/// be combined.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Record functions: those of the program, and those of libraries that are called from outside of their library
+    #[arg(short, long)]
+    functions: bool,
+
+    /// Measure how long locks are held: pthread mutexes, rwlocks and spinlocks (lockhold)
+    #[arg(short = 'p', long)]
+    held: bool,
+
+    /// Measure how long signals are blocked (sigoff)
+    #[arg(short = 'i', long)]
+    signals: bool,
+
+    /// Measure how long a thread holds a lock or blocks signals (critical)
+    #[arg(short = 'b', long)]
+    both: bool,
+
+    /// Measure how long threads wait for locks (lockwait)
+    #[arg(short = 'l', long)]
+    waits: bool,
+
+    /// Measure how long woken threads wait for a processor (wakeup)
+    #[arg(short = 'w', long)]
+    wakeups: bool,
+
+    /// Measure how long threads are off the processor, waiting or preempted (offcpu)
+    #[arg(short = 's', long = "switches")]
+    off: bool,
+
+    /// Record markers
+    #[arg(short, long)]
+    events: bool,
+
+    #[command(flatten)]
+    kernel: KernelFunctions,
+
+    /// The trace to write; an older one is moved to DIR.old
+    #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
+    output: PathBuf,
+
+    /// The program, looked up in PATH, and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Record the calls of a running process
+///
+/// Ends at Ctrl-C, after --for, at `nopal detach`, or when the process ends. The process is left as it was.
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// The process
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pid: i32,
+
+    #[command(flatten)]
+    recording: Recording,
+
+    /// End after this time, such as 500ms, 10s, 5m, 1h
+    #[arg(long = "for", value_name = "TIME", value_parser = time::parse)]
+    time: Option<Duration>,
+}
+
+/// Record values each time that an instruction of a program runs
+///
+/// WHERE is FUNCTION, FUNCTION+OFFSET, FILE:LINE, an address, or `return FUNCTION`. A VALUE is a register (%di), memory
+/// at an offset from one (+8(%si)), or a variable of the source or a member of it (request->length), followed by :s8 to
+/// :s64, :u8 to :u64, :x8 to :x64 or :string. The program reads, writes and ends as with `nopal record`, which takes
+/// one or more such probes by --probe.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "nopal probe [OPTIONS] WHERE [new NAME] [fetch VALUE...] -- PROGRAM [ARG]...\n       nopal probe [OPTIONS] WHERE [new NAME] [fetch VALUE...] -p PID"
+)]
+pub struct Probe {
+    /// The probe: its location, name and values
+    #[arg(required = true, value_name = "WHERE")]
+    probe: Vec<String>,
+
+    /// Use a breakpoint, which needs one byte where a jump needs five, and takes microseconds. If a thread that blocks
+    /// SIGTRAP hits it, the program is killed
+    #[arg(long)]
+    breakpoint: bool,
+
+    #[command(flatten)]
+    recording: Recording,
+
+    /// Probe a running process
+    #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+
+    /// With -p: end after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = time::parse, conflicts_with = "command")]
+    time: Option<Duration>,
+
+    /// The program, looked up in PATH, and its arguments
+    #[arg(required_unless_present = "pid", last = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Show which functions of a process are called most and take the most time
+///
+/// The table is refreshed each second; nothing is written to files. Keys select the order, filter, and switch off
+/// functions, whose calls are then not recorded. Ends at q, Ctrl-C, or when the process ends. The process is left as it
+/// was.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// The process
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+
+    #[command(flatten)]
+    functions: Functions,
+
+    /// Every function of every library too
+    #[arg(long)]
+    libs: bool,
+}
+
+/// Functions by name.
+#[derive(Debug, Args)]
+pub struct Functions {
+    /// Only functions that match [may be repeated]
+    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
+    pub only: Vec<String>,
+
+    /// Leave out functions that match [may be repeated]
+    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
+    pub not: Vec<String>,
+}
+
+/// The data to record, and the trace.
+#[derive(Debug, Args)]
+struct Recording {
+    /// The trace to write; an older one is moved to DIR.old
+    #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
+    output: PathBuf,
+
+    #[command(flatten)]
+    functions: Functions,
+
+    /// Record the markers that match; functions only with -F [may be repeated]
+    #[arg(short = 'M', long = "markers", value_name = "GLOB[@MODULE]")]
+    markers: Vec<String>,
+
+    /// Record kernel events: sched_switch, sched_wakeup, or sched for both [may be repeated]
+    #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
+    events: Vec<Kinds>,
+
+    #[command(flatten)]
+    kernel: KernelFunctions,
+
+    /// Record a probe; functions only with -F [may be repeated]
+    #[arg(
+        long = "probe",
+        value_name = "'WHERE [new NAME] [fetch VALUE...]'",
+        allow_hyphen_values = true
+    )]
+    probes: Vec<String>,
+
+    /// Record every function of every library too
+    #[arg(long)]
+    libs: bool,
+
+    /// Leave out calls nested deeper than this
+    #[arg(short = 'D', long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
+    depth: Option<u32>,
+
+    /// Record the first six integer arguments and the integer result of each call
+    #[arg(long)]
+    args: bool,
+
+    /// Record entries only: no durations
+    #[arg(long)]
+    entry_only: bool,
+
+    /// Order events of different threads even if they are less than 200 ns apart; adds some 20 ns to a call
+    #[arg(long)]
+    ordered: bool,
+
+    #[command(flatten)]
+    when_full: WhenFullArguments,
+
+    /// With --flight: write a snapshot each time that a trigger of nopal-ctl(5) fires, such as 'return handle_request
+    /// if duration > 50ms' [may be repeated]
+    #[arg(
+        long,
+        value_name = "EVENT [if COND]",
+        requires = "flight",
+        conflicts_with_all = ["drop", "block"]
+    )]
+    snapshot_when: Vec<String>,
+
+    /// Size of the buffer for records that are not written yet [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    buffer: Option<u64>,
+
+    /// Stop recording when the trace has this size
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_size: Option<u64>,
+
+    /// What is done anyway: for scripts that say so
+    #[arg(long, hide = true, overrides_with = "no_follow")]
+    follow_exec: bool,
+
+    /// Do not trace the programs that traced processes execute
+    #[arg(long, visible_alias = "no-follow-exec")]
+    no_follow: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct WhenFullArguments {
+    /// What is done anyway: for scripts that say so
+    #[arg(long, hide = true)]
+    drop: bool,
+
+    /// When the buffer is full, make the program wait instead of dropping and counting new records
+    #[arg(long)]
+    block: bool,
+
+    /// When the buffer is full, drop the oldest records
+    #[arg(long)]
+    flight: bool,
+}
+
+impl Record {
+    pub fn options(self) -> Options {
+        options(self.recording, self.pid, self.time, self.command)
+    }
+}
+
+impl Run {
+    pub fn options(self) -> Result<Options> {
+        let target = program(self.command);
+        let every = |is_wanted: bool| Vec::from_iter(is_wanted.then(|| "*".to_owned()));
+        let tracers = [
+            (self.held, Tracer::LockHold),
+            (self.waits, Tracer::LockWait),
+            (self.wakeups, Tracer::Wakeup),
+            (self.off, Tracer::OffCpu),
+            (self.signals, Tracer::SignalsOff),
+            (self.both, Tracer::Critical),
+        ];
+        let tracers: Vec<Tracer> = tracers
+            .into_iter()
+            .filter_map(|(is_wanted, tracer)| is_wanted.then_some(tracer))
+            .collect();
+        ensure!(
+            self.functions || self.events || !tracers.is_empty(),
+            "nothing to trace: -f records functions, -e markers; -p measures how long locks are held, -l how long \
+             they are waited for, -i how long signals are blocked, -b either, -w wake-ups, -s time without a processor; -k \
+             adds functions of the kernel to any of these"
+        );
+        Ok(Options {
+            directory: self.output,
+            only: every(self.functions),
+            markers: every(self.events),
+            events: self.kernel.and([nopal_record::kinds_of(&tracers)?]),
+            kernel_functions: self.kernel.patterns,
+            kernel_markers: self.kernel.kernel_markers,
+            kernel_probes: self.kernel.kernel_probes,
+            tracers,
+            ..Options::new(target)
+        })
+    }
+}
+
+impl Probe {
+    pub fn options(self) -> Options {
+        let mut recording = self.recording;
+        let way = if self.breakpoint { "breakpoint " } else { "" };
+        recording
+            .probes
+            .push(format!("{way}{}", self.probe.join(" ")));
+        options(recording, self.pid, self.time, self.command)
+    }
+}
+
+/// The options of `record`, or with a process those of `attach`.
+fn options(
+    recording: Recording,
+    process: Option<i32>,
+    time: Option<Duration>,
+    command: Vec<OsString>,
+) -> Options {
+    match process {
+        Some(pid) => Attach {
+            pid,
+            recording,
+            time,
+        }
+        .options(),
+        None => recording.options(program(command), None),
+    }
+}
+
+fn program(command: Vec<OsString>) -> Target {
+    let mut words = command.into_iter();
+    Target::Program {
+        program: words.next().unwrap_or_default(),
+        arguments: words.collect(),
+    }
+}
+
+impl Attach {
+    pub fn options(self) -> Options {
+        self.recording.options(Target::Process(self.pid), self.time)
+    }
+}
+
+impl Top {
+    /// Without the directory, which `top` does not write.
+    pub fn options(&self) -> Options {
+        Options {
+            only: self.functions.only.clone(),
+            not: self.functions.not.clone(),
+            libraries: self.libs,
+            ..Options::new(Target::Process(self.pid))
+        }
+    }
+}
+
+impl Recording {
+    fn options(self, target: Target, time: Option<Duration>) -> Options {
+        Options {
+            target,
+            directory: self.output,
+            only: self.functions.only,
+            not: self.functions.not,
+            markers: self.markers,
+            probes: self.probes,
+            events: self.kernel.and(self.events),
+            kernel_functions: self.kernel.patterns,
+            kernel_markers: self.kernel.kernel_markers,
+            kernel_probes: self.kernel.kernel_probes,
+            tracers: Vec::new(),
+            libraries: self.libs,
+            depth: self.depth,
+            record_arguments: self.args,
+            entry_only: self.entry_only,
+            ordered: self.ordered,
+            when_full: match self.when_full {
+                WhenFullArguments { block: true, .. } => WhenFull::Block,
+                WhenFullArguments { flight: true, .. } => WhenFull::Flight,
+                _ => WhenFull::Drop,
+            },
+            snapshot_when: self.snapshot_when,
+            buffer_bytes: self
+                .buffer
+                .or(Settings::of_process().buffer)
+                .unwrap_or(Options::BUFFER_BYTES),
+            max_bytes: self.max_size,
+            follow_exec: !self.no_follow,
+            time,
+        }
+    }
+}
