@@ -20,6 +20,8 @@ say pipe.report nopal report --json /tmp/pipe
 say pipe.graph nopal graph /tmp/pipe
 say pipe.replay nopal replay /tmp/pipe
 
+# What recordings have left in the buffer goes.
+echo reset >/dev/nopal
 begin=$(grep ' __do_sys_getppid$' /proc/kallsyms | cut -d' ' -f1)
 echo trace $begin $(printf %x $((0x$begin + 16))) new asked >/dev/nopal
 echo trace asked on >/dev/nopal
@@ -537,7 +539,7 @@ fn markers_are_switched_by_name_also_in_modules_that_come_later() {
         let expected = ["mark test_* on", "mark test_met off", "mark test_b* off"];
         assert_eq!(commands(&state)[1..4], expected, "{}: {state}", booted.name);
         let again = booted.text("marks.again");
-        assert_eq!(state, again, "{}", booted.name);
+        assert_eq!(commands(&state), commands(&again), "{}", booted.name);
         let count = |file: &str| number_after(&booted.text(file), "# test_*: ");
         assert_eq!(
             ["marks.read", "marks.gone", "marks.back"].map(count),
