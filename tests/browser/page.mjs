@@ -98,7 +98,9 @@ const steps = {
 		assert.equal(rows, depth + 1);
 		await page.fill("#pattern", plan.wanted);
 		await page.press("#pattern", "Enter");
-		await page.waitForFunction(() => window.nopal.chart.call);
+		// Until then the call that was clicked is shown.
+		await page.waitForFunction(wanted => document.querySelector("#panel-call caption")?.textContent === wanted,
+			plan.wanted);
 		const first = await page.evaluate(() => window.nopal.chart.call.begin);
 		await page.locator("#chart").focus();
 		await page.keyboard.press("n");
