@@ -28,7 +28,7 @@ mod start;
 mod table;
 mod threads;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use programs::Programs;
 use run::{Paths, remove};
 use serde_json::json;
@@ -48,37 +48,41 @@ fn main() -> Result<()> {
     let binaries = || binaries.as_ref().map_err(|error| anyhow!("{error:#}"));
 
     let mut rows: Vec<Row> = Vec::new();
-    let mut group = |name: &str, measure: &dyn Fn() -> Result<Vec<Row>>| -> Result<()> {
+    // A group that cannot be measured does not take the others' rows along.
+    let mut failures = Vec::new();
+    let mut group = |name: &str, measure: &dyn Fn() -> Result<Vec<Row>>| {
         if wanted(name) {
             eprintln!("nopal-bench: {name}");
-            rows.extend(measure().with_context(|| format!("measuring {name}"))?);
+            match measure() {
+                Ok(measured) => rows.extend(measured),
+                Err(error) => failures.push(format!("{name}: {error:#}")),
+            }
         }
-        Ok(())
     };
-    group("pairs", &|| pairs::measure(&paths, &programs))?;
-    group("sqlite", &|| sqlite::measure(&paths, binaries()?))?;
-    group("net", &|| net::measure(&paths, &programs))?;
-    group("start", &|| start::measure(&paths))?;
+    group("pairs", &|| pairs::measure(&paths, &programs));
+    group("sqlite", &|| sqlite::measure(&paths, binaries()?));
+    group("net", &|| net::measure(&paths, &programs));
+    group("start", &|| start::measure(&paths));
     group("readers", &|| {
         let binaries = binaries()?;
         readers::measure(&paths, &binaries.plain, binaries.mcount.as_deref())
-    })?;
-    group("collect", &|| collect::measure(&paths))?;
-    group("threads", &|| threads::measure(&paths, &programs))?;
-    group("locks", &|| locks::measure(&paths, &programs))?;
-    group("markers", &|| markers::measure(&paths, &programs))?;
+    });
+    group("collect", &|| collect::measure(&paths));
+    group("threads", &|| threads::measure(&paths, &programs));
+    group("locks", &|| locks::measure(&paths, &programs));
+    group("markers", &|| markers::measure(&paths, &programs));
     group("probes", &|| {
         probes::measure(&paths, &markers::compile(&programs)?)
-    })?;
-    group("papers", &|| papers::measure(&paths, &programs))?;
-    group("attach", &|| attach::measure(&paths, &programs))?;
-    group("crowds", &|| crowds::measure(&paths, &programs))?;
-    group("control", &|| control::measure(&paths))?;
-    group("hackbench", &|| hackbench::measure(&paths))?;
+    });
+    group("papers", &|| papers::measure(&paths, &programs));
+    group("attach", &|| attach::measure(&paths, &programs));
+    group("crowds", &|| crowds::measure(&paths, &programs));
+    group("control", &|| control::measure(&paths));
+    group("hackbench", &|| hackbench::measure(&paths));
     if chosen.iter().any(|one| one == "peers") {
-        group("peers", &|| peers::measure(&paths, &programs, &chosen))?;
+        group("peers", &|| peers::measure(&paths, &programs, &chosen));
     }
-    group("code", &|| code::measure(&binaries()?.plain))?;
+    group("code", &|| code::measure(&binaries()?.plain));
 
     remove(&paths.trace())?;
     remove(&paths.peer_trace())?;
@@ -102,6 +106,7 @@ fn main() -> Result<()> {
         judged.iter().filter(|holds| **holds).count(),
         judged.len()
     );
+    ensure!(failures.is_empty(), "not measured: {}", failures.join("; "));
     Ok(())
 }
 
