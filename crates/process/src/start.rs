@@ -29,6 +29,10 @@ static LIMITS: OnceLock<[libc::rlimit; RESOURCES.len()]> = OnceLock::new();
 
 /// More files than a session has open; the kernel does not permit an unlimited number.
 const FILES: u64 = 1 << 16;
+/// What the stack of the first thread may take. Not unlimited: an access through `/proc/PID/mem` to an address that is
+/// not mapped, such as one of the program before `execve`, makes the other process's stack grow down to that address,
+/// as far as the limit of the process that accesses it permits.
+const STACK: u64 = 8 << 20;
 
 /// Rust's runtime, before `main`, ignores SIGPIPE and opens descriptors 0 to 2 if they are closed. This comes before.
 #[used]
@@ -67,8 +71,8 @@ fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
     limit
 }
 
-/// Raises this process's own limits as far as permitted, and ignores their signals. Launched programs get the original
-/// limits.
+/// Raises this process's own limits as far as permitted, sets that of its stack, and ignores their signals. Launched
+/// programs get the original limits.
 pub fn lift_limits() {
     for signal in [libc::SIGXFSZ, libc::SIGXCPU] {
         // SAFETY: no handler is installed.
@@ -76,20 +80,21 @@ pub fn lift_limits() {
     }
     let given = LIMITS.get_or_init(|| RESOURCES.map(limit));
     for (resource, given) in RESOURCES.into_iter().zip(given) {
-        let wanted = match resource {
-            libc::RLIMIT_NOFILE => given.rlim_max.max(FILES),
-            _ => libc::RLIM_INFINITY,
+        let (now, most) = match resource {
+            libc::RLIMIT_NOFILE => (u64::MAX, given.rlim_max.max(FILES)),
+            libc::RLIMIT_STACK => (STACK, libc::RLIM_INFINITY),
+            _ => (u64::MAX, libc::RLIM_INFINITY),
         };
-        let raise = |to| {
+        let raise = |to: u64| {
             let limit = libc::rlimit {
-                rlim_cur: to,
+                rlim_cur: now.min(to),
                 rlim_max: to,
             };
             // SAFETY: a system call on a structure of ours.
             unsafe { libc::setrlimit(resource, &raw const limit) == 0 }
         };
         // Only root may go beyond the hard limit.
-        let _ = raise(wanted) || raise(given.rlim_max);
+        let _ = raise(most) || raise(given.rlim_max);
     }
 }
 

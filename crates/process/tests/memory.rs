@@ -350,3 +350,26 @@ fn pages_that_are_as_in_their_file_are_not_read() {
     let outcomes = memory.write_patches_over(&short, &[patch(8, b"fff")]);
     assert_eq!(outcomes.unwrap(), [Outcome::Written]);
 }
+
+/// A program that had executed another one while a change to the old one's loader was looked for had gigabytes of stack
+/// afterwards, and no address space left where that is limited.
+#[test]
+fn an_address_below_the_stack_is_not_made_stack() {
+    let stack = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
+        u64::from_str_radix(line.split('-').next().unwrap(), 16).unwrap()
+    };
+    let unlimited = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // As after `ulimit -s unlimited`; only root may raise the hard limit.
+    unsafe { libc::setrlimit(libc::RLIMIT_STACK, &raw const unlimited) };
+    nopal_process::lift_limits();
+    let before = stack();
+    // Nothing is mapped within 128 MiB of the stack's beginning.
+    let read = memory().read(before - (64 << 20), &mut [0; 8]);
+    assert!(read.is_err());
+    assert!(before - stack() < 1 << 20);
+}
