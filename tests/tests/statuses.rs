@@ -118,10 +118,12 @@ fn programs_without_a_libc() {
             assert_eq!(traced.ended.stdout, "here\n".repeat(times));
             assert_eq!(traced.ended.stderr, "");
         }
-        // One that does not end at once is told of.
         let said = case.traced().said;
-        let is_reported = said.contains("untraced: its libc is unknown");
-        assert_eq!(is_reported, times == 1000, "{said}");
+        let why = match times {
+            1000 => "untraced: its libc is unknown",
+            _ => "not traced (process ",
+        };
+        assert!(said.contains(why), "{said}");
     }
 }
 

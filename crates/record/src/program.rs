@@ -10,6 +10,7 @@ use crate::record::{create, drain, first_control, session};
 use crate::refusal::Refusal;
 use crate::session::handle::Handle;
 use crate::session::signals::{Signals, send_signal};
+use crate::session::unfollowed::Unfollowed;
 use crate::session::{Session, ended_as};
 use crate::sites::files::Files;
 use crate::tracee::Settings;
@@ -112,7 +113,10 @@ fn begin(
             let is_switched = session.begin_at_start(thread, arrived)?;
             session.arrived(is_switched)
         }
-        None => Ok(()),
+        None => {
+            session.unfollowed.add(thread.pid(), Unfollowed::ENDED);
+            Ok(())
+        }
     });
     let failure = match begun {
         Err(refusal) if refusal.is::<Refusal>() => {

@@ -19,7 +19,7 @@ impl Unfollowed {
     pub const ELSEWHERE: &str = "processes in a PID namespace of their own are not followed";
     pub const SET_ID: &str =
         "it runs with the rights of its owner, which the kernel withholds from a traced program";
-    pub const ENDED: &str = "it was ended before it ran any of its code";
+    pub const ENDED: &str = "it ended before any libc had started in it";
 
     pub fn add(&mut self, process: i32, reason: impl Into<String>) {
         let alike = self.0.entry(reason.into()).or_default();
