@@ -38,7 +38,7 @@ fn launched(case: &Case) -> Verdict {
     let ended = case.traced_start(&trace).run(case.input_text());
     let (ended, said) = without_own_words(ended);
     let did_nothing = ended.stdout.is_empty() && ended.stderr.is_empty();
-    if did_nothing && ended.end == End::Code(1) && !said.is_empty() {
+    if did_nothing && matches!(ended.end, End::Code(1 | 126)) && !said.is_empty() {
         return Verdict::Refused(said);
     }
     if let Some(difference) = difference(&untraced, &ended) {

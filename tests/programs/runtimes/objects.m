@@ -1,6 +1,7 @@
 /* Objective-C: message sends that jump, exceptions, blocks of autoreleased objects, threads. */
 #import <Foundation/Foundation.h>
 #include "../hard.h"
+#include <unistd.h>
 
 @interface Tree : NSObject {
 	Tree *left, *right;
@@ -78,7 +79,10 @@ int main(void)
 		}
 	}
 	printf("%d\n", caught);
-	NSConditionLock *lock = [[[NSConditionLock alloc] initWithCondition:0] autorelease];
+	/* Never released: a thread may still be within its unlockWithCondition. */
+	NSConditionLock *lock = [[NSConditionLock alloc] initWithCondition:0];
+	/* libobjc initialises classes when they are first used, and crashes where two threads do so at once. */
+	[one work:[[[NSConditionLock alloc] initWithCondition:0] autorelease]];
 	for (int i = 0; i < 4; i++) {
 		[NSThread detachNewThreadSelector:@selector(work:) toTarget:one withObject:lock];
 	}
@@ -92,5 +96,7 @@ int main(void)
 	}
 	printf("%d\n", (int)[counts count]);
 	[pool release];
-	return 0;
+	/* Without destructors, which would run beside the ends of the threads. */
+	fflush(stdout);
+	_exit(0);
 }
