@@ -267,12 +267,63 @@ fn wake_ups_that_are_forbidden_are_refused_before_anything_runs() {
     );
 }
 
+/// Each occurs as often as the program made it, also in its child, with the values that it passed.
+#[test]
+fn tracepoints_of_the_traced_threads_are_markers() {
+    let place = TempDir::new().unwrap();
+    let trace = place.path().join("trace");
+    let program = c("kernel_calls", &[]);
+    let events = "syscalls:sys_enter_getppid,syscalls:sys_enter_getuid,syscalls:sys_exit_getppid";
+    let output = Command::new(nopal())
+        .args(["record", "-e", events, "-F", "ask", "-o"])
+        .arg(&trace)
+        .arg(&program.path)
+        .arg("100")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let raw = said_of(&["dump", "--as", "raw"], &trace);
+    let count = |name: &str| raw.lines().filter(|line| line.contains(name)).count();
+    assert_eq!(count("syscalls:sys_enter_getppid"), 110, "{raw}");
+    assert_eq!(count("syscalls:sys_exit_getppid"), 110);
+    assert_eq!(count("syscalls:sys_enter_getuid"), 100);
+    // The program's parent is the tool.
+    let own = said_of(&["hist", "syscalls:sys_exit_getppid.ret"], &trace);
+    assert!(own.contains("110 values"), "{own}");
+    let inside = said_of(&["replay", "-F", "ask"], &trace);
+    let shown = inside
+        .lines()
+        .filter(|line| line.contains("sys_enter_getppid"));
+    assert_eq!(shown.count(), 110, "in the calls that made them: {inside}");
+    let text = said_of(&["dump", "--as", "latency", "--of", "events"], &trace);
+    let line = text.lines().find(|line| line.contains("sys_enter_getppid"));
+    let flags = line.unwrap().split_whitespace().nth(1).unwrap();
+    assert!(
+        flags.ends_with("..."),
+        "interrupts may be off, nothing else: {flags}"
+    );
+    let refused = Command::new(nopal())
+        .args(["record", "-e", "exceptions:page_fault_usr", "-o"])
+        .arg(place.path().join("none"))
+        .arg(&program.path)
+        .arg("100")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        said.contains("no tracepoint \"exceptions:page_fault_usr\"; the nearest are exceptions:page_fault_user"),
+        "{said}"
+    );
+    assert!(refused.stdout.is_empty(), "the program has run");
+}
+
 #[test]
 fn the_worst_wake_up_is_told_with_what_ran_meanwhile_where_no_function_is_recorded() {
     let _awake = Awake::new();
     let place = OpenDirectory::new();
     let output = Command::new(nopal())
-        .args(["run", "-w", "-s", "-o"])
+        .args(["run", "-w", "-c", "-o"])
         .arg(place.trace())
         .arg(&place.program)
         .arg("20")

@@ -26,7 +26,7 @@ record() {
 }
 record all -k -e sched kernel_calls 100
 record glob --kernel-functions '*sys_getppid*' kernel_calls 100
-nopal run -o /out/run -f -s --kernel-functions '*sys_getppid*' kernel_calls 100 >/out/run.out 2>/out/run.said
+nopal run -o /out/run -f -c --kernel-functions '*sys_getppid*' kernel_calls 100 >/out/run.out 2>/out/run.said
 ls $instances >/out/run.left
 
 nopal attach -o /out/killed --kernel-functions '*sys_getppid*' -F ask $other >/out/killed.said 2>&1 &

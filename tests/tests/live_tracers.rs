@@ -100,7 +100,16 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
             name => name,
         };
         assert!(delays.samples(file) > 0, "{tracer}");
-        delays.tracing("echo 0 >tracing_max_latency");
+        let histogram = delays.tracing(&format!("cat latency_hist/{file} tracing_max_latency"));
+        let worst = histogram.lines().next_back().unwrap();
+        let maximum = format!("#Maximum latency: {worst} microseconds\n");
+        assert!(histogram.contains(&maximum), "{histogram}");
+        delays.tracing("echo 0 >tracing_on; echo 0 >tracing_max_latency");
+        assert_eq!(
+            delays.tracing("cat tracing_on"),
+            "1\n",
+            "as the seed has it"
+        );
         delays.make(&delay.replace(&LONG.to_string(), "1"));
         wait_until("a delay after the reset is told of", || {
             delays.worst() >= 1000
@@ -113,6 +122,65 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
         "# lockhold is off\n"
     );
     delays.mounted.end(5);
+}
+
+/// Each that measures nothing has header and lines in either version, with addresses and without.
+#[test]
+fn what_is_only_recorded_has_a_latency_trace_too() {
+    let mut delays = Delays::new();
+    delays.tracing("echo inside_handler >set_ftrace_filter; echo function >current_tracer");
+    delays.make("catch 1");
+    for tracer in ["function", "events", "sched_switch"] {
+        delays.tracing(&format!("echo {tracer} >current_tracer"));
+        delays.make("catch 1");
+        let title = format!("{tracer} latency trace v1.1.5 on ");
+        let shown = |options: &str| {
+            delays.tracing(&format!("echo '{options}' >iter_ctrl; cat latency_trace"))
+        };
+        let short = shown("noverbose symonly");
+        assert!(short.starts_with(&title), "{short}");
+        assert!(
+            short.contains(" (uid:") && !short.contains("uid:-"),
+            "{short}"
+        );
+        let line = |text: &str| {
+            let line = text
+                .lines()
+                .find(|line| line.contains("inside_handler+0x0/"));
+            line.expect(text).to_owned()
+        };
+        assert!(
+            line(&short).contains("us") && !line(&short).contains('<'),
+            "{short}"
+        );
+        assert!(line(&shown("nosymonly")).contains(" <"));
+        let verbose = shown("verbose");
+        assert!(line(&verbose).contains("ms (+"), "{verbose}");
+        assert!(verbose.starts_with(&title), "{verbose}");
+    }
+    delays.tracing("echo nop >current_tracer");
+    delays.mounted.end(5);
+}
+
+/// One descriptor, read to its end, and again from its begin.
+#[test]
+fn a_file_that_is_read_again_shows_what_holds_then() {
+    use std::io::{Read, Seek};
+    let delays = Delays::new();
+    let ctl = format!("mount/{}/ctl", delays.mounted.program.id());
+    let ctl = delays.mounted.scratch.path().join(ctl);
+    let mut ctl = std::fs::File::open(&ctl).unwrap();
+    let mut read = || {
+        let mut text = String::new();
+        ctl.rewind().unwrap();
+        ctl.read_to_string(&mut text).unwrap();
+        text
+    };
+    assert!(!read().contains("threshold"));
+    delays.tracing("echo 77 >tracing_thresh");
+    assert!(read().contains("\nthreshold 77\n"));
+    delays.tracing("echo 0 >tracing_thresh");
+    assert!(!read().contains("threshold"));
 }
 
 #[test]

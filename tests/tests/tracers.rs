@@ -197,6 +197,31 @@ fn markers_may_be_missing_beside_something_else() {
     assert!(traced.output.contains("lockhold: "), "{}", traced.output);
 }
 
+/// Neither markers nor anything else has to be there for what is recorded as it comes.
+#[test]
+fn events_and_switches_are_recorded_of_a_program_without_markers() {
+    let folder = scratch();
+    let traced = traced(&["-e", "-s"], folder.path());
+    for tracer in ["events", "sched_switch"] {
+        let hint = format!("`nopal dump --as latency --of {tracer} ");
+        assert!(traced.output.contains(&hint), "{}", traced.output);
+        let words = ["dump", "--as", "latency", "--of", tracer];
+        let shown = run(&words, &traced.trace);
+        let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let title = format!("{tracer} latency trace v1.1.5 on ");
+        assert!(text.starts_with(&title), "{text}");
+        // SAFETY: asks for a number.
+        let uid = unsafe { libc::getuid() };
+        let task = format!(" (uid:{uid} nice:0 policy:0 rt_prio:0)\n");
+        assert!(text.contains(&task), "{text}");
+        assert!(text.contains(" --> "), "{text}");
+        assert!(
+            !text.contains("pthread_"),
+            "no function is recorded: {text}"
+        );
+    }
+}
+
 #[test]
 fn a_trace_that_cannot_be_read_says_so() {
     let folder = scratch();

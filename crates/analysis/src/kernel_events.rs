@@ -215,6 +215,7 @@ pub fn turns(trace: &Trace, wanted: impl Fn(u32) -> bool) -> HashMap<u32, Vec<(u
                 thread,
                 function,
                 caller,
+                ..
             } => Some((thread, Turn::Entered { function, caller })),
             _ => None,
         };

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use nopal_trace::{Field, FieldKind, Marker, Value};
+use nopal_trace::{Field, FieldKind, KernelFlags, Marker, Value};
 
 /// `net_rx len=1500 device="eth0"`, from the words of a record after its clock. Contains only printable characters.
 pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64]) {
@@ -13,12 +13,35 @@ pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64])
     };
     push_printable(text, &marker.name);
     let fields = marker.fields.iter().zip(values);
-    for (field, value) in fields.filter(|(field, _)| field.kind != FieldKind::Missing) {
+    let is_shown = |field: &Field| field.kind != FieldKind::Missing && !is_of_all(field);
+    for (field, value) in fields.filter(|(field, _)| is_shown(field)) {
         text.push(b' ');
         push_printable(text, &field.name);
         text.push(b'=');
         push_value(text, field, value);
     }
+}
+
+/// Whether every tracepoint of the kernel has the field: it is of the processor, not of what happened.
+fn is_of_all(field: &Field) -> bool {
+    field.name.starts_with("common_")
+}
+
+/// The state of the processor that a tracepoint of the kernel has in its fields.
+pub fn kernel_flags(marker: Option<&Marker>, payload: &[u64]) -> Option<KernelFlags> {
+    let marker = marker.filter(|marker| marker.fields.iter().any(is_of_all))?;
+    let values = marker.values(payload)?;
+    let value = |name: &str| {
+        let at = marker.fields.iter().position(|field| field.name == name)?;
+        match values.get(at)? {
+            Value::Unsigned(value) => u8::try_from(*value).ok(),
+            _ => None,
+        }
+    };
+    Some(KernelFlags {
+        flags: value("common_flags")?,
+        preempt_count: value("common_preempt_count")?,
+    })
 }
 
 /// A value in the form of its conversion.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use nopal_analysis::drive::Drive;
-use nopal_analysis::dump::{Format, Latency, Weight, dump};
+use nopal_analysis::dump::{self, Format, Latency, Weight, dump};
 use nopal_analysis::filter::{Filter, Moment, Wanted};
 use nopal_analysis::graph::{self, Shown};
 use nopal_analysis::hist::{self, By, Group, Scale};
@@ -323,7 +323,10 @@ fn what_has_no_values_says_why() {
 fn latency(of: &str, verbose: bool) -> Format {
     Format::Latency(Latency {
         of: Some(of.into()),
-        verbose,
+        look: dump::Look {
+            addresses: true,
+            verbose,
+        },
     })
 }
 
@@ -348,10 +351,12 @@ fn a_latency_needs_a_call_that_ended() {
 fn dumps() {
     let formats = [
         ("devtrace.txt", Format::Devtrace),
-        ("function.txt", Format::Function),
+        ("function.txt", Format::Function(dump::Look::default())),
         ("chrome.json", Format::Chrome),
         ("latency.txt", latency("made::parse", false)),
         ("latency-verbose.txt", latency("made::parse", true)),
+        ("latency-all.txt", latency("function", false)),
+        ("latency-all-verbose.txt", latency("function", true)),
         ("folded.txt", Format::Folded(Weight::Time)),
         ("folded-calls.txt", Format::Folded(Weight::Calls)),
         ("raw.txt", Format::Raw),

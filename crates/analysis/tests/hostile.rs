@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use nopal_analysis::drive::Drive;
-use nopal_analysis::dump::{Format, Weight, dump};
+use nopal_analysis::dump::{self, Format, Latency, Weight, dump};
 use nopal_analysis::graph::{self, Apart, Per, Shown};
 use nopal_analysis::info::info;
 use nopal_analysis::names::Names;
@@ -19,7 +19,10 @@ use nopal_trace::synthetic::{self, Random, Shape};
 
 const FORMATS: [Format; 5] = [
     Format::Devtrace,
-    Format::Function,
+    Format::Function(dump::Look {
+        addresses: true,
+        verbose: true,
+    }),
     Format::Chrome,
     Format::Folded(Weight::Time),
     Format::Raw,
@@ -51,6 +54,11 @@ fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
         slow::write_text(&calls, trace, &names, Some("a trace's"), out)?;
         slow::write_json(&calls, trace, &names, out)?;
     }
+    let all = Format::Latency(Latency {
+        of: Some("function".into()),
+        look: dump::Look::default(),
+    });
+    dump(trace, all, &drive, out)?;
     let tree = graph::tree(trace, &names, &drive)?;
     graph::write_tree(out, &tree, &names, trace.clocks(), Shown::default())?;
     graph::write_hot_path(out, &tree, &names, trace.clocks(), 100)?;

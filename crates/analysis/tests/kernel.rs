@@ -58,6 +58,7 @@ fn made() -> (tempfile::TempDir, Trace) {
             thread,
             function,
             caller: READ + 0x100,
+            flags: None,
         },
     };
     let entered = [

@@ -8,7 +8,9 @@ use nopal_analysis::names::Names;
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::values::ValueSelection;
 use nopal_trace::synthetic::{self, Shape};
-use nopal_trace::{KernelEvent, KernelRecord, Session, Task, TaskState, Trace, Writer};
+use nopal_trace::{
+    KernelEvent, KernelFlags, KernelRecord, Session, Task, TaskState, Trace, Writer,
+};
 
 fn task(thread: u32, priority: i32, name: &[u8]) -> Task {
     let mut bytes = [0; 16];
@@ -31,6 +33,10 @@ fn made() -> (tempfile::TempDir, Trace) {
         process: previous.thread,
         state: TaskState(state),
         next,
+        flags: Some(KernelFlags {
+            flags: 1,
+            preempt_count: 3,
+        }),
     };
     let wakeup = |task| KernelEvent::Wakeup {
         task,
@@ -38,6 +44,7 @@ fn made() -> (tempfile::TempDir, Trace) {
         waker_process: 8,
         waker: 8,
         is_new: false,
+        flags: None,
     };
     let events = [
         switch(idle, b'R', softirq),

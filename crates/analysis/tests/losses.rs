@@ -8,7 +8,7 @@ use std::path::Path;
 
 use nopal_abi as abi;
 use nopal_analysis::drive::Drive;
-use nopal_analysis::dump::{Format, Weight, dump};
+use nopal_analysis::dump::{self, Format, Weight, dump};
 use nopal_analysis::filter::Filter;
 use nopal_analysis::graph;
 use nopal_analysis::hist::{self, By};
@@ -465,7 +465,11 @@ fn check_texts(trace: &Trace, truth: &Truth, what: &str) {
     }
     let notes = chrome["otherData"].get("losses").is_some();
     assert_eq!(notes, losses::line(trace).is_some(), "{what}");
-    for format in [Format::Devtrace, Format::Function, Format::Raw] {
+    for format in [
+        Format::Devtrace,
+        Format::Function(dump::Look::default()),
+        Format::Raw,
+    ] {
         text(format);
     }
     let mut out = Vec::new();

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use nopal_analysis::dump::{Format, Latency, Weight};
+use nopal_analysis::dump::{Format, Latency, Look, Weight};
 use nopal_analysis::names::Style;
 use nopal_analysis::report::Sort;
 use nopal_record::Options;
@@ -265,14 +265,23 @@ pub struct Dump {
     #[arg(long)]
     calls: bool,
 
-    /// Show the longest call of this function, or the worst case of this tracer, instead of the longest of all calls
+    /// Show the longest call of this function, or the worst case of this tracer, instead of the longest of all calls;
+    /// for function, all that was recorded; for events, markers and kernel events; for sched_switch, context switches
     /// [with --as latency]
     #[arg(long, value_name = "FUNCTION|TRACER")]
     of: Option<String>,
 
-    /// Use the verbose format [with --as latency]
+    /// Use the verbose latency format [with --as latency, function]
     #[arg(long)]
     verbose: bool,
+
+    /// Show functions by their names only: the default of --as function [with --as latency, function]
+    #[arg(long, conflicts_with = "nosymonly")]
+    symonly: bool,
+
+    /// Show the addresses of functions behind their names: the default of --as latency [with --as latency, function]
+    #[arg(long)]
+    nosymonly: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -355,10 +364,16 @@ impl Dump {
     pub fn format(&self) -> Format {
         match self.format {
             DumpFormat::Devtrace => Format::Devtrace,
-            DumpFormat::Function => Format::Function,
+            DumpFormat::Function => Format::Function(Look {
+                addresses: self.nosymonly,
+                verbose: self.verbose,
+            }),
             DumpFormat::Latency => Format::Latency(Latency {
                 of: self.of.clone(),
-                verbose: self.verbose,
+                look: Look {
+                    addresses: !self.symonly,
+                    verbose: self.verbose,
+                },
             }),
             DumpFormat::Chrome => Format::Chrome,
             DumpFormat::Folded if self.calls => Format::Folded(Weight::Calls),

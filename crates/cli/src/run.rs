@@ -23,8 +23,13 @@ pub fn run(arguments: Run) -> Result<i32> {
                 say(&format!("{error:#}"));
             }
         }
-        if options.tracers.is_empty() {
-            let directory = printable(&outcome.directory.display().to_string());
+        let directory = printable(&outcome.directory.display().to_string());
+        for name in &options.event_tracers {
+            say(&format!(
+                "`nopal dump --as latency --of {name} {directory}` shows what {name} recorded"
+            ));
+        }
+        if options.tracers.is_empty() && options.event_tracers.is_empty() {
             say(&format!(
                 "`nopal dump --as function {directory}` shows all of it, `nopal replay {directory}` as a tree"
             ));
@@ -61,7 +66,7 @@ fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
             addresses: true,
             verbose: false,
         };
-        dump::case(&trace, &names, tracer, &worst, look, &mut text)?;
+        dump::case(&trace, &names, tracer, &worst, None, look, &mut text)?;
     }
     // Nobody may read it.
     let _ = anstream::stderr().write_all(&text);

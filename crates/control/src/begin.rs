@@ -49,6 +49,12 @@ pub fn tracer(tracer: &Tracer) -> Vec<Command> {
     commands
 }
 
+/// A tracer that measures nothing.
+pub fn event_tracer(name: &str) -> Command {
+    let (name, on) = (name.to_owned(), true);
+    Command::Tracer { name, on }
+}
+
 fn made(section: &Section) -> Command {
     Command::Section {
         name: section.name().to_owned(),
@@ -77,7 +83,9 @@ impl Draft<'_> {
                 other => self.obey(other)?,
             }
         }
-        let is_alone = self.state.traces.is_empty() && self.state.tracers.is_empty();
+        let is_alone = self.state.traces.is_empty()
+            && self.state.tracers.is_empty()
+            && self.state.event_tracers.is_empty();
         let mut missing = None;
         for mark in &marks {
             missing = match self.marker_exists(&mark.name) {
@@ -91,7 +99,7 @@ impl Draft<'_> {
         // All markers beside something else: there may be none.
         let is_any = |mark: &Mark| mark.name == "*";
         let may_be_none = !is_alone && marks.iter().all(is_any);
-        self.state.marks = marks;
+        self.state.marks.extend(marks);
         missing.filter(|_| !may_be_none).map_or(Ok(()), Err)
     }
 }

@@ -126,6 +126,14 @@ impl Control {
         written
     }
 
+    /// Has a file that is read again from its start show what holds now; does nothing to `trace_pipe`.
+    pub fn show_again(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
+        if !file.is_pipe() {
+            file.shown = self.with(engine).show(file.role)?;
+        }
+        Ok(())
+    }
+
     /// Gives `trace_pipe` what has been recorded since; does nothing to other files.
     pub fn refill(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         match &mut file.shown {

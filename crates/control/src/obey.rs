@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::dump::{self, Look};
 use nopal_analysis::names::Names;
-use nopal_analysis::text::several;
+use nopal_analysis::text::{bytes, count, several};
 use nopal_analysis::tracers::Case;
 use nopal_analysis::triggers::Action;
 use nopal_trace::{ThreadKey, Trace};
@@ -36,7 +36,7 @@ impl Controller<'_> {
                     SIZES.start(),
                     SIZES.end()
                 );
-                self.engine.perform(Act::Resize(RECORD_BYTES << size))
+                self.resize(size)
             }
             Command::Reset => self.reset(),
             Command::Query(what) => self.query(&what),
@@ -52,11 +52,34 @@ impl Controller<'_> {
                 let running =
                     running.with_context(|| format!("the tracer {} is off", quoted(&name)))?;
                 running.live.reset();
-                Ok(String::new())
+                let stopped = "the session is stopped: start has it record again\n";
+                Ok(if self.control.state.started {
+                    ""
+                } else {
+                    stopped
+                }
+                .to_owned())
             }
             Command::Latency { name } => self.latency(&name, self.control.tracing.look),
             other => self.change(|draft| draft.obey(other)),
         }
+    }
+
+    /// Says what size the buffer has then: it has whole chunks.
+    fn resize(&mut self, size: u32) -> Result<String> {
+        let asked = RECORD_BYTES << size;
+        self.engine.perform(Act::Resize(asked))?;
+        let set = self.engine.facts().buffer;
+        let room = |of: u64| format!("{} records ({})", count(of / RECORD_BYTES), bytes(of));
+        let instead = match set == asked {
+            true => String::new(),
+            false => format!(", not for {}: it has whole chunks of memory", room(asked)),
+        };
+        Ok(format!(
+            "logsize {}: the buffer has room for {}{instead}\n",
+            logsize(self.engine),
+            room(set)
+        ))
     }
 
     /// Leaves nothing in the processes, and nothing but the buffer's size of the state.
@@ -92,11 +115,49 @@ impl Controller<'_> {
                 let name = function.printable();
                 lines.push(format!("{:08x} {name}: entered", site.address));
             } else {
-                lines.push(self.line_of(&site, &function));
+                lines.push(self.not_entered(&site, &function));
             }
         }
         self.control.answer = lines;
         Ok(self.answered())
+    }
+
+    /// Why an entry of a function is not recorded, and what would have it recorded.
+    fn not_entered(&self, site: &FoundSite, function: &Function) -> String {
+        let (address, name) = (site.address, function.printable());
+        let state = &self.control.state;
+        let holding = state.traces.iter();
+        let mut holding = holding.filter(|trace| trace.held.sites.contains(&site.key));
+        let why = match (&function.refused, holding.next()) {
+            (Some(reason), _) => format!("cannot be traced: {reason}"),
+            (None, None) => "no trace has it".to_owned(),
+            (None, Some(first)) => {
+                let all: Vec<String> = std::iter::once(first)
+                    .chain(holding)
+                    .map(|trace| word(&trace.name))
+                    .collect();
+                let is_on = |name: &String| state.trace(name).is_some_and(|trace| trace.on);
+                let (names, off) = (all.join(", "), !all.iter().any(is_on));
+                let (are, which) = match all.len() {
+                    1 => ("is", "trace"),
+                    _ => ("are", "traces"),
+                };
+                match (off, state.started) {
+                    (true, true) => {
+                        format!(
+                            "{which} {names} {are} off: trace {} on switches it on",
+                            all[0]
+                        )
+                    }
+                    (true, false) => format!(
+                        "{which} {names} {are} off, and the session is stopped: trace {} on and start record it",
+                        all[0]
+                    ),
+                    (false, _) => format!("the session is stopped: start records {which} {names}"),
+                }
+            }
+        };
+        format!("{address:08x} {name}: not entered: {why}")
     }
 
     fn described(&mut self, what: &FunctionSelection) -> Result<Vec<(FoundSite, Function)>> {
@@ -215,7 +276,7 @@ impl Controller<'_> {
         let trace = Trace::open(self.engine.facts().directory)?;
         let names = Names::new(&trace);
         let number = |key: ThreadKey| {
-            let threads = trace.threads();
+            let threads = trace.tasks();
             let is = |thread: &nopal_trace::ThreadInfo| {
                 (thread.process, thread.thread) == (key.process, key.thread)
             };
@@ -237,7 +298,15 @@ impl Controller<'_> {
                 end_thread: number(finding.end_thread)?,
                 ..finding.case
             };
-            dump::case(&trace, &names, &running.tracer, &case, look, &mut text)?;
+            dump::case(
+                &trace,
+                &names,
+                &running.tracer,
+                &case,
+                finding.task,
+                look,
+                &mut text,
+            )?;
         }
         Ok(String::from_utf8_lossy(&text).into_owned())
     }

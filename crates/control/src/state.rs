@@ -94,7 +94,7 @@ pub enum EventTracer {
     /// All markers, and kernel events where these can be had.
     Events { with_kernel_events: bool },
     /// Context switches alone.
-    Switches,
+    Switches { with_kernel_events: bool },
 }
 
 impl EventTracer {
@@ -103,7 +103,7 @@ impl EventTracer {
     pub fn name(self) -> &'static str {
         match self {
             EventTracer::Events { .. } => EventTracer::NAMES[0],
-            EventTracer::Switches => EventTracer::NAMES[1],
+            EventTracer::Switches { .. } => EventTracer::NAMES[1],
         }
     }
 
@@ -111,7 +111,7 @@ impl EventTracer {
         let with_kernel_events = true;
         let all = [
             EventTracer::Events { with_kernel_events },
-            EventTracer::Switches,
+            EventTracer::Switches { with_kernel_events },
         ];
         all.into_iter().find(|one| one.name() == name)
     }
@@ -122,7 +122,9 @@ impl EventTracer {
             EventTracer::Events { with_kernel_events } => {
                 with_kernel_events.then_some(Tracer::Wakeup)
             }
-            EventTracer::Switches => Some(Tracer::OffCpu),
+            EventTracer::Switches { with_kernel_events } => {
+                with_kernel_events.then_some(Tracer::OffCpu)
+            }
         }
     }
 }

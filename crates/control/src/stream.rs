@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
-use nopal_analysis::dump::{self, Excerpt, Look};
+use nopal_analysis::dump::{self, Excerpt, Look, Recorder};
+use nopal_analysis::names::Names;
 use nopal_trace::Trace;
 
 /// Blocks of text under way.
@@ -32,6 +33,8 @@ pub struct Show {
 pub enum Format {
     Devtrace,
     Function(Look),
+    /// All that was recorded, as a latency trace with this title.
+    Latency(&'static str, Look),
 }
 
 /// A text from its begin to its end. Reading backwards makes it anew.
@@ -130,6 +133,15 @@ fn write(show: &Show, out: &mut Sender) -> Result<()> {
     match show.format {
         Format::Devtrace => dump::devtrace(trace, show.excerpt, out),
         Format::Function(look) => dump::function(trace, show.excerpt, look, out),
+        Format::Latency(title, look) => dump::all(
+            trace,
+            &Names::new(trace),
+            title,
+            Recorder::Function,
+            show.excerpt,
+            look,
+            out,
+        ),
     }
 }
 

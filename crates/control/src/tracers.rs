@@ -15,7 +15,8 @@ use crate::syntax::quoted;
 
 /// Words that mean something else where a tracer is named.
 const RESERVED: [&str; 4] = ["function", "nop", "disable", "section"];
-const ALL_MARKERS: &str = "*";
+/// Markers, and static probes.
+const ALL_MARKERS: [&str; 2] = ["*", "*:*"];
 
 // ---- switched on and off ----
 
@@ -107,19 +108,37 @@ impl Draft<'_> {
         if self.state.event_tracer(tracer.name()).is_some() {
             return Ok(());
         }
+        // At the beginning, what the options ask for of kernel events is recorded from there to the end.
+        let with_kernel_events = !self.begins;
+        let tracer = match tracer {
+            EventTracer::Events { .. } => {
+                self.all_markers_on()?;
+                EventTracer::Events { with_kernel_events }
+            }
+            EventTracer::Switches { .. } => EventTracer::Switches { with_kernel_events },
+        };
+        self.state.event_tracers.push(tracer);
+        Ok(())
+    }
+
+    /// Markers that somebody else has switched stay as they are.
+    fn all_markers_on(&mut self) -> Result<()> {
         let marks = &self.state.marks;
         let all_on = marks.iter().any(|mark| is_all(mark) && mark.on);
-        if let EventTracer::Events { .. } = tracer
-            && !all_on
-            && !self.lookup.markers(ALL_MARKERS)?.is_empty()
-        {
-            // Markers that somebody else has switched stay as they are.
-            let (name, on) = (ALL_MARKERS.to_owned(), true);
-            self.state.marks.retain(|mark| !is_all(mark));
-            self.state.marks.insert(0, Mark { name, on });
-            self.state.marks_of_events = true;
+        if all_on {
+            return Ok(());
         }
-        self.state.event_tracers.push(tracer);
+        let mut all = Vec::new();
+        for name in ALL_MARKERS {
+            // At the beginning there may be none: they may come with a library.
+            if self.begins || !self.lookup.markers(name)?.is_empty() {
+                let (name, on) = (name.to_owned(), true);
+                all.push(Mark { name, on });
+            }
+        }
+        self.state.marks_of_events |= !all.is_empty();
+        self.state.marks.retain(|mark| !is_all(mark));
+        self.state.marks.splice(0..0, all);
         Ok(())
     }
 
@@ -188,7 +207,7 @@ impl Draft<'_> {
 }
 
 fn is_all(mark: &Mark) -> bool {
-    mark.name == ALL_MARKERS
+    ALL_MARKERS.contains(&&*mark.name)
 }
 
 /// The probes that tell a tracer more, where they can be had.
@@ -266,28 +285,23 @@ impl State {
             return format!("# {name} is off\n");
         };
         let wanted = |on: Option<u32>| processor.is_none() || on == processor;
-        let counts = running.live.histogram(wanted);
-        let elsewhere = running.live.histogram(|on| on.is_none());
-        let all: u64 = counts.iter().map(|(_, count)| count).sum();
-        let sum: u128 = counts
-            .iter()
-            .map(|(microseconds, count)| u128::from(*microseconds) * u128::from(*count))
-            .sum();
-        let least = counts.first().map_or(0, |first| first.0);
-        let most = counts.last().map_or(0, |last| last.0);
+        let histogram = running.live.histogram(wanted);
         let mut text = format!(
-            "#Minimum latency: {least} microseconds\n\
+            "#Minimum latency: {} microseconds\n\
              #Average latency: {} microseconds\n\
-             #Maximum latency: {most} microseconds\n\
-             #Total samples: {all}\n",
-            sum.checked_div(u128::from(all)).unwrap_or(0)
+             #Maximum latency: {} microseconds\n\
+             #Total samples: {}\n",
+            histogram.least,
+            histogram.average,
+            histogram.most,
+            histogram.count()
         );
-        let unknown: u64 = elsewhere.iter().map(|(_, count)| count).sum();
+        let unknown = running.live.histogram(|on| on.is_none()).count();
         if processor.is_some() && unknown > 0 {
             let _ = writeln!(text, "#Not known on which CPU: {unknown}");
         }
         text.push_str("#usecs         samples\n");
-        for (microseconds, count) in counts {
+        for (microseconds, count) in histogram.rows {
             let _ = writeln!(text, "{microseconds:>6} {count:>15}");
         }
         text

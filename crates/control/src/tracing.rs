@@ -69,13 +69,10 @@ impl Controller<'_> {
                         .map_err(failed)?
                 }
                 None => {
-                    let look = Look {
-                        verbose: true,
-                        ..self.control.tracing.look
-                    };
-                    return self
-                        .stream(Format::Function(look), self.head())
-                        .map_err(failed);
+                    let events = self.control.state.event_tracers.last();
+                    let title = events.map_or(FUNCTION, |events| events.name());
+                    let format = Format::Latency(title, self.control.tracing.look);
+                    return self.stream(format, "").map_err(failed);
                 }
             },
             Role::Histogram { of, processor } => {
@@ -134,7 +131,7 @@ impl Controller<'_> {
     /// The head of the file `trace`.
     fn head(&self) -> &'static str {
         match self.control.state.event_tracers.last() {
-            Some(EventTracer::Switches) => "# tracer: sched_switch\n#\n",
+            Some(EventTracer::Switches { .. }) => "# tracer: sched_switch\n#\n",
             Some(EventTracer::Events { .. }) => "# tracer: events\n#\n",
             None => "# tracer: function\n#\n",
         }
@@ -274,13 +271,13 @@ impl Controller<'_> {
         .map(drop)
     }
 
-    /// Of the tracer of latency that was switched on last.
+    /// Of the tracer of latency that was switched on last. Recording goes on, or begins.
     fn forget_worst(&mut self, word: &str) -> Result<()> {
         ensure!(word == "0", "expected 0, which forgets the worst case");
         if let Some(active) = self.control.state.current_tracer() {
             active.live.reset();
         }
-        Ok(())
+        self.obey(Command::Start).map(drop)
     }
 
     /// There is one tracer at a time here, as in the kernel.

@@ -363,7 +363,18 @@ fn questions() {
 
     assert_eq!(
         obey(&mut control, &mut fake, "testtracein parse_line main"),
-        "55d0e4c01220 parse_line@prog: entered\n55d0e4c011e0 main@prog: not traced: \"the others\" (off)\n"
+        "55d0e4c01220 parse_line@prog: entered\n55d0e4c011e0 main@prog: not entered: trace \"the others\" is off: trace \"the others\" on switches it on\n"
+    );
+    assert!(text(&mut control, &mut fake).contains("\n#traceinhits 1\n"));
+    obey(&mut control, &mut fake, "stop");
+    assert_eq!(
+        obey(&mut control, &mut fake, "testtracein parse_line"),
+        "55d0e4c01220 parse_line@prog: not entered: the session is stopped: start records traces p, \"the others\"\n"
+    );
+    obey(&mut control, &mut fake, "trace p off");
+    assert_eq!(
+        obey(&mut control, &mut fake, "testtracein parse_line"),
+        "55d0e4c01220 parse_line@prog: not entered: traces p, \"the others\" are off, and the session is stopped: trace p on and start record it\n"
     );
     assert!(text(&mut control, &mut fake).contains("\n#traceinhits 1\n"));
 }

@@ -245,7 +245,7 @@ fn errors_are_kept_to_be_read() {
         (
             "hwlat",
             "tracing/current_tracer",
-            "\"hwlat\": expected function, events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, offcpu, blocked, preempted, nop or disable",
+            "\"hwlat\": expected function, events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, wakeup_all, offcpu, blocked, preempted, nop or disable",
         ),
         ("2", "tracing/tracing_on", "\"2\": expected 0 or 1"),
         (
@@ -301,7 +301,7 @@ fn the_function_tracer() {
     let mut session = Session::new();
     assert_eq!(
         session.cat("tracing/available_tracers"),
-        "function events sched_switch lockhold lockwait sigoff critical wakeup offcpu blocked preempted nop disable\n"
+        "function events sched_switch lockhold lockwait sigoff critical wakeup wakeup_all offcpu blocked preempted nop disable\n"
     );
     assert_eq!(session.cat("tracing/current_tracer"), "nop\n");
     assert_eq!(

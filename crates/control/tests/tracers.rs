@@ -94,7 +94,7 @@ fn names_mean_one_tracer() {
         ),
         (
             "tracer requests on",
-            "there is no tracer \"requests\", only events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, offcpu, blocked, preempted, request",
+            "there is no tracer \"requests\", only events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, wakeup_all, offcpu, blocked, preempted, request",
         ),
         ("tracer request off", "the tracer \"request\" is off"),
         ("latency request", "the tracer \"request\" is off"),
@@ -151,7 +151,7 @@ fn the_tracing_folder_has_one_tracer_at_a_time() {
     let tracer = "tracing/current_tracer";
     assert_eq!(
         cat(&mut control, &mut fake, "tracing/available_tracers"),
-        "function events sched_switch lockhold lockwait sigoff critical wakeup offcpu blocked preempted request s nop disable\n"
+        "function events sched_switch lockhold lockwait sigoff critical wakeup wakeup_all offcpu blocked preempted request s nop disable\n"
     );
     for (word, shown, count) in [
         ("function", "function\n", 8),
@@ -225,7 +225,10 @@ fn tracers_that_measure_nothing_record_markers_and_kernel_events() {
     let saved = cat(&mut control, &mut fake, "ctl");
     assert!(saved.contains("\ntracer events on\n"), "{saved}");
     let empty = cat(&mut control, &mut fake, "tracing/latency_trace");
-    assert!(empty.starts_with("# tracer: events\n"), "{empty}");
+    assert!(
+        empty.starts_with("events latency trace v1.1.5 on "),
+        "{empty}"
+    );
     echo(&mut control, &mut fake, "sched_switch", tracer, false).unwrap();
     assert_eq!(cat(&mut control, &mut fake, tracer), "sched_switch\n");
     assert_eq!(fake.system, [named("offcpu")]);

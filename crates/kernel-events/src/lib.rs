@@ -2,7 +2,7 @@
 //!
 //! Where the kernel permits it, these are its scheduler's tracepoints on all processors, and so of all tasks. Else they
 //! are the context switches of the traced processes' own threads, which need no rights. Functions of the kernel that
-//! the traced threads run come from the kernel's own tracer of functions.
+//! the traced threads run come from the kernel's own tracer of functions, and other tracepoints from tracefs as well.
 
 mod clock;
 mod event;
@@ -13,10 +13,12 @@ mod record;
 mod ring;
 mod tracefs;
 mod tracepoint;
+mod tracepoints;
 
 pub use functions::{missing as missing_for_functions, remove_left_behind};
 pub use kinds::Kinds;
 pub use permission::{Allowed, allowed};
+pub use tracepoints::{TracepointEvent, TracepointEvents, check as check_tracepoint};
 
 use anyhow::{Context, Result, bail, ensure};
 pub use clock::counter;

@@ -3,7 +3,7 @@
 use crate::kinds::Kinds;
 use crate::tracefs::tracing;
 use anyhow::{Context, Result, ensure};
-use nopal_trace::{KernelEvent, Task, TaskState};
+use nopal_trace::{KernelEvent, KernelFlags, Task, TaskState};
 use std::fs;
 
 /// A record is no longer than this.
@@ -17,7 +17,31 @@ pub struct Tracepoints(Vec<Tracepoint>);
 #[derive(Debug)]
 struct Tracepoint {
     id: u64,
+    stamp: Stamp,
     fields: Fields,
+}
+
+/// Offsets of what the kernel says of the processor in each record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    flags: usize,
+    preempt_count: usize,
+}
+
+impl Stamp {
+    pub fn parse(format: &str) -> Option<Stamp> {
+        Some(Stamp {
+            flags: offset(format, "common_flags", 1)?,
+            preempt_count: offset(format, "common_preempt_count", 1)?,
+        })
+    }
+
+    pub fn of(self, raw: &[u8]) -> Option<KernelFlags> {
+        Some(KernelFlags {
+            flags: *raw.get(self.flags)?,
+            preempt_count: *raw.get(self.preempt_count)?,
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -58,10 +82,14 @@ impl Tracepoints {
         let tracepoint = |name: &str| {
             let (id, format) = (read(name, "id")?, read(name, "format")?);
             let id = id.trim().parse().ok();
-            let fields = fields(name, &format);
-            id.zip(fields)
-                .map(|(id, fields)| Tracepoint { id, fields })
-                .with_context(|| format!("the kernel describes {name} in an unknown format"))
+            let parsed = || {
+                Some(Tracepoint {
+                    id: id?,
+                    stamp: Stamp::parse(&format)?,
+                    fields: fields(name, &format)?,
+                })
+            };
+            parsed().with_context(|| format!("the kernel describes {name} in an unknown format"))
         };
         let found: Result<Vec<Tracepoint>> = kinds.tracepoints().map(tracepoint).collect();
         let found = found?;
@@ -77,6 +105,7 @@ impl Tracepoints {
     pub fn decode(&self, raw: &[u8], process: u32, thread: u32) -> Option<KernelEvent> {
         let id = u64::from(u16::from_le_bytes(bytes(raw, 0)?));
         let tracepoint = self.0.iter().find(|tracepoint| tracepoint.id == id)?;
+        let flags = tracepoint.stamp.of(raw);
         Some(match &tracepoint.fields {
             Fields::Switch {
                 previous,
@@ -88,6 +117,7 @@ impl Tracepoints {
                 process,
                 state: letter(u64::from_le_bytes(bytes(raw, *state)?), letters),
                 next: task(raw, next)?,
+                flags,
             },
             Fields::Wakeup {
                 task: fields,
@@ -99,6 +129,7 @@ impl Tracepoints {
                 waker_process: process,
                 waker: thread,
                 is_new: *is_new,
+                flags,
             },
         })
     }
@@ -184,6 +215,8 @@ mod tests {
 ID: 372
 format:
 	field:unsigned short common_type;	offset:0;	size:2;	signed:0;
+	field:unsigned char common_flags;	offset:2;	size:1;	signed:0;
+	field:unsigned char common_preempt_count;	offset:3;	size:1;	signed:0;
 
 	field:char prev_comm[16];	offset:8;	size:16;	signed:0;
 	field:pid_t prev_pid;	offset:24;	size:4;	signed:1;
@@ -199,6 +232,7 @@ print fmt: \"prev_state=%s%s\", __print_flags(REC->prev_state & 3, \"|\", { 0x00
     fn tracepoints() -> Tracepoints {
         Tracepoints(vec![Tracepoint {
             id: 372,
+            stamp: Stamp::parse(FORMAT).unwrap(),
             fields: fields("sched_switch", FORMAT).unwrap(),
         }])
     }
@@ -206,6 +240,7 @@ print fmt: \"prev_state=%s%s\", __print_flags(REC->prev_state & 3, \"|\", { 0x00
     fn record() -> Vec<u8> {
         let mut raw = vec![0; 64];
         raw[..2].copy_from_slice(&372u16.to_le_bytes());
+        raw[2..4].copy_from_slice(&[0x25, 2]);
         raw[8..13].copy_from_slice(b"first");
         raw[24..28].copy_from_slice(&8u32.to_le_bytes());
         raw[28..32].copy_from_slice(&49i32.to_le_bytes());
@@ -223,6 +258,7 @@ print fmt: \"prev_state=%s%s\", __print_flags(REC->prev_state & 3, \"|\", { 0x00
             process: 7,
             state,
             next,
+            flags,
         }) = tracepoints().decode(&record(), 7, 8)
         else {
             panic!("no switch");
@@ -234,6 +270,11 @@ print fmt: \"prev_state=%s%s\", __print_flags(REC->prev_state & 3, \"|\", { 0x00
             (&b"first"[..], &b"second"[..])
         );
         assert_eq!(state, TaskState(b'D'));
+        let stamp = KernelFlags {
+            flags: 0x25,
+            preempt_count: 2,
+        };
+        assert_eq!(flags, Some(stamp));
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Tracer {
     pub ends: u32,
     pub key: Key,
     pub nesting: Nesting,
+    /// Of the open cases, only the one of the lowest rank counts.
+    pub most_urgent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub struct Event {
     pub event: u32,
     pub processor: u32,
     pub thread: u32,
+    /// Of a begin, below 65,536.
+    pub rank: u32,
     pub value: u64,
     pub clock: u64,
 }
@@ -137,7 +141,7 @@ impl Latency {
             ends: tracer.ends,
             key: tracer.key as u32,
             nesting: tracer.nesting as u32,
-            most_urgent: false,
+            most_urgent: tracer.most_urgent,
         });
         // SAFETY: integers, and a pointer that may be null.
         let mut raw = unsafe { Box::<RawLatency>::new_zeroed().assume_init() };
@@ -164,7 +168,7 @@ impl Latency {
             event: event.event,
             processor: event.processor,
             thread: event.thread,
-            rank: 0,
+            rank: event.rank,
             value: event.value,
             clock: event.clock,
             position: 0,
@@ -221,6 +225,7 @@ mod tests {
         ends: 1 << 1,
         key: Key::ValueOfThread,
         nesting: Nesting::Again,
+        most_urgent: false,
     };
 
     fn at(event: u32, thread: u32, value: u64, clock: u64) -> Event {
@@ -228,6 +233,7 @@ mod tests {
             event,
             processor: 0,
             thread,
+            rank: 0,
             value,
             clock,
         }

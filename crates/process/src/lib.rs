@@ -49,6 +49,7 @@ mod ptrace;
 mod reaper;
 mod refusal;
 mod restart;
+mod scheduling;
 mod search;
 mod stacks;
 mod start;
@@ -76,6 +77,7 @@ pub use ptrace::Options;
 pub use refusal::{
     Barrier, Examined, StopError, counts_memory, examine, memory_that_may_be_asked_for,
 };
+pub use scheduling::{Scheduling, schedule, scheduling};
 pub use stacks::Search;
 pub use start::lift_limits;
 pub use stopped::Stopped;

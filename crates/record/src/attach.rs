@@ -1,5 +1,6 @@
 //! From a process that runs to one that is traced, with as short a stop as can be.
 
+use crate::collecting::collect::task_note;
 use crate::collecting::notes::{self, note};
 use crate::guardian::GUARDIAN;
 use crate::launch::ensure_not_go;
@@ -113,6 +114,9 @@ impl Session {
         let context = &mut self.context;
         let Planned { modules, .. } = planned;
         note(&context.shared.writer, &notes::process(process, &modules))?;
+        if let Some(task) = task_note(process as u32, process as u32) {
+            note(&context.shared.writer, &task)?;
+        }
         context.files.write_notes(&context.shared.writer)?;
         context.want_statics(&modules);
         context

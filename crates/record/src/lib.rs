@@ -35,7 +35,7 @@ pub use collecting::notes::counter;
 pub use collecting::progress::Progress;
 pub use launch::ensure_not_go;
 pub use memory::region::Region;
-pub use nopal_kernel_events::{Allowed, Kinds, allowed, missing_for_functions};
+pub use nopal_kernel_events::{Allowed, Kinds, allowed, check_tracepoint, missing_for_functions};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
 pub use record::{record, watch};
 pub use refusal::{run_alone, status_of};

@@ -38,6 +38,10 @@ pub struct Options {
     pub probes: Vec<String>,
     /// Kernel events to record, too.
     pub events: Kinds,
+    /// Tracepoints of the kernel to record in the traced threads: `GROUP`, `GROUP:NAME`, globs.
+    pub tracepoints: Vec<String>,
+    /// Tracers that measure nothing, `events` or `sched_switch`. With no functions chosen, they are all that is recorded.
+    pub event_tracers: Vec<&'static str>,
     /// Globs of the kernel functions to record, where these are recorded at all. Empty: all.
     pub kernel_functions: Vec<String>,
     /// Globs of markers of the kernel's modules to record.
@@ -93,6 +97,7 @@ impl Options {
         let mut given = patterns("-F", &self.only);
         given.extend(patterns("-N", &self.not));
         given.extend(patterns("--probe", &self.probes));
+        given.extend(patterns("-e", &self.tracepoints));
         given.extend(patterns("--kernel-functions", &self.kernel_functions));
         given.extend(patterns("--kernel-markers", &self.kernel_markers));
         given.extend(patterns("--kernel-probe", &self.kernel_probes));
@@ -127,6 +132,7 @@ impl Options {
             self.markers.is_empty(),
             self.probes.is_empty(),
             self.tracers.is_empty(),
+            self.event_tracers.is_empty(),
         ];
         !self.only.is_empty() || others.iter().all(|none| *none)
     }
@@ -163,6 +169,11 @@ impl Options {
         let tracers = self.tracers.iter();
         let tracers = tracers.filter(|tracer| !tracer.is_of_kernel_events());
         commands.extend(tracers.flat_map(begin::tracer));
+        commands.extend(
+            self.event_tracers
+                .iter()
+                .map(|name| begin::event_tracer(name)),
+        );
         for text in &self.probes {
             let probe = nopal_control::probe(text).map_err(Error::msg)?;
             commands.extend(begin::probe(probe));
@@ -185,6 +196,8 @@ impl Options {
             markers: Vec::new(),
             probes: Vec::new(),
             events: Kinds::default(),
+            tracepoints: Vec::new(),
+            event_tracers: Vec::new(),
             kernel_functions: Vec::new(),
             kernel_markers: Vec::new(),
             kernel_probes: Vec::new(),

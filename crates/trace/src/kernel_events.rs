@@ -68,6 +68,40 @@ impl TaskState {
     }
 }
 
+/// The state of a processor when an event happened there, as the kernel stamps it on each: `common_flags` and
+/// `common_preempt_count`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelFlags {
+    pub flags: u8,
+    pub preempt_count: u8,
+}
+
+impl KernelFlags {
+    /// Behind both in a trace: they are known.
+    const KNOWN: u8 = 1;
+
+    /// Flags, count, and whether they are known, from bit 8 on, above `low`.
+    fn above(of: Option<KernelFlags>, low: u8) -> u32 {
+        let KernelFlags {
+            flags,
+            preempt_count,
+        } = of.unwrap_or(KernelFlags {
+            flags: 0,
+            preempt_count: 0,
+        });
+        let known = if of.is_some() { KernelFlags::KNOWN } else { 0 };
+        u32::from_le_bytes([low, flags, preempt_count, known])
+    }
+
+    fn of(word: u32) -> Option<KernelFlags> {
+        let [_, flags, preempt_count, known] = word.to_le_bytes();
+        (known == KernelFlags::KNOWN).then_some(KernelFlags {
+            flags,
+            preempt_count,
+        })
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelEvent {
     /// The processor switches from one task to another.
@@ -77,6 +111,7 @@ pub enum KernelEvent {
         process: u32,
         state: TaskState,
         next: Task,
+        flags: Option<KernelFlags>,
     },
     /// A thread of the traced processes leaves the processor; for what is not known.
     Out {
@@ -95,6 +130,7 @@ pub enum KernelEvent {
         waker_process: u32,
         waker: u32,
         is_new: bool,
+        flags: Option<KernelFlags>,
     },
     /// A thread of the traced processes has entered a function of the kernel. The trace's notes name the addresses.
     Function {
@@ -102,10 +138,23 @@ pub enum KernelEvent {
         function: u64,
         /// An address in its caller.
         caller: u64,
+        flags: Option<KernelFlags>,
     },
     /// This many events are missing from here on; 0: unknown, since recording was paused. This is in packet headers and
     /// notes, not in records.
     Lost { events: u64 },
+}
+
+impl KernelEvent {
+    /// The state of the processor, if the kernel told it.
+    pub fn flags(&self) -> Option<KernelFlags> {
+        match self {
+            KernelEvent::Switch { flags, .. }
+            | KernelEvent::Wakeup { flags, .. }
+            | KernelEvent::Function { flags, .. } => *flags,
+            _ => None,
+        }
+    }
 }
 
 /// The task on each processor. Some kernels omit events of idle tasks: when another processor wakes one, the switch
@@ -178,9 +227,10 @@ impl KernelRecord {
                 process,
                 state,
                 next,
+                flags,
             } => {
                 push_task(previous, words);
-                words.push(pair(*process, u32::from(state.0)));
+                words.push(pair(*process, KernelFlags::above(*flags, state.0)));
                 push_task(next, words);
                 SCHED_SWITCH
             }
@@ -202,9 +252,11 @@ impl KernelRecord {
                 waker_process,
                 waker,
                 is_new,
+                flags,
             } => {
                 push_task(task, words);
-                words.extend([pair(*waker_process, *waker), u64::from(*target)]);
+                let stamp = KernelFlags::above(*flags, 0);
+                words.extend([pair(*waker_process, *waker), pair(*target, stamp)]);
                 match is_new {
                     true => SCHED_WAKEUP_NEW,
                     false => SCHED_WAKEUP,
@@ -214,8 +266,10 @@ impl KernelRecord {
                 thread,
                 function,
                 caller,
+                flags,
             } => {
-                words.extend([u64::from(*thread), *function, *caller]);
+                let stamp = KernelFlags::above(*flags, 0);
+                words.extend([pair(*thread, stamp), *function, *caller]);
                 KERNEL_FUNCTION
             }
             KernelEvent::Lost { .. } => 0,
@@ -233,6 +287,7 @@ impl KernelRecord {
                     process,
                     state: TaskState(state as u8),
                     next: task(&[d, e, f]),
+                    flags: KernelFlags::of(state),
                 }
             }
             (SWITCH_OUT, &[who, state]) => {
@@ -249,19 +304,25 @@ impl KernelRecord {
             }
             (SCHED_WAKEUP | SCHED_WAKEUP_NEW, &[a, b, c, who, target]) => {
                 let (waker_process, waker) = halves(who);
+                let (target, stamp) = halves(target);
                 KernelEvent::Wakeup {
                     task: task(&[a, b, c]),
-                    target: target as u32,
+                    target,
                     waker_process,
                     waker,
                     is_new: event == SCHED_WAKEUP_NEW,
+                    flags: KernelFlags::of(stamp),
                 }
             }
-            (KERNEL_FUNCTION, &[thread, function, caller]) => KernelEvent::Function {
-                thread: thread as u32,
-                function,
-                caller,
-            },
+            (KERNEL_FUNCTION, &[thread, function, caller]) => {
+                let (thread, stamp) = halves(thread);
+                KernelEvent::Function {
+                    thread,
+                    function,
+                    caller,
+                    flags: KernelFlags::of(stamp),
+                }
+            }
             _ => return None,
         };
         Some(KernelRecord { clock, event })
@@ -283,6 +344,7 @@ mod tests {
             process: from,
             state: TaskState(b'S'),
             next: task(to),
+            flags: None,
         };
         let mut succession = Succession::default();
         let mut broken = |processor, event| succession.is_broken_by(processor, &event);
@@ -313,6 +375,10 @@ mod tests {
                 process: 7,
                 state: TaskState(b'S'),
                 next: task(u32::MAX, b"sixteen bytes \xff."),
+                flags: Some(KernelFlags {
+                    flags: 0x25,
+                    preempt_count: 2,
+                }),
             },
             KernelEvent::Out {
                 process: 1,
@@ -329,11 +395,16 @@ mod tests {
                 waker_process: 4,
                 waker: 5,
                 is_new: true,
+                flags: Some(KernelFlags {
+                    flags: 0,
+                    preempt_count: 0,
+                }),
             },
             KernelEvent::Function {
                 thread: 6,
                 function: u64::MAX,
                 caller: 7,
+                flags: None,
             },
         ];
         for event in events {

@@ -36,6 +36,20 @@ pub enum Note {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         kernel: bool,
     },
+    /// A task of no traced process that kernel events tell of, from this counter on.
+    Other {
+        process: u32,
+        thread: u32,
+        begin: u64,
+        name: String,
+    },
+    /// Who a thread runs for and how it is scheduled, read at this counter, and again when that has changed.
+    Task {
+        process: u32,
+        thread: u32,
+        counter: u64,
+        facts: TaskFacts,
+    },
     /// A process and its threads are known by the numbers of a PID namespace of their own. Kernel events have
     /// others for them.
     Namespace { process: u32 },
@@ -124,6 +138,16 @@ pub enum Note {
         complete: bool,
         why: String,
     },
+}
+
+/// As the kernel has it of a thread: the real user, the nice level, `SCHED_…`, and the priority under `SCHED_FIFO` and
+/// `SCHED_RR`, else 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskFacts {
+    pub uid: u32,
+    pub nice: i32,
+    pub policy: u32,
+    pub rt_prio: u32,
 }
 
 /// A call that had not ended.

@@ -189,6 +189,7 @@ fn sleep(writer: &mut Writer, times: u64) -> Result<()> {
             process: from.thread,
             state: TaskState(state),
             next: to,
+            flags: None,
         };
         let wakeup = KernelEvent::Wakeup {
             task: own,
@@ -196,6 +197,7 @@ fn sleep(writer: &mut Writer, times: u64) -> Result<()> {
             waker_process: 0,
             waker: 0,
             is_new: false,
+            flags: None,
         };
         let events = [switch(own, idle, b'S'), wakeup, switch(idle, own, b'R')];
         let rounds = u64::from(processor) * times..u64::from(processor + 1) * times;

@@ -508,6 +508,28 @@ impl Trace {
             .collect()
     }
 
+    /// The threads, and behind them the tasks of other processes that kernel events tell of, which have no records.
+    pub fn tasks(&self) -> Vec<ThreadInfo<'_>> {
+        let others = self.notes.iter().filter_map(|note| match note {
+            Note::Other {
+                process,
+                thread,
+                begin,
+                name,
+            } => Some(ThreadInfo {
+                process: *process,
+                thread: *thread,
+                begin: *begin,
+                name,
+                in_namespace: false,
+                trace: self,
+                packets: &[],
+            }),
+            _ => None,
+        });
+        self.threads().into_iter().chain(others).collect()
+    }
+
     fn thread_info<'a>(&'a self, key: &ThreadKey, packets: &'a [PacketId]) -> ThreadInfo<'a> {
         let note = self
             .names

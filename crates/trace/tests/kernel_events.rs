@@ -3,7 +3,7 @@
 mod support;
 
 use nopal_trace::synthetic::{STEP, Shape, write};
-use nopal_trace::{KernelEvent, KernelRecord, Task, TaskState, Trace};
+use nopal_trace::{KernelEvent, KernelFlags, KernelRecord, Task, TaskState, Trace};
 use std::fs;
 use std::process::Command;
 use support::*;
@@ -84,6 +84,10 @@ fn babeltrace2_reads_each_event() {
         waker_process: 7,
         waker: 8,
         is_new,
+        flags: Some(KernelFlags {
+            flags: 4,
+            preempt_count: 1,
+        }),
     };
     let events = [
         KernelEvent::Switch {
@@ -91,6 +95,7 @@ fn babeltrace2_reads_each_event() {
             process: 7,
             state: TaskState(b'S'),
             next: task(11, 115, b"balan"),
+            flags: None,
         },
         KernelEvent::Out {
             process: 7,
@@ -123,11 +128,11 @@ fn babeltrace2_reads_each_event() {
     assert_eq!(errors, "");
     let lines: Vec<&str> = text.lines().collect();
     let expected = [
-        r#"sched_switch: { cpu_id = 2, reserved = "" }, { prev_comm = "softi", prev_pid = 8, prev_prio = 49, prev_process = 7, prev_state = ( "sleeping" : container = 83 ), next_comm = "balan", next_pid = 11, next_prio = 115 }"#,
-        r#"switch_out: { cpu_id = 2, reserved = "" }, { process = 7, pid = 8, state = ( "blocked" : container = 63 ), reserved = 0 }"#,
+        r#"sched_switch: { cpu_id = 2, reserved = "" }, { prev_comm = "softi", prev_pid = 8, prev_prio = 49, prev_process = 7, prev_state = ( "sleeping" : container = 83 ), flags = { common_flags = 0, common_preempt_count = 0, known = 0 }, next_comm = "balan", next_pid = 11, next_prio = 115 }"#,
+        r#"switch_out: { cpu_id = 2, reserved = "" }, { process = 7, pid = 8, state = ( "blocked" : container = 63 ), reserved = [ [0] = 0, [1] = 0, [2] = 0, [3] = 0, [4] = 0, [5] = 0, [6] = 0 ] }"#,
         r#"switch_in: { cpu_id = 2, reserved = "" }, { process = 7, pid = 8 }"#,
-        r#"sched_wakeup: { cpu_id = 2, reserved = "" }, { comm = "balan", pid = 11, prio = 115, waker_process = 7, waker_pid = 8, target_cpu = 1, reserved = 0 }"#,
-        r#"sched_wakeup_new: { cpu_id = 2, reserved = "" }, { comm = "balan", pid = 11, prio = 115, waker_process = 7, waker_pid = 8, target_cpu = 1, reserved = 0 }"#,
+        r#"sched_wakeup: { cpu_id = 2, reserved = "" }, { comm = "balan", pid = 11, prio = 115, waker_process = 7, waker_pid = 8, target_cpu = 1, reserved = 0, flags = { common_flags = 4, common_preempt_count = 1, known = 1 } }"#,
+        r#"sched_wakeup_new: { cpu_id = 2, reserved = "" }, { comm = "balan", pid = 11, prio = 115, waker_process = 7, waker_pid = 8, target_cpu = 1, reserved = 0, flags = { common_flags = 4, common_preempt_count = 1, known = 1 } }"#,
     ];
     assert_eq!(lines.len(), expected.len(), "{text}");
     // Of all packets here the same, and of no use to whoever reads the text.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use nopal_symbols::is_harmless;
-use nopal_trace::{KernelEvent, Note, ThreadInfo, Trace};
+use nopal_trace::{KernelEvent, Markers, Note, ThreadInfo, Trace};
 
 use super::linux::{AT_ENTRY, Entry, Flags, LineContent, LineWriter, Moment};
 use super::{Excerpt, Lines, Look, are_shown};
@@ -15,6 +15,7 @@ use crate::filter::Filter;
 use crate::kernel_events::{
     KernelNames, Running, TimelineEvent, push_event, thread, with_kernel_events,
 };
+use crate::markers::push_marker;
 use crate::names::ThreadNames;
 use crate::timeline::{EventSource, ThreadEvents, timeline};
 
@@ -33,7 +34,11 @@ pub fn dump(
     let mut comms: Vec<Option<String>> = vec![None; threads.len()];
     let mut lines = Lines::new(out);
     let entries = timeline(&threads, |_, thread| {
-        ThreadEvents::new(excerpt.packets(thread), Entries::default())
+        let entries = Entries {
+            markers: trace.markers(),
+            entries: VecDeque::new(),
+        };
+        ThreadEvents::new(excerpt.packets(thread), entries)
     });
     let kernel = KernelNames::new(trace);
     let running = RefCell::new(Running::default());
@@ -71,9 +76,10 @@ pub fn dump(
                         ..Flags::default()
                     },
                 };
-                match look.verbose {
-                    true => writer.verbose(text, &moment, &LineContent::Call(*entry, AT_ENTRY)),
-                    false => writer.simple(text, &moment, entry),
+                match (look.verbose, entry) {
+                    (true, entry) => writer.verbose(text, &moment, entry),
+                    (false, LineContent::Call(entry, _)) => writer.simple(text, &moment, entry),
+                    (false, LineContent::Text(marker)) => writer.simple_text(text, &moment, marker),
                 }
             }
             TimelineEvent::System(processor, event) => {
@@ -93,6 +99,7 @@ pub fn dump(
                     next,
                     flags: Flags {
                         processor: Some(*processor),
+                        kernel: event.flags(),
                         ..Flags::default()
                     },
                 };
@@ -127,7 +134,7 @@ pub fn known(threads: &[ThreadInfo], names: &ThreadNames, thread: u32) -> String
 }
 
 /// The notes that users wrote into the trace, in order of time.
-fn texts(trace: &Trace, excerpt: Excerpt) -> Vec<(u64, &str)> {
+pub fn texts(trace: &Trace, excerpt: Excerpt) -> Vec<(u64, &str)> {
     let texts = trace.notes().iter().filter_map(|note| match note {
         Note::Text { counter, text } => Some((*counter, text.as_str())),
         _ => None,
@@ -140,7 +147,7 @@ fn texts(trace: &Trace, excerpt: Excerpt) -> Vec<(u64, &str)> {
 }
 
 /// In the form in which the kernel shows lines of `trace_marker`.
-fn write_text(lines: &mut Lines, text: &str) -> io::Result<()> {
+pub fn write_text(lines: &mut Lines, text: &str) -> io::Result<()> {
     lines.text.extend_from_slice(b"tracing_mark_write: ");
     let printable = text.chars().filter(|char| is_harmless(*char));
     lines
@@ -149,24 +156,30 @@ fn write_text(lines: &mut Lines, text: &str) -> io::Result<()> {
     lines.end_line()
 }
 
-#[derive(Default)]
-struct Entries {
-    entries: VecDeque<(u64, Entry)>,
+/// Calls that begin, and markers.
+struct Entries<'a> {
+    markers: &'a Markers,
+    entries: VecDeque<(u64, LineContent)>,
 }
 
-impl Sink for Entries {
+impl Sink for Entries<'_> {
     fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         if let [under @ .., frame] = frames {
             let caller = under.last().map(Frame::site);
-            self.entries.push_back((
-                frame.clock,
-                Entry {
-                    site: frame.site(),
-                    caller,
-                },
-            ));
+            let entry = Entry {
+                site: frame.site(),
+                caller,
+            };
+            let content = LineContent::Call(entry, AT_ENTRY);
+            self.entries.push_back((frame.clock, content));
         }
         0
+    }
+
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
+        let mut text = vec![b' '];
+        push_marker(&mut text, self.markers.get(event), payload);
+        self.entries.push_back((clock, LineContent::Text(text)));
     }
 
     fn leave(&mut self, _frame: &Frame, _ending: Ending, _frames: &[Frame]) {}
@@ -176,10 +189,10 @@ impl Sink for Entries {
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 }
 
-impl EventSource for Entries {
-    type Moment = Entry;
+impl EventSource for Entries<'_> {
+    type Moment = LineContent;
 
-    fn take(&mut self) -> Option<(u64, Entry)> {
+    fn take(&mut self) -> Option<(u64, LineContent)> {
         self.entries.pop_front()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use super::linux::{AT_ENTRY, Entry, Flags, LineContent, SOMEWHERE};
 use crate::calls::{Ending, Frame, Sink};
-use crate::markers::push_marker;
+use crate::markers::{kernel_flags, push_marker};
 use crate::names::Names;
 use crate::timeline::EventSource;
 use crate::tracers::{Roles, State, Watcher};
@@ -76,6 +76,7 @@ impl<'a> Inside<'a> {
             locks: known.then(|| self.watcher.state.locks()),
             signals: self.watcher.state.blocks_signals(),
             is_handler,
+            kernel: None,
         };
         let is_last = matches!(self.span, Span::Time { end, .. } if end == clock);
         let line = Line {
@@ -161,8 +162,13 @@ impl Sink for Inside<'_> {
         self.watcher.latency_events.clear();
         if self.is_inside(clock) {
             let mut text = Vec::new();
-            push_marker(&mut text, self.watcher.roles.marker(event), payload);
+            let marker = self.watcher.roles.marker(event);
+            push_marker(&mut text, marker, payload);
+            let kernel = kernel_flags(marker, payload);
             self.push(clock, LineContent::Text(text), is_in_handler(frames), false);
+            if let Some((_, line)) = self.lines.back_mut() {
+                line.flags.kernel = kernel;
+            }
         }
     }
 

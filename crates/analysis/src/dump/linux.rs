@@ -1,6 +1,6 @@
 //! Lines as tracers of Linux write them. What a `-` stands for is not recorded.
 
-use nopal_trace::{Clocks, Trace};
+use nopal_trace::{Clocks, KernelFlags, Trace};
 
 use super::Look;
 use crate::addresses::Addresses;
@@ -29,11 +29,69 @@ pub struct Flags {
     pub is_handler: bool,
     /// Locks that it holds.
     pub locks: Option<usize>,
+    /// Of a kernel event, instead of the last three: the state of its processor.
+    pub kernel: Option<KernelFlags>,
+}
+
+/// The kernel's `enum trace_flag_type`.
+mod flag {
+    pub const IRQS_OFF: u8 = 0x01;
+    pub const NEED_RESCHED_LAZY: u8 = 0x02;
+    pub const NEED_RESCHED: u8 = 0x04;
+    pub const HARDIRQ: u8 = 0x08;
+    pub const SOFTIRQ: u8 = 0x10;
+    pub const PREEMPT_RESCHED: u8 = 0x20;
+    pub const NMI: u8 = 0x40;
+    pub const BH_OFF: u8 = 0x80;
+}
+
+/// The kernel's columns: interrupts off, a switch pending, in an interrupt, depth of preemption off.
+fn kernel_columns(kernel: KernelFlags) -> String {
+    let has = |flag: u8| kernel.flags & flag != 0;
+    let interrupts = match (has(flag::IRQS_OFF), has(flag::BH_OFF)) {
+        (true, true) => 'D',
+        (true, false) => 'd',
+        (false, true) => 'b',
+        (false, false) => '.',
+    };
+    let [now, lazy, preempt] = [
+        flag::NEED_RESCHED,
+        flag::NEED_RESCHED_LAZY,
+        flag::PREEMPT_RESCHED,
+    ]
+    .map(has);
+    let pending = match (now, lazy, preempt) {
+        (true, true, true) => 'B',
+        (true, false, true) => 'N',
+        (false, true, true) => 'L',
+        (true, true, false) => 'b',
+        (true, false, false) => 'n',
+        (false, true, false) => 'l',
+        (false, false, true) => 'p',
+        (false, false, false) => '.',
+    };
+    let inside = match (has(flag::NMI), has(flag::HARDIRQ), has(flag::SOFTIRQ)) {
+        (true, true, _) => 'Z',
+        (true, false, _) => 'z',
+        (false, true, true) => 'H',
+        (false, true, false) => 'h',
+        (false, false, true) => 's',
+        (false, false, false) => '.',
+    };
+    // Above it stands how deep migration is off.
+    let depth = match kernel.preempt_count & 0xf {
+        0 => ".".to_owned(),
+        depth => format!("{depth:x}"),
+    };
+    format!("{interrupts}{pending}{inside}{depth}")
 }
 
 impl Flags {
     /// CPU, signals blocked, a switch pending, in a handler, locks held; `-` for what is not known, `.` for none.
     fn columns(self) -> String {
+        if let Some(kernel) = self.kernel {
+            return format!("{}{}", self.processor(), kernel_columns(kernel));
+        }
         let locks = match self.locks {
             None => '-',
             Some(0) => '.',
@@ -49,15 +107,25 @@ impl Flags {
         format!("{}{signals}-{handler}{locks}", self.processor())
     }
 
-    /// As a number: 1 where signals are blocked, 4 in a handler; `-` where neither is known.
-    fn bits(self) -> char {
-        match (self.signals, self.is_handler) {
-            (None, false) => '-',
-            (None | Some(false), true) => '4',
-            (Some(false), false) => '0',
-            (Some(true), false) => '1',
-            (Some(true), true) => '5',
+    /// As a number: the kernel's flags, or 1 where signals are blocked, 4 in a handler; `-` where neither is known.
+    fn bits(self) -> String {
+        if let Some(kernel) = self.kernel {
+            return kernel.flags.to_string();
         }
+        let bits = match (self.signals, self.is_handler) {
+            (None, false) => "-",
+            (None | Some(false), true) => "4",
+            (Some(false), false) => "0",
+            (Some(true), false) => "1",
+            (Some(true), true) => "5",
+        };
+        bits.to_owned()
+    }
+
+    /// Locks that are held, or the kernel's count of preemption off.
+    fn depth(self) -> Option<u64> {
+        let preempt_count = self.kernel.map(|kernel| u64::from(kernel.preempt_count));
+        preempt_count.or(self.locks.map(|locks| locks as u64))
     }
 
     fn processor(self) -> String {
@@ -132,8 +200,8 @@ impl<'a> LineWriter<'a> {
         text.push(b' ');
         text.extend_from_slice(moment.flags.processor().as_bytes());
         text.extend_from_slice(format!(" {} ", moment.flags.bits()).as_bytes());
-        match moment.flags.locks {
-            Some(locks) => push_hex_digits(text, locks as u64),
+        match moment.flags.depth() {
+            Some(depth) => push_hex_digits(text, depth),
             None => text.push(b'-'),
         }
         text.push(b' ');
@@ -218,4 +286,32 @@ fn push_hex_digits(text: &mut Vec<u8>, value: u64) {
     let begin = text.len();
     push_hex(text, value);
     text.drain(begin..begin + 8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_the_kernels() {
+        let columns = |flags, preempt_count| {
+            let kernel = Some(KernelFlags {
+                flags,
+                preempt_count,
+            });
+            let flags = Flags {
+                processor: Some(1),
+                signals: Some(true),
+                kernel,
+                ..Flags::default()
+            };
+            (flags.columns(), flags.bits(), flags.depth())
+        };
+        let is = |columns: &str, bits: &str, depth| (columns.into(), bits.into(), Some(depth));
+        assert_eq!(columns(0, 0), is("1....", "0", 0));
+        assert_eq!(columns(0x01, 1), is("1d..1", "1", 1));
+        assert_eq!(columns(0x25, 0x12), is("1dN.2", "37", 0x12));
+        assert_eq!(columns(0x98, 0x0f), is("1b.Hf", "152", 15));
+        assert_eq!(columns(0x42, 3), is("1.lz3", "66", 3));
+    }
 }

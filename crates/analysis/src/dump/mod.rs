@@ -19,7 +19,7 @@ use crate::drive::Drive;
 use crate::filter::Filter;
 
 pub use folded::{Weight, write as write_folded};
-pub use latency::{Latency, case};
+pub use latency::{Latency, Recorder, all, case};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -27,10 +27,10 @@ pub enum Format {
     /// each of 16 hexadecimal digits. Values that were not recorded are 0.
     Devtrace,
     /// A line for each entry: `CPU 1: comm:pid function+0x0/size <-- parent+-/size`; and one a system's event: `CPU 1:
-    /// comm:pid 8:49:S --> 11:115 group_balance`. Where in the parent the call is, is not recorded: `-` stands for
+    /// comm:pid 8:49:S --> 11:115 group_balance`; or as the look says. Where in the parent the call is, is not recorded: `-` stands for
     /// that, as for the CPU where no event told it.
-    Function,
-    /// The longest call of a function, as a latency trace.
+    Function(Look),
+    /// The longest call of a function, the worst case of a tracer, or all that was recorded, as a latency trace.
     Latency(Latency),
     /// JSON for Perfetto and chrome://tracing. Times are microseconds since the trace began.
     Chrome,
@@ -54,7 +54,7 @@ pub enum LossNotice {
 impl Format {
     pub fn losses(&self) -> LossNotice {
         match self {
-            Format::Function | Format::Raw => LossNotice::Comment,
+            Format::Function(_) | Format::Raw => LossNotice::Comment,
             Format::Chrome => LossNotice::Within,
             Format::Devtrace | Format::Latency(_) | Format::Folded(_) => LossNotice::Apart,
         }
@@ -120,7 +120,7 @@ pub fn function(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write
 pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let all = Filter::default();
     let filter = drive.filter.unwrap_or(&all);
-    let is_of_records = matches!(format, Format::Devtrace | Format::Function | Format::Raw);
+    let is_of_records = matches!(format, Format::Devtrace | Format::Function(_) | Format::Raw);
     if is_of_records && (filter.has_functions() || filter.least_ns > 0) {
         bail!(
             "this format shows records, which -F, -N and -t do not select: they select calls for the other formats and for `nopal replay`"
@@ -129,7 +129,7 @@ pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -
     let excerpt = Excerpt::of(filter);
     match format {
         Format::Devtrace => devtrace::dump(trace, filter, excerpt, out),
-        Format::Function => function::dump(trace, filter, excerpt, Look::default(), out),
+        Format::Function(look) => function::dump(trace, filter, excerpt, look, out),
         Format::Latency(latency) => latency::dump(trace, &latency, drive, out),
         Format::Chrome => chrome::dump(trace, drive, out),
         Format::Folded(weight) => folded::dump(trace, weight, drive, out),
@@ -142,7 +142,7 @@ pub fn estimate(trace: &Trace, format: &Format) -> u64 {
     // Bytes for a record: half a call.
     let of_record = match format {
         Format::Devtrace => 121,
-        Format::Function => 30,
+        Format::Function(_) => 30,
         Format::Chrome => 55,
         Format::Raw => 50,
         Format::Latency(_) | Format::Folded(_) => 0,

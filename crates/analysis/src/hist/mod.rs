@@ -227,7 +227,7 @@ fn place(whereabouts: Option<&Whereabouts>, thread: usize, clock: u64) -> u64 {
 fn groups(trace: &Trace, names: &Names, all: HashMap<u64, Distribution>, by: By) -> Vec<Group> {
     let mut all: Vec<(u64, Distribution)> = all.into_iter().collect();
     all.sort_by_key(|(key, distribution)| (std::cmp::Reverse(distribution.count()), *key));
-    let threads = trace.threads();
+    let threads = trace.tasks();
     let thread_names = ThreadNames::new(trace);
     let name = |key: u64| match by {
         By::Nothing => String::new(),

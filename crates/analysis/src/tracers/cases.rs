@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use nopal_latency::{Event, Histogram, Latency, Own};
+use nopal_latency::{Event, Latency, Own};
 
 pub use nopal_latency::{Case, Missing};
 
@@ -25,15 +25,6 @@ pub struct Run {
 impl Run {
     pub fn tracer(&self) -> &Tracer {
         &self.tracer
-    }
-
-    /// In ticks, of the cases that ended on these processors.
-    pub fn histogram(&self, wanted: impl Fn(Option<u32>) -> bool) -> Histogram {
-        let mut sum = Histogram::default();
-        for (_, own) in self.own.iter().filter(|(processor, _)| wanted(**processor)) {
-            sum.merge(own.histogram());
-        }
-        sum
     }
 
     pub fn worst(&self) -> Option<&Case> {
@@ -121,6 +112,7 @@ impl Cases {
             event: latency_event.what as u32,
             processor: 0,
             thread,
+            rank: latency_event.rank,
             value: latency_event.value,
             clock: latency_event.clock,
         };
@@ -167,6 +159,7 @@ mod tests {
             let latency_event = LatencyEvent {
                 what: *what,
                 section: None,
+                rank: 0,
                 value: 7,
                 clock,
             };

@@ -1,15 +1,18 @@
 //! A tracer on a trace that is being recorded.
 
 use nopal_beside::{Mutex, MutexGuard};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use nopal_trace::{Batch, KernelEvent, KernelRecord, Markers, Note, Subscriber, ThreadKey};
+use nopal_trace::{
+    Batch, KernelEvent, KernelRecord, Markers, Note, Subscriber, TaskFacts, ThreadKey,
+};
 
+use super::durations::{Durations, Histogram};
 use super::watcher::{State, Watcher};
 use super::{Case, Cases, EventKind, LatencyEvent, Missing, Roles, Run, Scheduling, Tracer};
 use crate::calls::CallRebuilder;
@@ -34,7 +37,13 @@ impl fmt::Debug for Live {
 }
 
 /// Hears of the records for it.
-pub struct LiveSubscriber(Arc<Mutex<Watching>>);
+pub struct LiveSubscriber {
+    watching: Arc<Mutex<Watching>>,
+    ask: AskTask,
+}
+
+/// Reads who a thread of a process runs for and how it is scheduled; `None` if it has ended.
+pub type AskTask = fn(u32, u32) -> Option<TaskFacts>;
 
 /// A case, and its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +52,8 @@ pub struct Finding {
     pub ns: u64,
     pub begin_thread: ThreadKey,
     pub end_thread: ThreadKey,
+    /// Of the thread in which it began, when it was kept.
+    pub task: Option<TaskFacts>,
 }
 
 /// The results so far.
@@ -77,12 +88,17 @@ struct Watching {
     running: Running,
     of_kernel_events: bool,
     scheduling: Scheduling,
+    of_all_tasks: bool,
     scheduled: HashMap<u32, u32>,
     /// Processes of whose threads kernel events tell by other numbers.
     in_namespaces: HashSet<u32>,
     notes: LiveNotes,
     threshold_ns: u64,
     found: u64,
+    /// By the processor on which cases ended; `None` where it is not known.
+    durations: BTreeMap<Option<u32>, Durations>,
+    /// Of the worst case and those that are kept: read once of each.
+    tasks: Vec<(Case, Option<TaskFacts>)>,
     kept: VecDeque<Case>,
     kept_before: u64,
     given_up: VecDeque<Case>,
@@ -106,12 +122,15 @@ impl Live {
             of_kernel_events: tracer.is_of_kernel_events(),
             events: Vec::new(),
             running: Running::default(),
-            scheduling: Scheduling::default(),
+            scheduling: Scheduling::new(tracer),
+            of_all_tasks: tracer.is_of_all_tasks(),
             scheduled: HashMap::new(),
             in_namespaces: HashSet::new(),
             notes: LiveNotes::default(),
             threshold_ns: 0,
             found: 0,
+            durations: BTreeMap::new(),
+            tasks: Vec::new(),
             kept: VecDeque::new(),
             kept_before: 0,
             given_up: VecDeque::new(),
@@ -121,8 +140,11 @@ impl Live {
     }
 
     /// What hears of the records for it. There is to be one at a time.
-    pub fn subscriber(&self) -> LiveSubscriber {
-        LiveSubscriber(self.0.clone())
+    pub fn subscriber(&self, ask: AskTask) -> LiveSubscriber {
+        LiveSubscriber {
+            watching: self.0.clone(),
+            ask,
+        }
     }
 
     fn watching(&self) -> MutexGuard<'_, Watching> {
@@ -157,6 +179,7 @@ impl Live {
             ns: clocks.duration_ns(case.ticks()),
             begin_thread: watching.keys[case.begin_thread as usize],
             end_thread: watching.keys[case.end_thread as usize],
+            task: watching.task(case),
         };
         Report {
             cases: watching.found,
@@ -169,26 +192,40 @@ impl Live {
         }
     }
 
-    /// How often cases took so many microseconds, ascending, of those that ended on these processors.
-    pub fn histogram(&self, wanted: impl Fn(Option<u32>) -> bool) -> Vec<(u64, u64)> {
+    /// How long the cases took that ended on these processors.
+    pub fn histogram(&self, wanted: impl Fn(Option<u32>) -> bool) -> Histogram {
         let watching = self.watching();
-        let clocks = watching.notes.clocks();
-        let mut sums: Vec<(u64, u64)> = Vec::new();
-        let Some(cases) = &watching.cases else {
-            return sums;
-        };
-        for (low, high, count) in cases.runs()[0].histogram(wanted).ranges() {
-            let microseconds = clocks.duration_ns(low.midpoint(high)) / 1000;
-            match sums.last_mut() {
-                Some(last) if last.0 == microseconds => last.1 += count,
-                _ => sums.push((microseconds, count)),
-            }
-        }
-        sums
+        let durations = watching.durations.iter();
+        let durations = durations.filter(|(processor, _)| wanted(**processor));
+        Durations::histogram(durations.map(|(_, of)| of), &watching.notes.clocks())
     }
 }
 
 impl Watching {
+    fn task(&self, case: &Case) -> Option<TaskFacts> {
+        let known = self.tasks.iter().find(|(known, _)| known == case);
+        known.and_then(|(_, task)| *task)
+    }
+
+    /// Reads the tasks of cases that are kept since the last time.
+    fn ask_tasks(&mut self, ask: AskTask) {
+        let worst = self
+            .cases
+            .as_ref()
+            .and_then(|cases| cases.runs()[0].worst());
+        let kept: Vec<Case> = self.kept.iter().chain(worst).copied().collect();
+        self.tasks.retain(|(case, _)| kept.contains(case));
+        for case in kept {
+            if self.tasks.iter().any(|(known, _)| *known == case) {
+                continue;
+            }
+            let key = self.keys[case.begin_thread as usize];
+            let is_known = !self.in_namespaces.contains(&key.process);
+            let task = is_known.then(|| ask(key.process, key.thread)).flatten();
+            self.tasks.push((case, task));
+        }
+    }
+
     fn missing(&self, run: &Run) -> Missing {
         let missing = run.missing();
         match self.of_kernel_events {
@@ -235,7 +272,7 @@ impl Watching {
             if !self.of_kernel_events {
                 continue;
             }
-            for (thread, latency_event) in self.scheduling.take(clock, &event) {
+            for (thread, latency_event) in self.scheduling.take(processor, clock, &event) {
                 match self.scheduled.get(&thread) {
                     Some(number) => {
                         let processor = self.running.processor(thread);
@@ -267,6 +304,8 @@ impl Watching {
         for (thread, processor, latency_event) in happened {
             cases.take(thread, processor, &latency_event, |_, case, kept| {
                 self.found += 1;
+                let durations = self.durations.entry(processor).or_default();
+                durations.add(case.ticks());
                 if kept && self.threshold_ns > 0 {
                     if self.kept.len() == KEPT {
                         self.kept.pop_front();
@@ -291,12 +330,13 @@ impl Watching {
 
 impl Subscriber for LiveSubscriber {
     fn note(&mut self, note: &Note) {
-        let mut watching = self.0.lock();
+        let mut watching = self.watching.lock();
         let Watching {
             roles,
             notes,
             keys,
             of_kernel_events,
+            of_all_tasks,
             scheduled,
             in_namespaces,
             ..
@@ -323,6 +363,19 @@ impl Subscriber for LiveSubscriber {
                     begin,
                 });
             }
+            &Note::Other {
+                process,
+                thread,
+                begin,
+                ..
+            } if *of_all_tasks => {
+                scheduled.insert(thread, keys.len() as u32);
+                keys.push(ThreadKey {
+                    process,
+                    thread,
+                    begin,
+                });
+            }
             Note::Marker { event, .. } => {
                 let mut markers = Markers::default();
                 markers.learn(note);
@@ -335,7 +388,7 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn records(&mut self, batch: Batch) {
-        let mut watching = self.0.lock();
+        let mut watching = self.watching.lock();
         let Watching {
             roles,
             threads,
@@ -362,7 +415,7 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn system(&mut self, processor: u32, records: &[KernelRecord]) {
-        let mut watching = self.0.lock();
+        let mut watching = self.watching.lock();
         let is_switch =
             |record: &&KernelRecord| !matches!(record.event, KernelEvent::Function { .. });
         let records = records.iter().filter(is_switch);
@@ -371,13 +424,14 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
-        let mut watching = self.0.lock();
+        let mut watching = self.watching.lock();
         watching.threads.remove(&thread);
     }
 
     fn complete_until(&mut self, counter: u64) {
-        let mut watching = self.0.lock();
+        let mut watching = self.watching.lock();
         watching.settle(counter);
+        watching.ask_tasks(self.ask);
     }
 }
 
@@ -392,12 +446,18 @@ mod tests {
     const GET: u32 = 3;
     const PUT: u32 = 4;
     const SLOT: u64 = 0x7008;
+    const TASK: TaskFacts = TaskFacts {
+        uid: 1000,
+        nice: -5,
+        policy: 1,
+        rt_prio: 50,
+    };
     /// A counter of 1 GHz.
     const SECOND: u64 = 1_000_000_000;
 
     fn live(tracer: &str) -> (Live, LiveSubscriber) {
         let live = Live::new(&Tracer::parse(tracer).unwrap());
-        let mut subscriber = live.subscriber();
+        let mut subscriber = live.subscriber(|_, _| Some(TASK));
         let names = [
             (LOCK, "pthread_mutex_lock"),
             (UNLOCK, "pthread_mutex_unlock"),
@@ -494,7 +554,10 @@ mod tests {
             (worst.ns, worst.case.key, worst.begin_thread),
             (89_990, 0xa0, key(8))
         );
-        assert_eq!(live.histogram(|_| true), [(5, 1), (89, 1)]);
+        assert_eq!(worst.task, Some(TASK));
+        let histogram = live.histogram(|_| true);
+        assert_eq!(histogram.rows, [(5, 1), (89, 1)]);
+        assert_eq!(histogram.most, worst.ns / 1000);
         live.reset();
         assert_eq!(live.report().worst, None);
         hold(
@@ -529,10 +592,10 @@ mod tests {
         subscriber.system(1, &[got(SECOND + 8_000, 7)]);
         subscriber.system(0, &[got(SECOND + 1_000, 7)]);
         subscriber.complete_until(SECOND + 10_000);
-        let on = |processor| live.histogram(|on| on == processor);
+        let on = |processor| live.histogram(|on| on == processor).rows;
         assert_eq!(on(Some(0)), [(5, 1)]);
         assert_eq!(on(Some(1)), [(3, 1)]);
-        assert_eq!(on(None), [(6, 1)]);
+        assert_eq!(on(None), [(7, 1)]);
     }
 
     #[test]
@@ -602,7 +665,7 @@ mod tests {
     #[test]
     fn what_a_section_needs_may_be_inserted_after_it_listens() {
         let live = Live::new(&Tracer::parse("get.arg1..put.arg1").unwrap());
-        let mut subscriber = live.subscriber();
+        let mut subscriber = live.subscriber(|_, _| Some(TASK));
         for (counter, monotonic_ns) in [(1000, 1000), (SECOND, SECOND)] {
             subscriber.note(&Note::Clock {
                 counter,

@@ -5,6 +5,7 @@
 //! [`of_trace`] does that for a trace that is there, [`Live`] for one that is being made.
 
 mod cases;
+mod durations;
 mod handlers;
 mod live;
 mod locks;
@@ -17,12 +18,14 @@ mod watcher;
 
 use nopal_abi::Capture;
 use nopal_latency as latency;
+use nopal_trace::{ThreadInfo, Trace};
 
 use crate::names::Names;
 
 pub use cases::{Case, Cases, Missing, Run};
+pub use durations::Histogram;
 pub use handlers::handlers;
-pub use live::{Finding, Live, LiveSubscriber, Report};
+pub use live::{AskTask, Finding, Live, LiveSubscriber, Report};
 pub use past::{Past, of_trace};
 pub use roles::Roles;
 pub use scheduling::{Numbers, Scheduling};
@@ -43,6 +46,9 @@ pub enum Tracer {
     Section(Section),
     /// From becoming runnable to running.
     Wakeup,
+    /// The same for all tasks of the machine: of those that are woken and more urgent than the one that runs, the most
+    /// urgent that waits.
+    WakeupAll,
     /// From leaving a processor to getting one again.
     OffCpu,
     /// The same, if the thread waits for something.
@@ -122,12 +128,13 @@ pub enum EventKind {
 
 impl Tracer {
     /// The tracers that need only a name.
-    pub const NAMED: [(&str, Tracer); 8] = [
+    pub const NAMED: [(&str, Tracer); 9] = [
         ("lockhold", Tracer::LockHold),
         ("lockwait", Tracer::LockWait),
         ("sigoff", Tracer::SignalsOff),
         ("critical", Tracer::Critical),
         ("wakeup", Tracer::Wakeup),
+        ("wakeup_all", Tracer::WakeupAll),
         ("offcpu", Tracer::OffCpu),
         ("blocked", Tracer::Blocked),
         ("preempted", Tracer::Preempted),
@@ -168,16 +175,33 @@ impl Tracer {
             Tracer::Section(section) => [&section.from, &section.to]
                 .map(section::Point::need)
                 .into(),
-            Tracer::Wakeup | Tracer::OffCpu | Tracer::Blocked | Tracer::Preempted => Vec::new(),
+            Tracer::Wakeup
+            | Tracer::WakeupAll
+            | Tracer::OffCpu
+            | Tracer::Blocked
+            | Tracer::Preempted => Vec::new(),
         }
     }
 
     /// Kernel events that must be recorded for it, as `nopal record -e` takes them.
     pub fn kernel_events(&self) -> Option<&'static str> {
         match self {
-            Tracer::Wakeup => Some("sched"),
+            Tracer::Wakeup | Tracer::WakeupAll => Some("sched"),
             Tracer::OffCpu | Tracer::Blocked | Tracer::Preempted => Some("sched_switch"),
             _ => None,
+        }
+    }
+
+    /// Whether its cases may be of any task of the machine.
+    pub fn is_of_all_tasks(&self) -> bool {
+        *self == Tracer::WakeupAll
+    }
+
+    /// The threads of a trace that its cases may be of, which these number.
+    pub fn threads<'a>(&self, trace: &'a Trace) -> Vec<ThreadInfo<'a>> {
+        match self.is_of_all_tasks() {
+            true => trace.tasks(),
+            false => trace.threads(),
         }
     }
 
@@ -226,7 +250,7 @@ impl Tracer {
                 };
                 (1 << EventKind::Begun as u32, EventKind::Ended, key)
             }
-            Tracer::Wakeup => (
+            Tracer::Wakeup | Tracer::WakeupAll => (
                 1 << EventKind::Woken as u32,
                 EventKind::Ran,
                 latency::Key::Value,
@@ -249,6 +273,7 @@ impl Tracer {
             key,
             // Recursive locks are counted by the watcher, which knows when records are missing.
             nesting: latency::Nesting::Again,
+            most_urgent: *self == Tracer::WakeupAll,
         }
     }
 }

@@ -68,7 +68,7 @@ pub fn of_trace(
     let mut past = Past::default();
     let mut seen = 0u64;
     let unknown = Arc::new(AtomicU64::new(0));
-    let threads = trace.threads();
+    let threads = tracer.threads(trace);
     let latency_events = timeline(&threads, |_, thread| {
         let state = State::counting(&unknown);
         ThreadEvents::new(thread.packets(), Watcher::new(&roles, state))
@@ -81,10 +81,10 @@ pub fn of_trace(
         });
     };
     if tracer.is_of_kernel_events() {
-        let mut scheduling = Scheduling::default();
+        let mut scheduling = Scheduling::new(tracer);
         let numbers = Numbers::new(&threads);
-        for (_, record) in events(trace) {
-            for (thread, latency_event) in scheduling.take(record.clock, &record.event) {
+        for (processor, record) in events(trace) {
+            for (thread, latency_event) in scheduling.take(processor, record.clock, &record.event) {
                 match numbers.place(thread, record.clock) {
                     Some(place) => tell(place, &latency_event),
                     None if latency_event.what == EventKind::Lost => tell(0, &latency_event),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use nopal_trace::{KernelEvent, TaskState, ThreadInfo};
 
-use super::{EventKind, LatencyEvent};
+use super::{EventKind, LatencyEvent, Tracer};
 use crate::kernel_events::left_and_got;
 
 /// Follows kernel events in the order of their clocks.
@@ -12,18 +12,47 @@ use crate::kernel_events::left_and_got;
 pub struct Scheduling {
     /// Threads that are known not to run: whether they wait to be woken.
     away: HashMap<u32, bool>,
+    /// Where only who is more urgent than the running task counts: the priorities of those, by processor.
+    running: Option<HashMap<u32, i32>>,
+}
+
+/// Of a rank: the priorities of the kernel begin at -1.
+fn rank(priority: i32) -> u32 {
+    priority.saturating_add(1).clamp(0, 0xffff) as u32
 }
 
 impl Scheduling {
+    pub fn new(tracer: &Tracer) -> Scheduling {
+        Scheduling {
+            running: tracer.is_of_all_tasks().then(HashMap::new),
+            ..Scheduling::default()
+        }
+    }
+
+    /// Whether a woken task is to be followed, where that depends on the task that runs where it is to run. One that is
+    /// not known yet is none that it could be compared with.
+    fn is_urgent(&self, priority: i32, target: u32) -> bool {
+        let Some(running) = &self.running else {
+            return true;
+        };
+        running
+            .get(&target)
+            .is_some_and(|running| priority < *running)
+    }
+
     /// The effect of an event on threads, given by their ids. Lost events may concern any thread.
     pub fn take(
         &mut self,
+        processor: u32,
         clock: u64,
         event: &KernelEvent,
     ) -> impl Iterator<Item = (u32, LatencyEvent)> {
         let lost = match event {
             KernelEvent::Lost { .. } => {
                 self.away.clear();
+                if let Some(running) = &mut self.running {
+                    running.clear();
+                }
                 Some((0, EventKind::Lost))
             }
             _ => None,
@@ -50,6 +79,16 @@ impl Scheduling {
             .then_some((task.thread, EventKind::Woken)),
             _ => None,
         };
+        let (woken, rank) = match event {
+            KernelEvent::Wakeup { task, target, .. } => (
+                woken.filter(|_| self.is_urgent(task.priority, *target)),
+                rank(task.priority),
+            ),
+            _ => (woken, 0),
+        };
+        if let (KernelEvent::Switch { next, .. }, Some(running)) = (event, &mut self.running) {
+            running.insert(processor, next.priority);
+        }
         let got = got.map(|thread| {
             self.away.remove(&thread);
             (thread, EventKind::Ran)
@@ -59,6 +98,7 @@ impl Scheduling {
             let latency_event = LatencyEvent {
                 what,
                 section: None,
+                rank,
                 value: u64::from(thread),
                 clock,
             };
@@ -110,6 +150,7 @@ mod tests {
             process: 1,
             state: TaskState(state),
             next: task(to),
+            flags: None,
         }
     }
 
@@ -120,6 +161,7 @@ mod tests {
             waker_process: 1,
             waker: 1,
             is_new: false,
+            flags: None,
         }
     }
 
@@ -127,7 +169,7 @@ mod tests {
     fn only_who_waits_is_woken() {
         let mut scheduling = Scheduling::default();
         let mut events = |event| -> Vec<(u32, EventKind)> {
-            let events = scheduling.take(1, &event);
+            let events = scheduling.take(0, 1, &event);
             events
                 .map(|(thread, latency_event)| (thread, latency_event.what))
                 .collect()
@@ -163,5 +205,42 @@ mod tests {
             thread: 8,
         };
         assert_eq!(events(own), [(8, EventKind::Ran)]);
+    }
+
+    #[test]
+    fn of_all_tasks_the_more_urgent_one_counts() {
+        let with = |thread, priority| Task {
+            thread,
+            priority,
+            ..Task::default()
+        };
+        let wake = |thread, priority, target| KernelEvent::Wakeup {
+            task: with(thread, priority),
+            target,
+            waker_process: 1,
+            waker: 1,
+            is_new: false,
+            flags: None,
+        };
+        let run = |from, thread, priority| KernelEvent::Switch {
+            previous: with(from, 120),
+            process: 1,
+            state: TaskState(b'S'),
+            next: with(thread, priority),
+            flags: None,
+        };
+        let mut scheduling = Scheduling::new(&Tracer::WakeupAll);
+        let mut woken = |event| -> Vec<(u32, u32)> {
+            let events = scheduling.take(1, 1, &event);
+            let woken = events.filter(|(_, event)| event.what == EventKind::Woken);
+            woken.map(|(thread, event)| (thread, event.rank)).collect()
+        };
+        assert_eq!(woken(wake(7, 19, 1)), [], "who runs there is not known");
+        assert_eq!(woken(run(1, 2, 49)), []);
+        assert_eq!(woken(wake(8, 49, 1)), [], "as urgent as the running one");
+        assert_eq!(woken(wake(9, 48, 1)), [(9, 49)]);
+        assert_eq!(woken(wake(10, 48, 0)), [], "another processor");
+        assert_eq!(woken(KernelEvent::Lost { events: 1 }), []);
+        assert_eq!(woken(wake(11, 10, 1)), [], "nothing is known any more");
     }
 }

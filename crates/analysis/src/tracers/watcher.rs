@@ -19,6 +19,8 @@ pub struct LatencyEvent {
     pub what: EventKind,
     /// The number of the tracer, for ends of sections.
     pub section: Option<usize>,
+    /// How urgent a task is that is woken: lower is more.
+    pub rank: u32,
     pub value: u64,
     pub clock: u64,
 }
@@ -82,6 +84,7 @@ impl<'a> Watcher<'a> {
         self.latency_events.push_back(LatencyEvent {
             what,
             section,
+            rank: 0,
             value,
             clock,
         });

@@ -329,7 +329,7 @@ pub fn cases<T: ValueSink>(
             tracer.name()
         );
     }
-    let threads = trace.threads();
+    let threads = tracer.threads(trace);
     let mut sieve = Sieve::new(filter, trace);
     let mut has_found = false;
     let past = tracers::of_trace(trace, names, tracer, |case| {

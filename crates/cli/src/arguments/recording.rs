@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 use nopal_analysis::tracers::Tracer;
-use nopal_record::{Kinds, Options, Target, WhenFull};
+use nopal_record::{Allowed, Kinds, Options, Target, WhenFull, check_tracepoint};
 
 use super::kernel::KernelFunctions;
 use crate::settings::Settings;
@@ -77,13 +77,25 @@ pub struct Run {
     #[arg(short = 'w', long)]
     wakeups: bool,
 
+    /// With -w: of all tasks of the machine that are more urgent than the running one, the most urgent (wakeup_all)
+    #[arg(long, requires = "wakeups")]
+    all: bool,
+
     /// Measure how long threads are off the processor, waiting or preempted (offcpu)
-    #[arg(short = 's', long = "switches")]
+    #[arg(short = 'c', long = "off-cpu")]
     off: bool,
 
-    /// Record markers
-    #[arg(short, long)]
-    events: bool,
+    /// Record context switches (sched_switch)
+    #[arg(short = 's', long)]
+    switches: bool,
+
+    /// Record events: markers, static probes, and context switches and wake-ups as far as permitted (events)
+    #[arg(short = 'e')]
+    event: bool,
+
+    /// Record these kernel events, as `nopal record -e` takes them [may be repeated]
+    #[arg(long = "events", value_name = "LIST", value_delimiter = ',', value_parser = KernelEvent::parse)]
+    events: Vec<KernelEvent>,
 
     #[command(flatten)]
     kernel: KernelFunctions,
@@ -200,9 +212,11 @@ struct Recording {
     #[arg(short = 'M', long = "markers", value_name = "GLOB[@MODULE]")]
     markers: Vec<String>,
 
-    /// Record kernel events: sched_switch, sched_wakeup, or sched for both [may be repeated]
-    #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
-    events: Vec<Kinds>,
+    /// Record kernel events: sched_switch, sched_wakeup, or sched for both, of all tasks; and of the traced threads any
+    /// tracepoint of the kernel, GROUP (irq, timer, syscalls, block, net …) or GROUP:NAME, which may be globs (root only)
+    /// [may be repeated]
+    #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = KernelEvent::parse)]
+    events: Vec<KernelEvent>,
 
     #[command(flatten)]
     kernel: KernelFunctions,
@@ -281,6 +295,36 @@ struct WhenFullArguments {
     flight: bool,
 }
 
+/// A kernel event, as perf and trace-cmd name it.
+#[derive(Clone, Debug)]
+enum KernelEvent {
+    /// Of all tasks.
+    Scheduler(Kinds),
+    /// Tracepoints, of the traced threads.
+    Tracepoints(String),
+}
+
+impl KernelEvent {
+    fn parse(word: &str) -> Result<KernelEvent> {
+        if let Some(kinds) = Kinds::parse(word) {
+            return Ok(KernelEvent::Scheduler(kinds));
+        }
+        check_tracepoint(word)?;
+        Ok(KernelEvent::Tracepoints(word.to_owned()))
+    }
+
+    fn parted(all: Vec<KernelEvent>) -> (impl Iterator<Item = Kinds>, Vec<String>) {
+        let (mut kinds, mut tracepoints) = (Vec::new(), Vec::new());
+        for event in all {
+            match event {
+                KernelEvent::Scheduler(of) => kinds.push(of),
+                KernelEvent::Tracepoints(word) => tracepoints.push(word),
+            }
+        }
+        (kinds.into_iter(), tracepoints)
+    }
+}
+
 impl Record {
     pub fn options(self) -> Options {
         options(self.recording, self.pid, self.time, self.command)
@@ -294,7 +338,8 @@ impl Run {
         let tracers = [
             (self.held, Tracer::LockHold),
             (self.waits, Tracer::LockWait),
-            (self.wakeups, Tracer::Wakeup),
+            (self.wakeups && !self.all, Tracer::Wakeup),
+            (self.wakeups && self.all, Tracer::WakeupAll),
             (self.off, Tracer::OffCpu),
             (self.signals, Tracer::SignalsOff),
             (self.both, Tracer::Critical),
@@ -303,17 +348,35 @@ impl Run {
             .into_iter()
             .filter_map(|(is_wanted, tracer)| is_wanted.then_some(tracer))
             .collect();
+        let takes_events = self.event || !self.events.is_empty();
         ensure!(
-            self.functions || self.events || !tracers.is_empty(),
-            "nothing to trace: -f records functions, -e markers; -p measures how long locks are held, -l how long \
-             they are waited for, -i how long signals are blocked, -b either, -w wake-ups, -s time without a processor; -k \
-             adds functions of the kernel to any of these"
+            self.functions || takes_events || self.switches || !tracers.is_empty(),
+            "nothing to trace: -f records functions, -e markers and kernel events, -s context switches, --events other \
+             events of the kernel; -p measures how long locks are held, -l how long they are waited for, -i how long \
+             signals are blocked, -b either, -w wake-ups, -c time without a processor; -k adds functions of the kernel to \
+             any of these"
         );
+        let (kinds, tracepoints) = KernelEvent::parted(self.events);
+        // Markers need no rights.
+        let may_record = self.event && !matches!(nopal_record::allowed(), Allowed::Nothing(_));
+        let kinds = kinds
+            .chain([nopal_record::kinds_of(&tracers)])
+            .chain(may_record.then_some(Kinds::ALL))
+            .chain(
+                self.switches
+                    .then(|| Kinds::parse("sched_switch"))
+                    .flatten(),
+            );
+        let event_tracers = [(takes_events, "events"), (self.switches, "sched_switch")]
+            .into_iter()
+            .filter_map(|(is_wanted, name)| is_wanted.then_some(name))
+            .collect();
         Ok(Options {
             directory: self.output,
             only: every(self.functions),
-            markers: every(self.events),
-            events: self.kernel.and([nopal_record::kinds_of(&tracers)?]),
+            events: self.kernel.and(kinds),
+            tracepoints,
+            event_tracers,
             kernel_functions: self.kernel.patterns,
             kernel_markers: self.kernel.kernel_markers,
             kernel_probes: self.kernel.kernel_probes,
@@ -380,6 +443,7 @@ impl Top {
 
 impl Recording {
     fn options(self, target: Target, time: Option<Duration>) -> Options {
+        let (kinds, tracepoints) = KernelEvent::parted(self.events);
         Options {
             target,
             directory: self.output,
@@ -387,7 +451,9 @@ impl Recording {
             not: self.functions.not,
             markers: self.markers,
             probes: self.probes,
-            events: self.kernel.and(self.events),
+            events: self.kernel.and(kinds),
+            tracepoints,
+            event_tracers: Vec::new(),
             kernel_functions: self.kernel.patterns,
             kernel_markers: self.kernel.kernel_markers,
             kernel_probes: self.kernel.kernel_probes,

@@ -422,7 +422,7 @@ impl Engine for Fake {
         let mut refused = Vec::new();
         match change {
             Change::Subscribe { name, live } => {
-                let subscriber = Box::new(live.subscriber());
+                let subscriber = Box::new(live.subscriber(|_, _| None));
                 let subscriber = self.writer().subscribe(subscriber)?;
                 self.subscribers.insert(name.clone(), subscriber);
             }

@@ -95,6 +95,7 @@ impl Writer<'_> {
                     thread,
                     function,
                     caller,
+                    ..
                 } => push_event(&mut text, ns, |event| {
                     event.number(track_event::TYPE, kind::INSTANT);
                     let of_thread = self.tracks.get(thread).copied();

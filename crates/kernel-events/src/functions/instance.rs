@@ -4,6 +4,7 @@
 use crate::tracefs::tracing;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,9 +18,8 @@ const PREFIX: &str = "nopal-";
 pub struct Instance(PathBuf);
 
 impl Instance {
-    /// Makes the instance of this process, which records nothing yet.
+    /// Makes the instance of this process for functions, which records nothing yet.
     pub fn create() -> Result<Instance> {
-        sees_all_processes()?;
         let place = tracing()?;
         let tracers = place.join("available_tracers");
         let tracers = fs::read_to_string(&tracers).map_err(|error| refused(error, &tracers, ""))?;
@@ -34,15 +34,22 @@ impl Instance {
             fs::read_to_string(ENABLED).is_ok_and(|text| text.trim() == "1"),
             "the kernel's function tracer is switched off; as root, sysctl kernel.ftrace_enabled=1 allows it"
         );
-        let instances = place.join("instances");
+        let instance = Instance::named("")?;
+        instance.write("options/function-fork", "1")?;
+        Ok(instance)
+    }
+
+    /// Makes an instance of this process with this behind its name, which records nothing yet.
+    pub fn named(suffix: &str) -> Result<Instance> {
+        sees_all_processes()?;
+        let instances = tracing()?.join("instances");
         remove_of_the_dead(&instances);
-        let path = instances.join(name(std::process::id()));
+        let path = instances.join(format!("{}{suffix}", name(std::process::id())));
         fs::create_dir(&path).map_err(|error| refused(error, &path, ""))?;
         let instance = Instance(path);
         instance.write("tracing_on", "0")?;
         // Unset options have the values of the top-level instance.
         instance.write("options/overwrite", "1")?;
-        instance.write("options/function-fork", "1")?;
         Ok(instance)
     }
 
@@ -63,6 +70,12 @@ impl Instance {
 
     /// Selects the threads to record once `tracing_on` is 1: those of a process, and those that they start.
     pub fn choose(&self, process: i32) -> Result<()> {
+        self.add_threads("set_ftrace_pid", process)?;
+        self.write("current_tracer", "function")
+    }
+
+    /// Writes the threads of a process into a file that chooses whose events are recorded, and returns them.
+    pub fn add_threads(&self, file: &str, process: i32) -> Result<HashSet<i32>> {
         let mut known = HashSet::new();
         loop {
             let threads = crate::threads(process)?;
@@ -75,10 +88,10 @@ impl Instance {
             if new.is_empty() {
                 break;
             }
-            self.add("set_ftrace_pid", &new.join(" "))?;
+            self.add(file, &new.join(" "))?;
         }
         ensure!(!known.is_empty(), "process {process} has ended");
-        self.write("current_tracer", "function")
+        Ok(known)
     }
 
     pub fn write(&self, file: &str, text: &str) -> Result<()> {
@@ -134,11 +147,15 @@ pub fn remove_left_behind(tool: u32) {
     let Ok(place) = tracing() else {
         return;
     };
-    let path = place.join("instances").join(name(tool));
-    for _ in 0..ATTEMPTS {
-        match fs::remove_dir(&path) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy => sleep(PAUSE),
-            _ => return,
+    let instances = place.join("instances");
+    let found = fs::read_dir(&instances).into_iter().flatten().flatten();
+    let names = found.map(|entry| entry.file_name());
+    for own in names.filter(|name| process_of(name) == Some(tool)) {
+        for _ in 0..ATTEMPTS {
+            match fs::remove_dir(instances.join(&own)) {
+                Err(error) if error.kind() == ErrorKind::ResourceBusy => sleep(PAUSE),
+                _ => break,
+            }
         }
     }
 }
@@ -147,12 +164,17 @@ pub fn remove_left_behind(tool: u32) {
 fn remove_of_the_dead(instances: &Path) {
     let found = fs::read_dir(instances).into_iter().flatten().flatten();
     for name in found.map(|entry| entry.file_name()) {
-        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let process = process.and_then(|number| number.parse::<u32>().ok());
+        let process = process_of(&name);
         if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
             let _ = fs::remove_dir(instances.join(name));
         }
     }
+}
+
+/// The process that made an instance: `nopal-4711` or `nopal-4711-events`.
+fn process_of(name: &OsStr) -> Option<u32> {
+    let number = name.to_str()?.strip_prefix(PREFIX)?;
+    number.split('-').next()?.parse().ok()
 }
 
 fn name(tool: u32) -> String {
@@ -216,6 +238,19 @@ mod tests {
             let error = nowhere.only(&[glob.to_string()]).unwrap_err();
             assert!(error.to_string().contains("not a valid glob"), "{error:#}");
         }
+    }
+
+    #[test]
+    fn an_instance_names_the_process_that_made_it() {
+        let of = [
+            "nopal-47",
+            "nopal-47-events",
+            "nopal-x",
+            "other-47",
+            "nopal-",
+        ];
+        let of = of.map(|name| process_of(OsStr::new(name)));
+        assert_eq!(of, [Some(47), Some(47), None, None, None]);
     }
 
     #[test]

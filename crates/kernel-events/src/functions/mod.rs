@@ -1,9 +1,9 @@
 //! Functions of the kernel that some threads run, by the kernel's function tracer, which records their begin and
 //! caller, but not their end.
 
-mod instance;
+pub mod instance;
 mod names;
-mod page;
+pub mod page;
 
 pub use instance::remove_left_behind;
 
@@ -12,18 +12,10 @@ use anyhow::{Context, Result};
 use instance::Instance;
 use names::Names;
 use nopal_trace::{KernelEvent, KernelRecord};
-use page::Layout;
+use page::{Layout, PAGE, PAGES_AT_ONCE, room};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-
-/// The kernel's ring of a processor, and of all together, in KiB.
-const ROOM: usize = 8 << 10;
-const ROOM_OF_ALL: usize = 128 << 10;
-/// The largest page of a ring that the kernel may be set to.
-const PAGE: usize = 1 << 16;
-/// Pages that are read of a ring at once: those that it holds. A thread that is fast would fill it again for ever.
-const PAGES_AT_ONCE: usize = (ROOM << 10) / 4096;
 
 /// Records functions until it is dropped.
 pub struct Functions {
@@ -74,8 +66,7 @@ impl Functions {
         if !has_counter {
             instance.write("trace_clock", "mono")?;
         }
-        let room = (ROOM_OF_ALL / processors.len().max(1)).clamp(64, ROOM);
-        instance.write("buffer_size_kb", &room.to_string())?;
+        instance.write("buffer_size_kb", &room(processors.len()).to_string())?;
         instance.only(only)?;
         instance.choose(process)?;
         // A tracer cannot be changed while rings are open.

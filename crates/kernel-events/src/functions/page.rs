@@ -2,7 +2,7 @@
 //! Each event tells how much later it came than the one before.
 
 use crate::tracefs::tracing;
-use crate::tracepoint::offset;
+use crate::tracepoint::{Stamp, offset};
 use anyhow::{Context, Result};
 use nopal_trace::KernelEvent;
 use std::fs;
@@ -19,10 +19,32 @@ const TIME_STAMP: u32 = 31;
 /// How many bits of a time stand in an event's own word.
 const DELTA_BITS: u32 = 27;
 
+/// The kernel's ring of a processor, and of all together, in KiB.
+const ROOM: usize = 8 << 10;
+const ROOM_OF_ALL: usize = 128 << 10;
+/// The largest page of a ring that the kernel may be set to.
+pub const PAGE: usize = 1 << 16;
+/// Pages that are read of a ring at once: those that it holds. A thread that is fast would fill it again for ever.
+pub const PAGES_AT_ONCE: usize = (ROOM << 10) / 4096;
+
+/// How large the ring of each of so many processors is to be, in KiB.
+pub fn room(processors: usize) -> usize {
+    (ROOM_OF_ALL / processors.max(1)).clamp(64, ROOM)
+}
+
+/// What a page has.
+pub enum Body<'a> {
+    /// The bytes of an event behind its word. What is behind its end may be padding.
+    Event(&'a [u8]),
+    /// This many events are missing here.
+    Lost(u64),
+}
+
 /// Where an event of the tracer of functions has its fields, behind its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     id: u16,
+    stamp: Stamp,
     thread: usize,
     function: usize,
     caller: usize,
@@ -41,6 +63,7 @@ impl Layout {
         let id = format.lines().find_map(|line| line.strip_prefix("ID: "))?;
         Some(Layout {
             id: id.trim().parse().ok()?,
+            stamp: Stamp::parse(format)?,
             thread: offset(format, "common_pid", 4)?,
             function: offset(format, "ip", 8)?,
             caller: offset(format, "parent_ip", 8)?,
@@ -49,27 +72,32 @@ impl Layout {
 
     /// Tells of each function that was entered on a page, and when, in ticks or nanoseconds as the ring's clock has it.
     /// Invalid data ends the page.
-    pub fn events(&self, page: &[u8], found: impl FnMut(u64, KernelEvent)) {
-        events(page, |body| self.function(body), found);
+    pub fn events(&self, page: &[u8], mut found: impl FnMut(u64, KernelEvent)) {
+        bodies(page, |time, body| match body {
+            Body::Event(body) => {
+                if let Some(event) = self.function(body) {
+                    found(time, event);
+                }
+            }
+            Body::Lost(events) => found(time, KernelEvent::Lost { events }),
+        });
     }
 
     fn function(&self, body: &[u8]) -> Option<KernelEvent> {
-        if u16::from_le_bytes(*body.first_chunk()?) != self.id {
+        if number(body)? != self.id {
             return None;
         }
         Some(KernelEvent::Function {
             thread: half(body, self.thread)?,
             function: word(body, self.function)?,
             caller: word(body, self.caller)?,
+            flags: self.stamp.of(body),
         })
     }
 }
 
-fn events(
-    page: &[u8],
-    function: impl Fn(&[u8]) -> Option<KernelEvent>,
-    mut found: impl FnMut(u64, KernelEvent),
-) {
+/// The events of a page, and when they happened.
+pub fn bodies<'a>(page: &'a [u8], mut found: impl FnMut(u64, Body<'a>)) {
     let (Some(mut time), Some(commit)) = (word(page, 0), word(page, 8)) else {
         return;
     };
@@ -77,7 +105,7 @@ fn events(
     if commit & MISSED != 0 {
         let stored = (commit & MISSED_STORED != 0).then(|| word(page, end));
         let events = stored.flatten().unwrap_or(1);
-        found(time, KernelEvent::Lost { events });
+        found(time, Body::Lost(events));
     }
     let Some(mut rest) = page.get(HEADER..end) else {
         return;
@@ -102,16 +130,20 @@ fn events(
                 time = time.wrapping_add(delta);
                 4 + more as usize
             }
-            // One that is too long for a number of words in its own, which no function is.
+            // One that is too long for a number of words in its own. The half that holds its length counts too.
             (0, Some(more)) => {
                 time = time.wrapping_add(delta);
-                4 + more as usize
+                let length = 4 + more as usize;
+                if let Some(body) = rest.get(8..length) {
+                    found(time, Body::Event(body));
+                }
+                length
             }
             (1..PADDING, _) => {
                 time = time.wrapping_add(delta);
                 let length = 4 + 4 * kind as usize;
-                if let Some(event) = rest.get(4..length).and_then(&function) {
-                    found(time, event);
+                if let Some(body) = rest.get(4..length) {
+                    found(time, Body::Event(body));
                 }
                 length
             }
@@ -124,11 +156,16 @@ fn events(
     }
 }
 
-fn half(bytes: &[u8], offset: usize) -> Option<u32> {
+/// The number of the event's kind.
+pub fn number(body: &[u8]) -> Option<u16> {
+    Some(u16::from_le_bytes(*body.first_chunk()?))
+}
+
+pub fn half(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-fn word(bytes: &[u8], offset: usize) -> Option<u64> {
+pub fn word(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
@@ -140,6 +177,8 @@ mod tests {
 ID: 1
 format:
 	field:unsigned short common_type;	offset:0;	size:2;	signed:0;
+	field:unsigned char common_flags;	offset:2;	size:1;	signed:0;
+	field:unsigned char common_preempt_count;	offset:3;	size:1;	signed:0;
 	field:int common_pid;	offset:4;	size:4;	signed:1;
 
 	field:unsigned long ip;	offset:8;	size:8;	signed:0;
@@ -155,7 +194,7 @@ format:
 
     fn entry(delta: u32, thread: u32, function: u64) -> Vec<u8> {
         let mut bytes = (delta << 5 | 6).to_le_bytes().to_vec();
-        bytes.extend([1, 0, 0, 0]);
+        bytes.extend([1, 0, 1, 3]);
         bytes.extend(thread.to_le_bytes());
         bytes.extend(function.to_le_bytes());
         bytes.extend((function + 0x100).to_le_bytes());
@@ -170,11 +209,30 @@ format:
         page
     }
 
+    #[test]
+    fn a_long_event_has_its_length_in_a_half_of_its_own() {
+        let mut long = (2u32 << 5).to_le_bytes().to_vec();
+        long.extend((4 + 200u32).to_le_bytes());
+        long.extend([7; 200]);
+        let page = page(0, &[long, entry(1, 7, 0x40)]);
+        let mut found = Vec::new();
+        bodies(&page, |time, body| {
+            if let Body::Event(body) = body {
+                found.push((time, body.len()));
+            }
+        });
+        assert_eq!(found, [(1002, 200), (1003, 24)]);
+    }
+
     fn call(thread: u32, function: u64) -> KernelEvent {
         KernelEvent::Function {
             thread,
             function,
             caller: function + 0x100,
+            flags: Some(nopal_trace::KernelFlags {
+                flags: 1,
+                preempt_count: 3,
+            }),
         }
     }
 

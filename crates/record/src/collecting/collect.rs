@@ -11,7 +11,8 @@ use nopal_abi::*;
 use nopal_kernel_events::Update;
 use nopal_process::thread_alive;
 use nopal_trace::{
-    Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, ThreadKey, Writer,
+    Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, Task, TaskFacts,
+    ThreadKey, Writer,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -47,6 +48,8 @@ const NAME_AGE: Duration = Duration::from_millis(10);
 struct Named {
     name: String,
     asked: Instant,
+    /// Policy, nice level and priority, as the last note has them.
+    schedule: Option<(u32, i32, u32)>,
 }
 
 /// Whether chunks are written as they come, or only the newest are kept until the end.
@@ -88,6 +91,8 @@ pub struct Collector {
     open_calls: HashMap<ThreadKey, OpenCalls>,
     /// Threads that kernel events tell of.
     met: HashSet<(u32, u32)>,
+    /// Tasks of other processes that have been noted.
+    others: HashSet<u32>,
     succession: Succession,
     /// Processes that have been reported as forked.
     forked: HashSet<u32>,
@@ -110,6 +115,7 @@ impl Collector {
             named: HashMap::new(),
             open_calls: HashMap::new(),
             met: HashSet::new(),
+            others: HashSet::new(),
             succession: Succession::default(),
             forked: HashSet::new(),
             in_namespaces: HashSet::new(),
@@ -368,6 +374,21 @@ impl Collector {
         }
     }
 
+    /// Notes the name of a task of another process when it is first met.
+    fn meet_other(&mut self, clock: u64, task: &Task, writer: &mut Writer) -> Result<()> {
+        if task.thread == 0 || !self.others.insert(task.thread) {
+            return Ok(());
+        }
+        let status = nopal_process::status(task.thread as i32);
+        let noted = writer.note(&Note::Other {
+            process: status.map_or(0, |status| status.process as u32),
+            thread: task.thread,
+            begin: clock,
+            name: String::from_utf8_lossy(task.name()).into_owned(),
+        });
+        self.end_where_full(noted)
+    }
+
     /// Notes the name of a thread of a traced process when it first leaves a processor.
     fn meet(
         &mut self,
@@ -386,6 +407,11 @@ impl Collector {
         };
         let is_forked = self.forked.contains(&process) && !self.in_namespaces.contains(&process);
         let is_ours = processes.contains(&process) || is_forked;
+        if let KernelEvent::Switch { previous, .. } = &record.event
+            && !is_ours
+        {
+            return self.meet_other(record.clock, previous, writer);
+        }
         if !is_ours || !self.met.insert((process, thread)) {
             return Ok(());
         }
@@ -397,6 +423,8 @@ impl Collector {
             name,
             kernel: false,
         });
+        self.end_where_full(noted)?;
+        let noted = task_note(process, thread).map_or(Ok(()), |note| writer.note(&note));
         self.end_where_full(noted)
     }
 
@@ -507,20 +535,44 @@ impl Collector {
                 _ => false,
             };
             if let Note::Thread { name, .. } = &note {
-                let (name, asked) = (name.clone(), Instant::now());
-                self.named.insert(key, Named { name, asked });
+                let named = Named {
+                    name: name.clone(),
+                    asked: Instant::now(),
+                    schedule: None,
+                };
+                self.named.insert(key, named);
             }
             if !is_known {
                 writer.note(&note)?;
             }
         }
-        Ok(())
+        match self.named.get_mut(&key) {
+            Some(named) => named.ask_schedule(key, writer),
+            None => Ok(()),
+        }
     }
 }
 
 impl Named {
+    /// Notes how the thread is scheduled, where that has changed.
+    fn ask_schedule(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
+        if self.name.is_empty() {
+            return Ok(());
+        }
+        let schedule = nopal_process::schedule(key.thread as i32);
+        if schedule.is_none() || schedule == self.schedule {
+            return Ok(());
+        }
+        self.schedule = schedule;
+        match task_note(key.process, key.thread) {
+            Some(note) => writer.note(&note),
+            None => Ok(()),
+        }
+    }
+
     fn ask_again(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
         self.asked = Instant::now();
+        self.ask_schedule(key, writer)?;
         // One that was never found is in another PID namespace.
         let name = match self.name.is_empty() {
             true => None,
@@ -538,6 +590,26 @@ impl Named {
             kernel: false,
         })
     }
+}
+
+/// Who a thread runs for and how it is scheduled, unless it has ended.
+pub fn task_note(process: u32, thread: u32) -> Option<Note> {
+    Some(Note::Task {
+        process,
+        thread,
+        counter: nopal_kernel_events::counter(),
+        facts: task_facts(process, thread)?,
+    })
+}
+
+pub fn task_facts(process: u32, thread: u32) -> Option<TaskFacts> {
+    let task = nopal_process::scheduling(process as i32, thread as i32)?;
+    Some(TaskFacts {
+        uid: task.uid,
+        nice: task.nice,
+        policy: task.policy,
+        rt_prio: task.real_time_priority,
+    })
 }
 
 /// Names a thread, and its process where that is a forked one or has a number of its own.

@@ -8,6 +8,7 @@ use crate::collecting::kernel_functions::KernelFunctions;
 use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::progress::Progress;
 use crate::collecting::snapshot::Snapshots;
+use crate::collecting::tracepoints::TracepointReading;
 use crate::memory::region::{Counts, Region};
 use crate::patch::remove::processes_with;
 use crate::tracee::Settings;
@@ -58,6 +59,7 @@ pub struct Shared {
     system: Mutex<Option<Option<KernelEvents>>>,
     /// Functions of the kernel that are to be read from now on.
     functions: Mutex<Option<KernelFunctions>>,
+    tracepoints: Mutex<Option<TracepointReading>>,
     flushes: Mutex<Flushes>,
     flushed: Condvar,
     triggers: Arc<Mutex<Triggers>>,
@@ -75,6 +77,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             system: Mutex::default(),
             functions: Mutex::default(),
+            tracepoints: Mutex::default(),
             flushes: Mutex::default(),
             flushed: Condvar::new(),
             triggers: Arc::default(),
@@ -90,6 +93,14 @@ impl Shared {
 
     pub fn changed_kernel_events(&self) -> Option<Option<KernelEvents>> {
         self.system.lock().take()
+    }
+
+    pub fn begin_tracepoints(&self, tracepoints: TracepointReading) {
+        *self.tracepoints.lock() = Some(tracepoints);
+    }
+
+    pub fn begun_tracepoints(&self) -> Option<TracepointReading> {
+        self.tracepoints.lock().take()
     }
 
     pub fn begin_kernel_functions(&self, functions: KernelFunctions) {

@@ -3,21 +3,23 @@
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
 use crate::collecting::kernel_functions::KernelFunctions;
+use crate::collecting::tracepoints::TracepointReading;
 use crate::options::{Options, WhenFull};
 use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
 use nopal_kernel_events::{KernelEvents, Kinds, Update};
 
 /// The kernel events that tracers need, in the form of `nopal record -e`.
-pub fn kinds_of(tracers: &[Tracer]) -> Result<Kinds> {
+pub fn kinds_of(tracers: &[Tracer]) -> Kinds {
     let words = tracers.iter().filter_map(Tracer::kernel_events);
-    words.map(Kinds::parse).collect()
+    words.filter_map(Kinds::parse).collect()
 }
 
 /// Which kernel events a session records.
 #[derive(Default)]
 pub struct KernelEventKinds {
     kinds: Kinds,
+    has_tracepoints: bool,
     /// Why not all that were asked for are.
     pub limited: Option<String>,
 }
@@ -32,14 +34,20 @@ impl KernelEventKinds {
         main: i32,
         shared: &Shared,
     ) -> Result<()> {
-        let kinds: Kinds = [options.events, kinds_of(tracers)?].into_iter().collect();
+        let kinds: Kinds = [options.events, kinds_of(tracers)].into_iter().collect();
+        let begins_tracepoints = !options.tracepoints.is_empty() && !self.has_tracepoints;
+        ensure!(
+            options.when_full != WhenFull::Flight || kinds == self.kinds && !begins_tracepoints,
+            "kernel events cannot be combined with --flight"
+        );
+        // From the beginning to the end: another beginning would not find the children that have begun meanwhile.
+        if begins_tracepoints {
+            shared.begin_tracepoints(TracepointReading::open(main, options)?);
+            self.has_tracepoints = true;
+        }
         if kinds == self.kinds {
             return Ok(());
         }
-        ensure!(
-            options.when_full != WhenFull::Flight,
-            "kernel events cannot be combined with --flight"
-        );
         // Another beginning would not find the children that the process has started meanwhile.
         ensure!(
             self.kinds == self.kinds.of_perf(),
@@ -57,7 +65,7 @@ impl KernelEventKinds {
         if perf != Kinds::default() {
             let (opened, missing) = KernelEvents::open(perf, main, &options.kernel_functions)?;
             if let Some(missing) = missing {
-                if tracers.contains(&Tracer::Wakeup) {
+                if tracers.contains(&Tracer::Wakeup) || tracers.contains(&Tracer::WakeupAll) {
                     bail!("wake-ups cannot be recorded: {missing}");
                 }
                 self.limited = Some(format!(
@@ -77,6 +85,7 @@ impl KernelEventKinds {
 pub struct Reading {
     system: Option<KernelEvents>,
     functions: Option<KernelFunctions>,
+    tracepoints: Option<TracepointReading>,
     /// Since when nobody records, after somebody did.
     pause: Option<u64>,
 }
@@ -92,12 +101,17 @@ impl Reading {
             self.system = next;
         }
         self.functions = shared.begun_kernel_functions().or(self.functions.take());
+        self.tracepoints = shared.begun_tracepoints().or(self.tracepoints.take());
         let chunks = match &mut self.functions {
             Some(functions) => functions.read(shared, collector)?,
             None => 0,
         };
+        let events = match &mut self.tracepoints {
+            Some(tracepoints) => tracepoints.read(shared, collector)?,
+            None => 0,
+        };
         let Some(system) = &mut self.system else {
-            return Ok(chunks);
+            return Ok(chunks + events);
         };
         let processes = shared.processes();
         let mut writer = shared.writer.lock();
@@ -111,6 +125,9 @@ impl Reading {
         self.read(shared, collector)?;
         if let Some(mut functions) = self.functions.take() {
             functions.finish(shared, collector)?;
+        }
+        if let Some(mut tracepoints) = self.tracepoints.take() {
+            tracepoints.finish(shared, collector)?;
         }
         self.end(shared, collector, None)
     }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// The kernel among the images of a trace, and its sites, which are numbered from the last number down.
-const IMAGE: u32 = u32::MAX;
+pub const IMAGE: u32 = u32::MAX;
 const LAST_SITE: u32 = SITE_LIMIT - 1;
 
 /// How often chunks that are not full are written.
@@ -317,12 +317,12 @@ fn traced(state: &str) -> u64 {
 }
 
 /// What the kernel calls itself.
-fn release() -> String {
+pub fn release() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     release.trim_end().to_owned()
 }
 
-fn name_of(header: &ChunkHeader) -> String {
+pub fn name_of(header: &ChunkHeader) -> String {
     match header.thread {
         0 => format!("swapper/{}", header.thread_begin & 0xffff),
         thread => {

@@ -13,3 +13,4 @@ pub mod progress;
 pub mod snapshot;
 pub mod subscription;
 pub mod tasks;
+pub mod tracepoints;

@@ -1,5 +1,6 @@
 //! Implements the engine of control for a session.
 
+use crate::collecting::collect::task_facts;
 use crate::collecting::notes::{counter, note};
 use crate::patch::remove;
 use crate::patch::traps::RISK;
@@ -211,7 +212,7 @@ impl Session {
     }
 
     fn subscribe(&mut self, name: &str, live: &Live) -> Result<()> {
-        let subscriber = Box::new(live.subscriber());
+        let subscriber = Box::new(live.subscriber(task_facts));
         let subscriber = self.context.shared.writer.lock().subscribe(subscriber)?;
         self.subscribers
             .of_tracers

@@ -11,6 +11,7 @@ pub mod signals;
 pub mod trigger;
 pub mod unfollowed;
 
+use crate::collecting::collect::task_note;
 use crate::collecting::drain::Drain;
 use crate::collecting::kernel_events::KernelEventKinds;
 use crate::collecting::notes::{self, counter, note};
@@ -144,6 +145,9 @@ impl Session {
         }
         let context = &mut self.context;
         note(&context.shared.writer, &notes::process(process, &modules))?;
+        if let Some(task) = task_note(process as u32, process as u32) {
+            note(&context.shared.writer, &task)?;
+        }
         context.files.write_notes(&context.shared.writer)?;
         context.want_statics(&modules);
         let placed = context.files.place_probes(&modules, &context.shared.writer);
