@@ -203,7 +203,7 @@ pub const FILES: &[Row] = &[
         name: "tracing_max_latency",
         mode: BOTH,
         role: Role::WorstLatency,
-        about: "The duration of the current tracer's worst case in microseconds. Writing 0 forgets it, and the cases above the threshold.",
+        about: "The duration of the current tracer's worst case in microseconds. Writing 0 forgets it and the cases above the threshold, and starts recording.",
         example: "cat tracing_max_latency; echo 0 > tracing_max_latency",
     },
     Row {
@@ -211,7 +211,7 @@ pub const FILES: &[Row] = &[
         name: "latency_trace",
         mode: READ,
         role: Role::Latency,
-        about: "The current tracer's worst case, or the last 16 above the threshold, with all events in them; for function, all entries. trace_options selects the format.",
+        about: "The current tracer's worst case, or the last 16 above the threshold, with all events in them; for function, events and sched_switch, all that was recorded. trace_options selects the format.",
         example: "cat latency_trace",
     },
     Row {
@@ -253,6 +253,14 @@ pub const FILES: &[Row] = &[
         role: of_all("wakeup"),
         about: "How often woken threads waited how long for a processor.",
         example: "cat latency_hist/cpu1/wakeup",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: "wakeup_all",
+        mode: READ,
+        role: of_all("wakeup_all"),
+        about: "The same for all tasks of the machine that were more urgent than the running one: of the most urgent that waited.",
+        example: "cat latency_hist/wakeup_all",
     },
     Row {
         folder: HISTOGRAMS_PATH,
@@ -411,7 +419,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "tracer NAME on",
-        about: "Switches a latency tracer on: lockhold (how long pthread locks are held), lockwait (how long threads wait for them), sigoff (how long signals are blocked), critical (lockhold or sigoff), wakeup, offcpu, blocked, preempted (kernel events), or a section. It records only the events that it needs, and keeps a histogram of all cases and the worst case. Several tracers may be on.",
+        about: "Switches a latency tracer on: lockhold (how long pthread locks are held), lockwait (how long threads wait for them), sigoff (how long signals are blocked), critical (lockhold or sigoff), wakeup, wakeup_all, offcpu, blocked, preempted (kernel events), or a section. It records only the events that it needs, and keeps a histogram of all cases and the worst case. Several tracers may be on.",
         examples: &["tracer lockhold on"],
     },
     Description {

@@ -380,6 +380,15 @@ fn questions() {
 }
 
 #[test]
+fn a_size_is_told() {
+    let (mut control, mut fake) = new();
+    assert_eq!(
+        obey(&mut control, &mut fake, "size 20"),
+        "logsize 20: the buffer has room for 1,048,576 records (8.00 MiB)\n"
+    );
+}
+
+#[test]
 fn libraries_that_come_later() {
     let (mut control, mut fake) = new();
     fake.modules[2].loaded = false;
