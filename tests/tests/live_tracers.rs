@@ -162,21 +162,23 @@ fn what_is_only_recorded_has_a_latency_trace_too() {
     delays.mounted.end(5);
 }
 
-/// One descriptor, read to its end, and again from its begin.
+/// One descriptor, as devtrace's users have it: written, read to its end, and again from its begin.
 #[test]
 fn a_file_that_is_read_again_shows_what_holds_then() {
-    use std::io::{Read, Seek};
+    use std::io::{Read, Seek, Write};
     let delays = Delays::new();
     let ctl = format!("mount/{}/ctl", delays.mounted.program.id());
     let ctl = delays.mounted.scratch.path().join(ctl);
-    let mut ctl = std::fs::File::open(&ctl).unwrap();
+    let mut open = std::fs::OpenOptions::new();
+    let mut ctl = open.read(true).write(true).open(&ctl).unwrap();
+    ctl.write_all(b"threshold 55\n").unwrap();
     let mut read = || {
         let mut text = String::new();
         ctl.rewind().unwrap();
         ctl.read_to_string(&mut text).unwrap();
         text
     };
-    assert!(!read().contains("threshold"));
+    assert!(read().contains("\nthreshold 55\n"));
     delays.tracing("echo 77 >tracing_thresh");
     assert!(read().contains("\nthreshold 77\n"));
     delays.tracing("echo 0 >tracing_thresh");

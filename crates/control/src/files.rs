@@ -126,7 +126,7 @@ impl Control {
         written
     }
 
-    /// Has a file that is read again from its start show what holds now; does nothing to `trace_pipe`.
+    /// Has a file that was written show what holds now; does nothing to `trace_pipe`.
     pub fn show_again(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         if !file.is_pipe() {
             file.shown = self.with(engine).show(file.role)?;

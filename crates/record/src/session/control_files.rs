@@ -64,8 +64,8 @@ struct Open {
     handle: Handle,
     file: Option<nopal_control::File>,
     is_stream: bool,
-    /// It has been opened, and neither read nor written since.
-    is_fresh: bool,
+    /// Since it was opened or shown again.
+    was_written: bool,
 }
 
 pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
@@ -76,7 +76,7 @@ pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>
     Ok(Box::new(Open {
         handle: handle.clone(),
         is_stream: file.is_pipe(),
-        is_fresh: true,
+        was_written: false,
         file: Some(file),
     }))
 }
@@ -125,8 +125,7 @@ impl File for Open {
     }
 
     fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure> {
-        let is_fresh = std::mem::take(&mut self.is_fresh);
-        if offset == 0 && !is_fresh && !self.is_stream {
+        if offset == 0 && !self.is_stream && std::mem::take(&mut self.was_written) {
             self.ask(|control, engine, file| control.show_again(engine, file))?;
         }
         let Some(file) = &mut self.file else {
@@ -140,7 +139,7 @@ impl File for Open {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.is_fresh = false;
+        self.was_written = true;
         let bytes = bytes.to_vec();
         self.ask(move |control, engine, file| control.write(engine, file, &bytes))
     }
