@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use nopal_tests::process::{Resources, assert_nothing_left, is_text_changed, wait_until};
+use nopal_tests::process::{
+    Resources, assert_nothing_left, is_text_changed, nopals_mappings, wait_until,
+};
 use nopal_tests::{
     Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal, scratch, shell_word,
 };
@@ -99,7 +101,7 @@ fn processes_that_were_started_before_are_named() {
     ];
     let ended = Start::new(std::iter::once(nopal().to_str().unwrap()).chain(words)).run("");
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    let named = "not traced are the processes that it had started before: ";
+    let named = " had started before: ";
     assert!(ended.stderr.contains(named), "{}", ended.stderr);
     assert!(
         ended.stderr.contains(" sleep; `nopal attach"),
@@ -421,4 +423,146 @@ fn memory_that_is_counted_suffices_or_is_asked_for_before() {
 #[test]
 fn a_program_that_patches_its_own_functions() {
     Case::new(c("patches", &["-DHOLD"])).check_come_and_go();
+}
+
+/// A program of which a phase makes 1,000 calls of `leaf`, three times.
+fn three(case: &Case) -> [Running; 3] {
+    std::array::from_fn(|_| running(case, "phase 0"))
+}
+
+/// Attaches one session to processes.
+fn attach_to_all(processes: &[String], trace: &Path) -> Running {
+    let nopal = nopal().to_str().unwrap().to_owned();
+    let options = ["attach", "-o", trace.to_str().unwrap()].map(str::to_owned);
+    let words = [nopal].into_iter().chain(options);
+    let mut tool = Start::new(words.chain(processes.iter().cloned())).spawn();
+    tool.wait_for_error(|text| text.contains("nopal: tracing "));
+    tool
+}
+
+#[test]
+fn one_session_records_several_processes() {
+    let scratch = scratch();
+    let case = Case::new(c("phases", &[]));
+    let mut programs = three(&case);
+    let mut traced = running(&case, "phase 0");
+    let mut stdins = programs.each_mut().map(|program| program.stdin());
+    let other = case.attach(traced.id(), &scratch.path().join("other"));
+    let trace = scratch.path().join("trace");
+    let [first, second, third] = programs.each_ref().map(|program| program.id().to_string());
+    let elsewhere = traced.id().to_string();
+    let none = "4194304".to_owned();
+    let asked = [&elsewhere, &first, &second, &none, &first, &third].map(String::clone);
+    let tool = attach_to_all(&asked, &trace);
+    for (program, stdin) in programs.iter_mut().zip(&mut stdins) {
+        assert!(is_text_changed(program.id()));
+        stdin.write_all(b"on\n").unwrap();
+        program.wait_for(|text| text.contains("phase 1\n"));
+    }
+    // The session outlives each of them, also the one that it began with.
+    let [first_in, second_in, third_in] = stdins;
+    drop(first_in);
+    assert_eq!(programs[0].wait().end, End::Code(5));
+    assert!(is_text_changed(programs[1].id()));
+    let ended = interrupt(tool);
+    let said = |text: &str| assert!(ended.stderr.contains(text), "{text}:\n{}", ended.stderr);
+    said("tracing 3 processes; Ctrl-C ends it");
+    said(&format!(
+        "process {elsewhere} is not traced: process {elsewhere} is already traced by nopal"
+    ));
+    said(&format!("process {none} is not traced: "));
+    assert!(!ended.stderr.contains("started before"), "{}", ended.stderr);
+    for (program, stdin) in programs[1..].iter_mut().zip([second_in, third_in]) {
+        assert_nothing_left(program.id());
+        drop(stdin);
+        assert_eq!(program.wait().end, End::Code(5));
+    }
+    let report = Report::of(&trace);
+    assert_eq!(report.calls("leaf"), 3 * 1000);
+    let words = [
+        nopal().to_str().unwrap(),
+        "report",
+        "--processes",
+        trace.to_str().unwrap(),
+    ];
+    let rows = Start::new(words).run("").stdout;
+    for process in [first, second, third] {
+        assert!(rows.contains(&process), "{process}:\n{rows}");
+    }
+    interrupt(other);
+    drop(traced.stdin());
+    traced.wait();
+}
+
+#[test]
+fn a_session_of_several_ends_with_the_last_or_is_removed_from_all() {
+    let scratch = scratch();
+    let case = Case::new(c("phases", &[]));
+    for is_killed in [false, true] {
+        let mut programs = three(&case);
+        let stdins = programs.each_mut().map(|program| program.stdin());
+        let processes = programs.each_ref().map(|program| program.id().to_string());
+        let trace = scratch.path().join(format!("trace-{is_killed}"));
+        let mut tool = attach_to_all(&processes, &trace);
+        if is_killed {
+            tool.signal_group(libc::SIGKILL);
+            tool.wait();
+            for program in &programs {
+                wait_until("nopal is removed", || {
+                    nopals_mappings(program.id()).is_empty()
+                });
+                assert_nothing_left(program.id());
+            }
+        }
+        drop(stdins);
+        for program in &mut programs {
+            assert_eq!(program.wait().end, End::Code(5));
+        }
+        if !is_killed {
+            let ended = tool.wait();
+            assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn where_no_process_can_be_traced_each_has_its_reason() {
+    let words = [nopal().to_str().unwrap(), "attach", "4194304", "4194303"];
+    let ended = Start::new(words).run("");
+    assert_eq!(ended.end, End::Code(1));
+    for process in ["4194304", "4194303"] {
+        let reason = format!("process {process} is not traced: ");
+        assert!(ended.stderr.contains(&reason), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn kernel_events_of_several_processes_are_refused() {
+    let words = ["attach", "-e", "sched", "1", "2"];
+    let ended = Start::new(std::iter::once(nopal().to_str().unwrap()).chain(words)).run("");
+    assert_eq!(ended.end, End::Code(1));
+    let reason = "kernel events can be recorded with one process only";
+    assert!(ended.stderr.contains(reason), "{}", ended.stderr);
+}
+
+#[test]
+fn a_function_may_be_in_any_of_several_processes() {
+    let scratch = scratch();
+    let mut sleeping = Start::new(["sh", "-c", "echo begun; read line"]).spawn();
+    sleeping.wait_for(|text| text.contains("begun"));
+    let mut program = running(&Case::new(c("phases", &[])), "phase 0");
+    let mut stdin = program.stdin();
+    let processes = [sleeping.id(), program.id()].map(|process| process.to_string());
+    let trace = scratch.path().join("trace");
+    let options = ["-F".to_owned(), "leaf".to_owned()];
+    let tool = attach_to_all(&[&processes[..], &options].concat(), &trace);
+    stdin.write_all(b"on\n").unwrap();
+    program.wait_for(|text| text.contains("phase 1\n"));
+    interrupt(tool);
+    let report = Report::of(&trace);
+    assert_eq!((report.calls("leaf"), report.total_calls()), (1000, 1000));
+    drop(stdin);
+    program.wait();
+    drop(sleeping.stdin());
+    sleeping.wait();
 }

@@ -434,7 +434,7 @@ mod tests {
             panic!("{attach:?}")
         };
         let attached = attach.options();
-        assert_eq!(attached, Options::new(Target::Process(7)));
+        assert_eq!(attached, Options::new(Target::Processes(vec![7])));
         assert_eq!(record(&["-p", "7"]), attached);
     }
 

@@ -53,6 +53,10 @@ const ALL: &[(&str, &[Example])] = &[
                 "Record only some functions, into another directory",
                 "nopal attach 4711 -F 'net_*' -o net.data",
             ),
+            (
+                "Record all processes of a server in one trace",
+                "nopal attach $(pidof nginx) --for 10s",
+            ),
         ],
     ),
     (

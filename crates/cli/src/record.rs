@@ -16,8 +16,8 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
         tell(risk);
     }
     let mut status_line = None;
-    let outcome = nopal_record::record(options, |handle| {
-        say_attached(&options.target);
+    let outcome = nopal_record::record(options, |handle, left_out| {
+        say_attached(&options.target, left_out);
         status_line = StatusLine::start(&handle, options);
     });
     drop(status_line);
@@ -33,7 +33,7 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     }
     match outcome.ended {
         // The end of a process that is not our child does not matter here.
-        _ if matches!(options.target, Target::Process(_)) => Ok(0),
+        _ if matches!(options.target, Target::Processes(_)) => Ok(0),
         Ended::RunsOn => Ok(0),
         Ended::Exited(status) => Ok(status),
         Ended::Killed { signal } => Ok(end_by(signal)),
@@ -93,14 +93,25 @@ fn refuse_option(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Shows that recording has begun, and how to end it.
-fn say_attached(target: &Target) {
-    if let Target::Process(process) = target {
-        tell(&format!("tracing process {process}; Ctrl-C ends it"));
-        if let Some(line) = untraced_children(*process) {
-            tell(&line);
+/// Shows that recording has begun, of which processes not, and how to end it.
+fn say_attached(target: &Target, left_out: &[String]) {
+    let Target::Processes(processes) = target else {
+        return;
+    };
+    left_out.iter().for_each(|line| tell(line));
+    match processes.len() - left_out.len() {
+        1 if processes.len() == 1 => {
+            tell(&format!("tracing process {}; Ctrl-C ends it", processes[0]))
         }
+        traced => tell(&format!(
+            "tracing {}; Ctrl-C ends it",
+            several(traced as u64, "process", "processes")
+        )),
     }
+    let untraced = processes
+        .iter()
+        .filter_map(|process| untraced_children(*process));
+    untraced.for_each(|line| tell(&line));
 }
 
 /// What processes a traced one had started before, such as a server's workers.
@@ -109,7 +120,7 @@ fn untraced_children(process: i32) -> Option<String> {
     const NAMED: usize = 5;
     let mut children = nopal_process::children(process);
     children.retain(|child| !nopal_serve::is_traced(*child));
-    let first = children.first()?;
+    children.first()?;
     let named = children.iter().take(NAMED).map(|child| {
         let name = nopal_process::name(*child).unwrap_or_default();
         format!("{child} {name}")
@@ -120,7 +131,7 @@ fn untraced_children(process: i32) -> Option<String> {
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "not traced are the processes that it had started before: {named}{more}; `nopal attach -o {first}.data {first}` records one of them"
+        "not traced are the processes that process {process} had started before: {named}{more}; `nopal attach {process} $(pgrep -P {process})` records all of them"
     ))
 }
 
@@ -140,7 +151,7 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
         "{events} of {functions}{system}, {size} in {directory}"
     )];
     let any = !options.libraries && options.only.is_empty() && options.markers.is_empty();
-    if outcome.events == 0 && any && matches!(options.target, Target::Process(_)) {
+    if outcome.events == 0 && any && matches!(options.target, Target::Processes(_)) {
         lines.push("none of them was called (--libs adds all functions of libraries)".into());
     }
     if outcome.refused > 0 {
@@ -232,7 +243,7 @@ mod tests {
     }
 
     fn options() -> Options {
-        Options::new(Target::Process(1))
+        Options::new(Target::Processes(vec![1]))
     }
 
     #[test]

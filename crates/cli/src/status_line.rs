@@ -34,7 +34,7 @@ impl StatusLine {
         if !stderr().is_terminal() {
             return None;
         }
-        let is_free = matches!(options.target, Target::Process(_)) || !stdout().is_terminal();
+        let is_free = matches!(options.target, Target::Processes(_)) || !stdout().is_terminal();
         let (end, ended) = channel();
         let handle = handle.clone();
         let show = move || show(&handle, &ended, is_free);

@@ -19,8 +19,8 @@ pub enum Target {
         /// Without the program's own name.
         arguments: Vec<OsString>,
     },
-    /// A process that runs already.
-    Process(i32),
+    /// Processes that run already, each once. What holds for one with `attach` holds for each.
+    Processes(Vec<i32>),
 }
 
 /// The target, and the data to record. Plain values: the command line fills them in.

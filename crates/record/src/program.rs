@@ -32,7 +32,7 @@ pub fn record(
     program: &OsString,
     arguments: &[OsString],
     subscriber: Option<Box<dyn Subscriber>>,
-    started: impl FnOnce(Handle),
+    started: impl FnOnce(Handle, &[String]),
 ) -> Result<Outcome> {
     let found = launch::find(program)?;
     refuse_without_memory(&settings)?;
@@ -77,7 +77,7 @@ pub fn record(
             return Ok(Outcome::without_trace(end_of(pid, None, &signals), why));
         }
     };
-    started(handle.clone());
+    started(handle.clone(), &[]);
     let _ = thread.detach();
     if let Some(error) = failure {
         session.let_go(pid);
@@ -143,7 +143,8 @@ fn arrive(
     let image = launch::traceable(thread.pid())?;
     let control = |arrived: &Result<Option<Arrived>>, files: &Files| match arrived {
         Ok(Some(Arrived { planned, .. })) => {
-            first_control(options, settings, planned, files).map_err(Refusal::choice)
+            first_control(options, settings, std::slice::from_ref(planned), files)
+                .map_err(Refusal::choice)
         }
         _ => Ok(Control::new()),
     };

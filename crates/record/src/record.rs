@@ -23,9 +23,11 @@ use anyhow::{Error, Result, bail, ensure};
 use nopal_abi::{CHUNK_BYTES, Capture, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::DEPTH_LIMIT;
 use nopal_control::{Control, Facts};
+use nopal_kernel_events::Kinds;
 use nopal_process::{Auxiliary, ExitWatch, StopError};
 use nopal_symbols::demangle;
 use nopal_trace::{Subscriber, Writer};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,10 +40,10 @@ const MOST_ROOM: u64 = 64 << 20;
 /// A chunk for the thread that records, and one that is being written.
 const LEAST_BUFFER: u64 = 2 * CHUNK_BYTES as u64;
 
-/// Records a program that it starts, or a process that runs. `started` gets the session when all is in place: before
-/// the program runs, or when the process is traced. The calling process must have one thread only, and some memory is
+/// Records a program that it starts, or processes that run. `started` gets the session when all is in place: before
+/// the program runs, or when the processes are traced; and a line for each process that is not, with the reason. The calling process must have one thread only, and some memory is
 /// not given back before it ends.
-pub fn record(options: &Options, started: impl FnOnce(Handle)) -> Result<Outcome> {
+pub fn record(options: &Options, started: impl FnOnce(Handle, &[String])) -> Result<Outcome> {
     begin(options, None, started)
 }
 
@@ -49,7 +51,7 @@ pub fn record(options: &Options, started: impl FnOnce(Handle)) -> Result<Outcome
 pub fn watch(
     options: &Options,
     subscriber: Box<dyn Subscriber>,
-    started: impl FnOnce(Handle),
+    started: impl FnOnce(Handle, &[String]),
 ) -> Result<Outcome> {
     begin(options, Some(subscriber), started)
 }
@@ -57,7 +59,7 @@ pub fn watch(
 fn begin(
     options: &Options,
     subscriber: Option<Box<dyn Subscriber>>,
-    started: impl FnOnce(Handle),
+    started: impl FnOnce(Handle, &[String]),
 ) -> Result<Outcome> {
     let settings = settings(options)?;
     // What no process could make right is refused at once.
@@ -66,58 +68,130 @@ fn begin(
         Target::Program { program, arguments } => {
             program::record(options, settings, program, arguments, subscriber, started)
         }
-        Target::Process(process) => {
-            record_process(options, settings, *process, subscriber, started)
+        Target::Processes(processes) => {
+            record_processes(options, settings, processes, subscriber, started)
         }
     }
 }
 
-fn record_process(
+/// A process that runs, as it was when it was looked at first.
+struct Candidate {
+    process: i32,
+    watch: ExitWatch,
+    program: Auxiliary,
+}
+
+impl Candidate {
+    fn of(process: i32) -> Result<Candidate> {
+        attach::refuse_what_cannot_be(process)?;
+        let watch = ExitWatch::new(process)?;
+        let program = nopal_process::auxiliary(process)?;
+        Ok(Candidate {
+            process,
+            watch,
+            program,
+        })
+    }
+}
+
+/// The processes that are not traced, and why.
+#[derive(Default)]
+struct LeftOut(Vec<(i32, Error)>);
+
+impl LeftOut {
+    /// What came of a process, unless it is left out.
+    fn unless<T>(&mut self, process: i32, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.0.push((process, error))).ok()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let lines = self.0.iter();
+        let lines =
+            lines.map(|(process, error)| format!("process {process} is not traced: {error:#}"));
+        lines.collect()
+    }
+
+    /// None is traced.
+    fn all(mut self) -> Error {
+        match self.0.len() {
+            1 => self.0.remove(0).1,
+            _ => Error::msg(self.describe().join("; ")),
+        }
+    }
+}
+
+/// Attaches to each process; one that cannot be traced does not stop the others.
+fn record_processes(
     options: &Options,
     settings: Settings,
-    process: i32,
+    processes: &[i32],
     subscriber: Option<Box<dyn Subscriber>>,
-    started: impl FnOnce(Handle),
+    started: impl FnOnce(Handle, &[String]),
 ) -> Result<Outcome> {
-    attach::refuse_what_cannot_be(process)?;
+    ensure!(
+        processes.len() == 1 || options.events == Kinds::default(),
+        "kernel events can be recorded with one process only (-e, -k)"
+    );
+    let mut left_out = LeftOut::default();
+    let examine = |process: &i32| left_out.unless(*process, Candidate::of(*process));
+    let candidates: Vec<Candidate> = processes.iter().filter_map(examine).collect();
+    if candidates.is_empty() {
+        return Err(left_out.all());
+    }
     refuse_without_memory(&settings)?;
-    let mut main = ExitWatch::new(process)?;
-    let program = nopal_process::auxiliary(process)?;
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
     signals.after_launch()?;
     let mut files = Files::new();
-    let begun = Planned::of(process, &mut files).and_then(|planned| {
-        let control = first_control(options, &settings, &planned, &files)?;
-        let command = nopal_process::arguments(process).unwrap_or_default();
-        Ok((planned, control, create(options, &command, subscriber)?))
-    });
-    let (planned, control, created) = begun.map_err(|error| {
+    let plan = |candidate: Candidate| {
+        let planned = Planned::of(candidate.process, &mut files);
+        let planned = planned.map_err(|error| or_gone(&candidate, error));
+        Some((left_out.unless(candidate.process, planned)?, candidate))
+    };
+    let (plans, candidates): (Vec<Planned>, Vec<Candidate>) =
+        candidates.into_iter().filter_map(plan).unzip();
+    let Some(first) = candidates.first() else {
         guardian.dismiss();
-        or_gone(process, &program, error)
+        return Err(left_out.all());
+    };
+    let begun = first_control(options, &settings, &plans, &files).and_then(|control| {
+        let command = nopal_process::arguments(first.process).unwrap_or_default();
+        Ok((control, create(options, &command, subscriber)?))
+    });
+    let (control, created) = begun.map_err(|error| {
+        guardian.dismiss();
+        or_gone(first, error)
     })?;
     let begun = (control, created, files);
-    let (mut session, handle) = session(options, settings, begun, guardian, process);
-    session.attached = Some(process);
+    let (mut session, handle) = session(options, settings, begun, guardian, first.process);
     if let Err(error) = session.set_up_first() {
         session.guardian.dismiss();
         return Err(error);
     }
     let drain = drain(&session).inspect_err(|_| session.guardian.dismiss())?;
-    let attached = session.attach(process, &program, planned);
-    if let Err(error) = attached.and_then(|is_switched| session.arrived(is_switched)) {
-        session.let_go(process);
+    let mut main = None;
+    for (candidate, planned) in candidates.into_iter().zip(plans) {
+        let attached = session.attach_candidate(&candidate, planned);
+        if left_out.unless(candidate.process, attached).is_some() {
+            session.attached.push(candidate.process);
+            main.get_or_insert(candidate.watch);
+        }
+    }
+    let Some(mut main) = main else {
         let _ = drain.stop();
         session.guardian.dismiss();
-        return Err(or_gone(process, &program, error));
-    }
+        return Err(left_out.all());
+    };
+    session.processes.main = main.pid();
     session.serve(handle.clone());
-    started(handle);
+    started(handle, &left_out.describe());
     let ran = session.run(&mut main, &signals, &drain);
     let (ended, left) = match ran {
         Ok(ran) => ran,
         Err(error) => {
-            session.let_go(process);
+            for process in session.left() {
+                session.let_go(process);
+            }
             session.guardian.dismiss();
             return Err(drain.stop().err().unwrap_or(error));
         }
@@ -126,12 +200,37 @@ fn record_process(
     session.finish(ended, &left, drain)
 }
 
+impl Session {
+    /// Makes a process traced. Where that fails, nothing is left in it.
+    fn attach_candidate(&mut self, candidate: &Candidate, planned: Planned) -> Result<()> {
+        let process = candidate.process;
+        // Control was begun with the first one's boundary. Another process may call other functions of the same library
+        // from outside of it.
+        let is_first = process == self.processes.main;
+        let expected = match is_first {
+            true => Ok(()),
+            false => self.expect(&planned.modules, &planned.boundary),
+        };
+        let attached = expected
+            .and_then(|()| self.attach(process, &candidate.program, planned))
+            .and_then(|is_switched| self.arrived(is_switched));
+        attached.map_err(|error| {
+            self.let_go(process);
+            self.processes.tracees.remove(&process);
+            or_gone(candidate, error)
+        })
+    }
+}
+
 /// An error of a process, which may be that it has ended, or executed another program than this.
-fn or_gone(process: i32, program: &Auxiliary, error: Error) -> Error {
-    if !nopal_process::alive(process) {
+fn or_gone(candidate: &Candidate, error: Error) -> Error {
+    let Candidate {
+        process, program, ..
+    } = candidate;
+    if !nopal_process::alive(*process) {
         return StopError::Ended.into();
     }
-    match nopal_process::auxiliary(process) {
+    match nopal_process::auxiliary(*process) {
         Ok(now) if now != *program => StopError::Executes.into(),
         _ => error,
     }
@@ -161,7 +260,7 @@ pub(crate) fn session(
         kernel_events: KernelEventKinds::default(),
         subscribers: Subscribers::default(),
         unfollowed: Unfollowed::default(),
-        attached: None,
+        attached: Vec::new(),
         lost_before: 0,
         any_silent: false,
         enough: false,
@@ -169,11 +268,12 @@ pub(crate) fn session(
     (session, handle)
 }
 
-/// Control of a session that does what the options ask for. An error says what fits nothing of what is loaded.
+/// Control of a session that does what the options ask for. An error says what fits nothing of what is loaded in all
+/// processes.
 pub(crate) fn first_control(
     options: &Options,
     settings: &Settings,
-    planned: &Planned,
+    plans: &[Planned],
     files: &Files,
 ) -> Result<Control> {
     let facts = Facts {
@@ -184,7 +284,13 @@ pub(crate) fn first_control(
         no_snapshots: options.no_snapshots(),
         no_detaching: None,
     };
-    let modules = Listed::of_planned(&planned.modules, &planned.boundary);
+    let listed = plans
+        .iter()
+        .flat_map(|planned| Listed::of_planned(&planned.modules, &planned.boundary));
+    let mut seen = HashSet::new();
+    let modules = listed
+        .filter(|listed| seen.insert(listed.module.file.index))
+        .collect();
     let mut catalog = Catalog::new(files, modules, facts);
     Control::begin(options.commands()?, &mut catalog)
 }

@@ -57,10 +57,10 @@ fn main() -> Result<()> {
     let options = Options {
         directory: scratch.path().join("trace"),
         only: vec!["leaf".into()],
-        ..Options::new(Target::Process(process))
+        ..Options::new(Target::Processes(vec![process]))
     };
     let mut controlling = None;
-    record(&options, |handle| {
+    record(&options, |handle, _| {
         controlling = Some(std::thread::spawn(move || {
             let outcome = control(&handle, process);
             let _ = handle.ask(Session::end);

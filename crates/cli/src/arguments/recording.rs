@@ -1,5 +1,6 @@
 //! What is recorded, and how.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -114,14 +115,16 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
-/// Record the calls of a running process
+/// Record the calls of running processes
 ///
-/// Ends at Ctrl-C, after --for, at `nopal detach`, or when the process ends. The process is left as it was.
+/// All processes are recorded by one session, into one trace. A process that cannot be traced is named with the reason
+/// and does not stop the others. Ends at Ctrl-C, after --for, at `nopal detach`, or when all have ended. The processes
+/// are left as they were.
 #[derive(Debug, Args)]
 pub struct Attach {
-    /// The process
-    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
-    pid: i32,
+    /// The processes
+    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pids: Vec<i32>,
 
     #[command(flatten)]
     recording: Recording,
@@ -406,7 +409,7 @@ fn options(
 ) -> Options {
     match process {
         Some(pid) => Attach {
-            pid,
+            pids: vec![pid],
             recording,
             time,
         }
@@ -425,7 +428,11 @@ fn program(command: Vec<OsString>) -> Target {
 
 impl Attach {
     pub fn options(self) -> Options {
-        self.recording.options(Target::Process(self.pid), self.time)
+        let mut processes = self.pids;
+        let mut seen = HashSet::new();
+        processes.retain(|process| seen.insert(*process));
+        let target = Target::Processes(processes);
+        self.recording.options(target, self.time)
     }
 }
 
@@ -436,7 +443,7 @@ impl Top {
             only: self.functions.only.clone(),
             not: self.functions.not.clone(),
             libraries: self.libs,
-            ..Options::new(Target::Process(self.pid))
+            ..Options::new(Target::Processes(vec![self.pid]))
         }
     }
 }

@@ -38,7 +38,7 @@ pub fn run(mut options: Options, process: i32) -> Result<i32> {
     let outcome = nopal_record::watch(
         &options,
         Box::new(TopSubscriber(Arc::clone(&ongoing))),
-        |handle| screen = Some(thread::spawn(move || show(&handle, &ongoing, process))),
+        |handle, _| screen = Some(thread::spawn(move || show(&handle, &ongoing, process))),
     );
     if let Some(screen) = screen {
         screen

@@ -334,7 +334,7 @@ impl Lookup for Session {
             buffer: (chunks * CHUNK_BYTES) as u64,
             clock: counter(),
             no_snapshots: self.options.no_snapshots(),
-            no_detaching: self.attached.is_none().then_some(NO_DETACHING),
+            no_detaching: self.attached.is_empty().then_some(NO_DETACHING),
         }
     }
 }

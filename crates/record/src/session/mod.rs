@@ -60,8 +60,8 @@ pub struct Session {
     pub(crate) kernel_events: KernelEventKinds,
     pub(crate) subscribers: Subscribers,
     pub(crate) unfollowed: Unfollowed,
-    /// The process that ran before us, where there is one: it is let go when the session ends, not waited for.
-    pub(crate) attached: Option<i32>,
+    /// The processes that ran before us, where there are any: they are let go when the session ends, not waited for.
+    pub(crate) attached: Vec<i32>,
     /// Events that had been lost when the counts began.
     pub(crate) lost_before: u64,
     /// Whether any site has been silent: its records are to be left out, or not any more.
@@ -240,9 +240,9 @@ impl Session {
                 return Ok((ended, Vec::new()));
             }
             let asked = signals.take();
-            self.enough |= asked.enough && (self.attached.is_some() || ended.is_some());
+            self.enough |= asked.enough && (!self.attached.is_empty() || ended.is_some());
             self.enough |= deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if self.attached.is_none() {
+            if self.attached.is_empty() {
                 for signal in asked.to_forward {
                     send_signal(main.pid(), signal);
                 }

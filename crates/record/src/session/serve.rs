@@ -64,12 +64,12 @@ impl Tree for Handle {
     }
 
     fn detach(&self) -> Result<(), Failure> {
-        self.ask(|session| match session.attached {
-            Some(_) => {
+        self.ask(|session| match session.attached.is_empty() {
+            false => {
                 session.end();
                 Ok(())
             }
-            None => Err(Failure::new(
+            true => Err(Failure::new(
                 libc::EBUSY,
                 "nopal started this program and traces it until it ends",
             )),
