@@ -566,3 +566,23 @@ fn a_function_may_be_in_any_of_several_processes() {
     drop(sleeping.stdin());
     sleeping.wait();
 }
+
+#[test]
+fn children_and_their_children_are_recorded_too() {
+    let scratch = scratch();
+    let script =
+        r#"exec 3<&0; sh -c 'sh -c "echo begun; read line <&3; exit" & wait; exit' & wait"#;
+    let mut parent = Start::new(["sh", "-c", script]).spawn();
+    parent.wait_for(|text| text.contains("begun"));
+    let options = ["--children".to_owned(), parent.id().to_string()];
+    let tool = attach_to_all(&options, &scratch.path().join("trace"));
+    let ended = interrupt(tool);
+    assert!(
+        ended.stderr.contains("tracing 3 processes"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("started before"), "{}", ended.stderr);
+    parent.signal_group(libc::SIGTERM);
+    parent.wait();
+}

@@ -131,7 +131,7 @@ fn untraced_children(process: i32) -> Option<String> {
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "not traced are the processes that process {process} had started before: {named}{more}; `nopal attach {process} $(pgrep -P {process})` records all of them"
+        "not traced are the processes that process {process} had started before: {named}{more}; `nopal attach --children {process}` records all of them"
     ))
 }
 

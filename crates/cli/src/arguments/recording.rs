@@ -126,6 +126,10 @@ pub struct Attach {
     #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pids: Vec<i32>,
 
+    /// Record the processes too that these have started, and those that they have started
+    #[arg(long)]
+    children: bool,
+
     #[command(flatten)]
     recording: Recording,
 
@@ -410,6 +414,7 @@ fn options(
     match process {
         Some(pid) => Attach {
             pids: vec![pid],
+            children: false,
             recording,
             time,
         }
@@ -431,6 +436,12 @@ impl Attach {
         let mut processes = self.pids;
         let mut seen = HashSet::new();
         processes.retain(|process| seen.insert(*process));
+        let mut parent = 0;
+        while self.children && parent < processes.len() {
+            let children = nopal_process::children(processes[parent]);
+            processes.extend(children.into_iter().filter(|child| seen.insert(*child)));
+            parent += 1;
+        }
         let target = Target::Processes(processes);
         self.recording.options(target, self.time)
     }
