@@ -54,8 +54,8 @@ const ALL: &[(&str, &[Example])] = &[
                 "nopal attach 4711 -F 'net_*' -o net.data",
             ),
             (
-                "Record all processes of a server in one trace",
-                "nopal attach $(pidof nginx) --for 10s",
+                "Record a server and its workers in one trace",
+                "nopal attach --children 4711 --for 10s",
             ),
         ],
     ),
