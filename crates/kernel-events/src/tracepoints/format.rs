@@ -359,8 +359,8 @@ mod tests {
         );
         let vec = format.fields.last().unwrap();
         assert_eq!(vec.labels, [(0, "HI".into()), (1, "TIMER".into())]);
-        let names = format.fields.iter().map(|field| &*field.name);
-        assert!(names.clone().any(|name| name == "args[1]") && names.last() == Some("vec"));
+        let mut names = format.fields.iter().map(|field| &*field.name);
+        assert!(names.clone().any(|name| name == "args[1]") && names.next_back() == Some("vec"));
     }
 
     #[test]
