@@ -10,6 +10,7 @@ use nopal_trace::{Clocks, Cost, Packet, ThreadInfo, Trace};
 use crate::calls::{CallRebuilder, Sink};
 use crate::filter::{Filter, Selected};
 use crate::retimer::Retimer;
+use crate::waits::{Waiting, Waits};
 
 const PAUSE_PACKETS: usize = 16;
 
@@ -25,6 +26,8 @@ pub struct Drive<'a> {
     pub net: Option<Cost>,
     /// Pass on these calls only.
     pub filter: Option<&'a Filter>,
+    /// Tell workers that want to know how long calls waited. Not of net times.
+    pub waits: Option<&'a Waits>,
 }
 
 impl Default for Drive<'_> {
@@ -35,6 +38,7 @@ impl Default for Drive<'_> {
             progress: None,
             net: None,
             filter: None,
+            waits: None,
         }
     }
 }
@@ -54,6 +58,8 @@ pub enum Times {
 pub trait Worker: Sink + Send {
     /// What it gets of the calls that a filter selects by their times.
     const TIMES: Times = Times::Parts;
+    /// Whether it is told how long calls waited.
+    const WAITS: bool = false;
     /// Before a thread's records; `stream` is which of the trace's threads it is.
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
     /// After some of them, and after the last.
@@ -107,10 +113,10 @@ impl<'a> Crew<'a, '_> {
     fn work<W: Worker>(&self, worker: &mut W) -> Result<()> {
         while let Some((stream, thread)) = self.next() {
             let read = match self.drive.filter.filter(|filter| !filter.is_everything()) {
-                None => self.read(stream, thread, worker),
+                None => self.read_with_waits(stream, thread, worker),
                 Some(filter) if W::TIMES == Times::Own || filter.has(stream) => {
                     let mut selected = Selected::new(worker, filter, self.clocks);
-                    self.read(stream, thread, &mut selected)
+                    self.read_with_waits(stream, thread, &mut selected)
                 }
                 Some(_) => {
                     self.count(thread.packets());
@@ -128,6 +134,21 @@ impl<'a> Crew<'a, '_> {
     fn next(&self) -> Option<(usize, ThreadInfo<'a>)> {
         let mut threads = self.threads.lock();
         threads.next()
+    }
+
+    fn read_with_waits<W: Worker>(
+        &self,
+        stream: usize,
+        thread: ThreadInfo,
+        worker: &mut W,
+    ) -> Result<()> {
+        match self.drive.waits.filter(|_| self.drive.net.is_none()) {
+            Some(waits) if W::WAITS => {
+                let mut waiting = Waiting::new(worker, waits, self.window::<W>());
+                self.read(stream, thread, &mut waiting)
+            }
+            _ => self.read(stream, thread, worker),
+        }
     }
 
     /// Reads a thread, unless another worker fails meanwhile.

@@ -22,8 +22,12 @@ pub fn info(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> 
     if trace.damage_count() > 0 {
         writeln!(
             out,
-            "\n{} places in the trace are damaged; {} are left out or missing:",
-            count(trace.damage_count()),
+            "\n{}; {} are left out or missing:",
+            several(
+                trace.damage_count(),
+                "place in the trace is damaged",
+                "places in the trace are damaged"
+            ),
             bytes(trace.left_out())
         )?;
         for damage in trace.damage().iter().take(LISTED) {
@@ -207,6 +211,7 @@ fn end_of(trace: &Trace) -> String {
         Some((false, "")) => "not complete".to_string(),
         Some((true, why)) => format!("complete: {why}"),
         Some((false, why)) => format!("incomplete: {why}"),
+        None if trace.is_growing() => "not yet: it is still being recorded".to_string(),
         None => "incomplete: the recording was cut off".to_string(),
     }
 }

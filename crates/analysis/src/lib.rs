@@ -28,3 +28,4 @@ mod timeline;
 pub mod tracers;
 pub mod triggers;
 pub mod values;
+pub mod waits;

@@ -61,7 +61,7 @@ fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     dump(trace, all, &drive, out)?;
     let tree = graph::tree(trace, &names, &drive)?;
     graph::write_tree(out, &tree, &names, trace.clocks(), Shown::default())?;
-    graph::write_hot_path(out, &tree, &names, trace.clocks(), 100)?;
+    graph::write_hot_path(out, &tree, &names, trace.clocks(), false, 100)?;
     for apart in [Apart::Process, Apart::Thread] {
         let per = Per::new(trace, &mut names, apart);
         let tree = graph::tree_per(trace, &names, &per, &drive)?;

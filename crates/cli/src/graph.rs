@@ -3,9 +3,11 @@
 use std::io::Write;
 
 use anyhow::{Result, bail};
+use nopal_analysis::drive::Drive;
 use nopal_analysis::graph::{self, Apart, Per, Shown};
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
+use nopal_analysis::waits::{OF_THE_CLOCK, Waits};
 
 use crate::arguments::Graph;
 use crate::open::driven;
@@ -20,19 +22,31 @@ pub fn run(arguments: &Graph) -> Result<()> {
     if function.is_some() && arguments.per.apart() != Apart::Nothing {
         bail!("--per shows all calls of each: -F FUNCTION selects those of a function");
     }
-    let tree = driven("reading calls", &filter, |drive| match function {
-        Some(function) => graph::tree_of(&trace, &names, function, drive),
-        None => graph::tree_per(&trace, &names, &per, drive),
+    let waits = Waits::new(&trace);
+    let tree = driven("reading calls", &filter, |drive| {
+        let drive = &Drive {
+            waits: waits.as_ref(),
+            ..*drive
+        };
+        match function {
+            Some(function) => graph::tree_of(&trace, &names, function, drive),
+            None => graph::tree_per(&trace, &names, &per, drive),
+        }
     })?;
     let defaults = Shown::default();
     let shown = Shown {
         depth: arguments.depth.unwrap_or(defaults.depth),
         least_percent: arguments.least.unwrap_or(defaults.least_percent),
+        has_waits: waits.is_some(),
     };
     let mut out = output::stdout()?;
     let losses = losses::comment(&trace) + &losses::untimed(&trace, tree.has_times());
     let written = out
         .write_all(losses.as_bytes())
-        .and_then(|()| graph::write_tree(&mut out, &tree, &names, trace.clocks(), shown));
+        .and_then(|()| graph::write_tree(&mut out, &tree, &names, trace.clocks(), shown))
+        .and_then(|()| match waits.is_none() && tree.has_times() {
+            true => writeln!(out, "{OF_THE_CLOCK}"),
+            false => Ok(()),
+        });
     finish(out, written.map_err(Into::into))
 }

@@ -8,7 +8,8 @@ use nopal_analysis::graph;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::report::{self, Related, Relation};
-use nopal_trace::Cost;
+use nopal_analysis::waits::{OF_THE_CLOCK, Waits};
+use nopal_trace::{Cost, Trace};
 
 use crate::arguments::Report;
 use crate::open::driven;
@@ -63,11 +64,13 @@ pub fn run(arguments: &Report) -> Result<()> {
         }
     } else if arguments.hot_path {
         let names = Names::new(&trace);
+        let waits = waits(&trace, net);
         let tree = driven(READING, filter, |drive| {
-            graph::tree(&trace, &names, &of_net(drive, net))
+            graph::tree(&trace, &names, &with_waits(drive, net, waits.as_ref()))
         })?;
         out.write_all(losses::untimed(&trace, tree.has_times()).as_bytes())?;
-        graph::write_hot_path(&mut out, &tree, &names, trace.clocks(), width())
+        let has_waits = waits.is_some();
+        graph::write_hot_path(&mut out, &tree, &names, trace.clocks(), has_waits, width())
     } else if arguments.kernel {
         let rows = driven(READING, filter, |drive| report::kernel(&trace, drive))?;
         report::write_kernel(limited(&rows, arguments.limit), &mut out, width())
@@ -79,8 +82,9 @@ pub fn run(arguments: &Report) -> Result<()> {
         out.write_all(losses::untimed(&trace, any || rows.is_empty()).as_bytes())?;
         report::write_related(limited(&rows, arguments.limit), relation, &mut out, width())
     } else {
+        let waits = waits(&trace, net);
         let mut report = driven(READING, filter, |drive| {
-            report::functions(&trace, &of_net(drive, net))
+            report::functions(&trace, &with_waits(drive, net, waits.as_ref()))
         })?;
         if net.is_some() && arguments.json {
             report.bound_by(&driven(READING, filter, |drive| {
@@ -100,6 +104,12 @@ pub fn run(arguments: &Report) -> Result<()> {
             false => out
                 .write_all(losses::untimed(&trace, report.has_times()).as_bytes())
                 .and_then(|()| report.write_table(&mut out, width()))
+                .and_then(
+                    |()| match net.is_none() && !report.has_waits() && report.has_times() {
+                        true => writeln!(out, "{OF_THE_CLOCK}"),
+                        false => Ok(()),
+                    },
+                )
                 .and_then(|()| {
                     let mut lines = unexplained.iter();
                     lines.try_for_each(|line| writeln!(out, "{line}"))
@@ -111,6 +121,19 @@ pub fn run(arguments: &Report) -> Result<()> {
 
 fn of_net<'a>(drive: &Drive<'a>, net: Option<Cost>) -> Drive<'a> {
     Drive { net, ..*drive }
+}
+
+/// The cost of recording is not known by waits.
+fn waits(trace: &Trace, net: Option<Cost>) -> Option<Waits> {
+    Waits::new(trace).filter(|_| net.is_none())
+}
+
+fn with_waits<'a>(drive: &Drive<'a>, net: Option<Cost>, waits: Option<&'a Waits>) -> Drive<'a> {
+    Drive {
+        net,
+        waits,
+        ..*drive
+    }
 }
 
 fn related(arguments: &Report) -> Option<(&str, Relation)> {

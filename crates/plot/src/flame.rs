@@ -8,6 +8,7 @@ use nopal_analysis::dump::{self as folded, write_folded};
 use nopal_analysis::graph::{self, Per};
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, printable};
+use nopal_analysis::waits::Waits;
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -27,6 +28,9 @@ pub enum Weight {
     Wall,
     /// The time in functions themselves, which are at the base, with their callers on top.
     Own,
+    /// Time on the processor, and off it.
+    Cpu,
+    Wait,
     Calls,
 }
 
@@ -36,11 +40,22 @@ const WHITE: Color = Color {
     b: 255,
 };
 
+const WITHOUT_WAITS: &str =
+    "running and waiting were not recorded: `nopal record -e sched` records them";
+
 /// Boxes narrower than this part of the picture, in percent, are left out.
 const NARROWEST: f64 = 0.02;
 
 /// `names` are those of the trace, and of what the calls are told apart `per`.
 pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) -> Result<Picture> {
+    let waits = match look.weight {
+        Weight::Cpu | Weight::Wait => Some(Waits::new(trace).context(WITHOUT_WAITS)?),
+        Weight::Wall | Weight::Own | Weight::Calls => None,
+    };
+    let drive = &Drive {
+        waits: waits.as_ref(),
+        ..*drive
+    };
     let tree = graph::tree_per(trace, names, per, drive)?;
     let mut folded = Vec::new();
     let mut look = look;
@@ -51,6 +66,11 @@ pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) 
     match look.weight {
         Weight::Calls => {}
         Weight::Wall => fold(folded::Weight::Time, NARROWEST, &mut folded)?,
+        Weight::Cpu => fold(folded::Weight::Cpu, NARROWEST, &mut folded)?,
+        Weight::Wait => {
+            fold(folded::Weight::Wait, NARROWEST, &mut folded)?;
+            ensure!(!folded.is_empty(), "no call waited");
+        }
         // Narrow paths may be of one function.
         Weight::Own => fold(folded::Weight::Time, 0.0, &mut folded)?,
     }
@@ -66,6 +86,12 @@ pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) 
             "us",
             1e-3,
             "width: self time of the function at the base, by its callers",
+        ),
+        Weight::Cpu => ("us", 1e-3, "width: time on the processor"),
+        Weight::Wait => (
+            "us",
+            1e-3,
+            "width: time off the processor: blocked, preempted, or runnable",
         ),
         Weight::Calls if untimed => (
             "calls",

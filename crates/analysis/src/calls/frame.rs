@@ -3,6 +3,8 @@
 use nopal_abi::{Style, site_of, tag_of};
 use serde::{Deserialize, Serialize};
 
+use crate::waits::InCall;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     /// Counter at the entry.
@@ -133,6 +135,9 @@ pub trait Sink {
     /// A run of plain calls begins, with these frames open.
     fn begin_run(&mut self, _frames: &[Frame]) {}
     fn end_run(&mut self) {}
+    /// `frame`, of which `leave`, `lose` or `stray` has just told, waited. Comes where a [`crate::waits::Waiting`] is told
+    /// of calls, and only of calls that did.
+    fn waited(&mut self, _frame: &Frame, _clock: u64, _waited: InCall) {}
     /// A marker in the last of `frames`: its event, and its record after the clock.
     fn mark(&mut self, _clock: u64, _event: u32, _payload: &[u64], _frames: &[Frame]) {}
     /// Records of the thread are missing for this many ticks, up to `clock`. All open calls have ended as lost.

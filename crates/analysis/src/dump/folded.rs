@@ -16,6 +16,9 @@ use crate::text::push_u64;
 pub enum Weight {
     /// Self time of its last function, in nanoseconds.
     Time,
+    /// The part of that on the processor, and off it.
+    Cpu,
+    Wait,
     Calls,
 }
 
@@ -36,13 +39,18 @@ pub fn write(
     out: &mut dyn Write,
 ) -> Result<()> {
     let nodes = tree.nodes();
-    let mut own: Vec<u64> = nodes
-        .iter()
-        .map(|node| match weight {
-            Weight::Time => clocks.duration_ns(node.own),
-            Weight::Calls => node.calls,
-        })
-        .collect();
+    let waited = match weight {
+        Weight::Cpu | Weight::Wait => tree.waited(),
+        Weight::Time | Weight::Calls => Vec::new(),
+    };
+    let parts = |number: usize| waited[number].own.parts_of(nodes[number].own);
+    let weigh = |(number, node): (usize, &Node)| match weight {
+        Weight::Time => clocks.duration_ns(node.own),
+        Weight::Cpu => clocks.duration_ns(parts(number).cpu),
+        Weight::Wait => clocks.duration_ns(parts(number).wait),
+        Weight::Calls => node.calls,
+    };
+    let mut own: Vec<u64> = nodes.iter().enumerate().map(weigh).collect();
     let shown = shown(nodes, &mut own, least);
     let mut children = vec![Vec::new(); nodes.len()];
     for (number, node) in (1..).zip(&nodes[1..]) {

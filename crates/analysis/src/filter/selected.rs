@@ -9,6 +9,7 @@ use nopal_trace::{Clocks, ThreadInfo};
 use super::{Choice, Filter};
 use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Times, Worker};
+use crate::waits::InCall;
 
 /// Notes of frames that are left out, as are all calls in them.
 const NEVER: u32 = u32::MAX;
@@ -137,6 +138,12 @@ impl<W: Worker> Sink for Selected<'_, W> {
         }
     }
 
+    fn waited(&mut self, frame: &Frame, clock: u64, waited: InCall) {
+        if frame.note < NOT_YET && !matches!(self.judge(frame.clock, clock), Verdict::Out) {
+            self.worker.waited(frame, clock, waited);
+        }
+    }
+
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
         let is_selected = match frames.last() {
             Some(frame) => frame.note < NOT_YET,
@@ -165,6 +172,7 @@ impl<W: Worker> Sink for Selected<'_, W> {
 
 impl<W: Worker> Worker for Selected<'_, W> {
     const TIMES: Times = W::TIMES;
+    const WAITS: bool = W::WAITS;
 
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.worker.begin(stream, thread);

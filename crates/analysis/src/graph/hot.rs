@@ -35,6 +35,7 @@ pub fn write_hot_path(
     tree: &Tree,
     names: &Names,
     clocks: &Clocks,
+    has_waits: bool,
     width: usize,
 ) -> io::Result<()> {
     let nodes = tree.nodes();
@@ -43,20 +44,39 @@ pub fn write_hot_path(
         .fold(0u64, |sum, &at| {
             sum.saturating_add(nodes[at as usize].total)
         });
-    let numbers = ["total", "of all", "self", "calls"].map(|name| (name, Align::Right));
-    let functions = [("function", Align::Left), ("module", Align::Left)];
-    let mut table = Table::new(&[numbers.as_slice(), &functions].concat());
+    let waited = match has_waits {
+        true => tree.waited(),
+        false => Vec::new(),
+    };
+    let parts: &[&str] = if has_waits { &["cpu", "wait"] } else { &[] };
+    let numbers = [&["total", "of all", "self"], parts, &["calls"]].concat();
+    let mut columns: Vec<_> = numbers
+        .into_iter()
+        .map(|name| (name, Align::Right))
+        .collect();
+    columns.extend([("function", Align::Left), ("module", Align::Left)]);
+    let mut table = Table::new(&columns);
     for number in hot_path(tree) {
         let node = &nodes[number as usize];
         let function = &names.functions()[node.function as usize];
-        table.row(vec![
-            bound(clocks.duration_ns(node.total), node.total_is_least),
+        let total = |ticks| bound(clocks.duration_ns(ticks), node.total_is_least);
+        let mut cells = vec![
+            total(node.total),
             percent(node.total, all),
             bound(clocks.duration_ns(node.own), node.own_is_least),
+        ];
+        if let Some(waited) = waited.get(number as usize) {
+            let parts = waited.total.parts_of(node.total);
+            let are_least = node.total_is_least || parts.are_least;
+            let part = |ticks| bound(clocks.duration_ns(ticks), are_least);
+            cells.extend([parts.cpu, parts.wait].map(part));
+        }
+        cells.extend([
             count(node.calls),
             function.name.clone(),
             function.module.clone(),
         ]);
+        table.row(cells);
     }
     table.write(out, width)
 }

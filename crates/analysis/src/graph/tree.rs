@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::calls::{Ending, Frame, Plain, Sink};
 use crate::drive::Worker;
 use crate::names::Names;
+use crate::waits::{InCall, Waited};
 use nopal_trace::ThreadInfo;
 
 use super::per::Per;
@@ -51,6 +52,8 @@ pub struct Tree {
     /// Of each node, the child that was found last, and its function.
     last: Vec<(u32, u32)>,
     children: HashMap<u64, u32, Places>,
+    /// What calls waited themselves, of the nodes that did.
+    waited: HashMap<u32, Waited>,
 }
 
 impl Default for Tree {
@@ -59,6 +62,7 @@ impl Default for Tree {
             nodes: vec![Node::default()],
             last: vec![(NOWHERE, NOWHERE)],
             children: HashMap::default(),
+            waited: HashMap::new(),
         }
     }
 }
@@ -71,6 +75,24 @@ impl Tree {
     /// Whether any call has a duration, as far as that is known.
     pub fn has_times(&self) -> bool {
         self.nodes.iter().any(|node| node.timed > 0)
+    }
+
+    /// What the calls of each node waited: all of them, and themselves.
+    pub fn waited(&self) -> Vec<InCall> {
+        let mut waited = vec![InCall::default(); self.nodes.len()];
+        for (node, own) in &self.waited {
+            waited[*node as usize].own = *own;
+        }
+        for number in (1..self.nodes.len()).rev() {
+            let total = waited[number].total + waited[number].own;
+            waited[number].total = total;
+            waited[self.nodes[number].parent as usize].total += total;
+        }
+        waited
+    }
+
+    fn wait(&mut self, node: u32, own: Waited) {
+        *self.waited.entry(node).or_default() += own;
     }
 
     /// The children of each node.
@@ -146,6 +168,9 @@ impl Tree {
             places[number] = place;
             tree.nodes[place as usize].add(node, place == parent);
         }
+        for (node, own) in &self.waited {
+            tree.wait(places[*node as usize], *own);
+        }
         tree.nodes[ROOT as usize].total = self.nodes[ROOT as usize].total;
         tree
     }
@@ -164,6 +189,12 @@ impl Tree {
             let place = self.child(parent, node.function);
             places[number] = place;
             self.nodes[place as usize].add(node, place == parent);
+        }
+        for (node, own) in &other.waited {
+            let place = places[*node as usize];
+            if place != NOWHERE {
+                self.wait(place, *own);
+            }
         }
         self.time_untimed();
     }
@@ -323,12 +354,23 @@ impl Sink for Grower<'_> {
         node.own_is_least = true;
     }
 
+    fn waited(&mut self, frame: &Frame, _clock: u64, waited: InCall) {
+        let node = match frame.note & !MERGED {
+            // Only the end of the call was recorded.
+            ROOT => self.tree.child(self.base, self.names.number(frame.site())),
+            node => node,
+        };
+        self.tree.wait(node, waited.own);
+    }
+
     fn missing(&mut self, _clock: u64, _ticks: u64) {
         self.period = self.period.wrapping_add(1);
     }
 }
 
 impl Worker for Grower<'_> {
+    const WAITS: bool = true;
+
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.period = self.period.wrapping_add(1);
         self.base = match self.per.function(stream) {

@@ -8,6 +8,7 @@ use nopal_trace::Clocks;
 use super::tree::{Node, ROOT, Tree};
 use crate::names::Names;
 use crate::text::{bound, count, percent};
+use crate::waits::Parts;
 
 /// The part of a tree that is shown.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,8 @@ pub struct Shown {
     pub depth: usize,
     /// Calls that took a smaller part of all time are left out.
     pub least_percent: f64,
+    /// Whether time on and off processors is told apart.
+    pub has_waits: bool,
 }
 
 impl Default for Shown {
@@ -22,6 +25,7 @@ impl Default for Shown {
         Shown {
             depth: 64,
             least_percent: 0.0,
+            has_waits: false,
         }
     }
 }
@@ -70,10 +74,22 @@ pub fn write_tree(
         true => 10,
         false => 8,
     };
+    let waited = match shown.has_waits {
+        true => tree.waited(),
+        false => Vec::new(),
+    };
+    let parts = |cpu: String, wait: String| match shown.has_waits {
+        true => format!("  {cpu:>width$}  {wait:>width$}"),
+        false => String::new(),
+    };
     writeln!(
         out,
-        "{:>width$}  {:>7}  {:>width$}  {:>10}  function",
-        "total", "of all", "self", "calls"
+        "{:>width$}  {:>7}  {:>width$}{}  {:>10}  function",
+        "total",
+        "of all",
+        "self",
+        parts("cpu".into(), "wait".into()),
+        "calls"
     )?;
     let mut left: Vec<Branch> = Vec::new();
     let push = |left: &mut Vec<Branch>, node: u32, bars: Vec<bool>| {
@@ -104,6 +120,14 @@ pub fn write_tree(
         };
         let total = time(node.total, node.total_is_least);
         let own = time(node.own, node.own_is_least);
+        let waited = waited.get(number as usize).copied().unwrap_or_default();
+        let Parts {
+            cpu,
+            wait,
+            are_least,
+        } = waited.total.parts_of(node.total);
+        let [cpu, wait] = [cpu, wait].map(|ticks| time(ticks, node.total_is_least || are_least));
+        let parts = parts(cpu, wait);
         let mark = if node.unfinished > 0 { " *" } else { "" };
         let mut indent = String::new();
         if node.depth > 1 {
@@ -118,7 +142,7 @@ pub fn write_tree(
         let name = &names.functions()[node.function as usize].name;
         writeln!(
             out,
-            "{total:>width$}  {part:>7}  {own:>width$}  {:>10}  {indent}{name}{mark}",
+            "{total:>width$}  {part:>7}  {own:>width$}{parts}  {:>10}  {indent}{name}{mark}",
             count(node.calls)
         )?;
         if (node.depth as usize) < shown.depth {
@@ -126,7 +150,8 @@ pub fn write_tree(
         } else if !children[number as usize].is_empty() {
             indent.clear();
             indent.extend(bars.iter().map(|&bar| if bar { "│  " } else { "   " }));
-            writeln!(out, "{:1$}{indent}…", "", 26 + 2 * width)?;
+            let width = 26 + 2 * width + parts.len();
+            writeln!(out, "{:width$}{indent}…", "")?;
         }
     }
     let only = |node: &Node| node.timed == 0 && node.calls > 0;

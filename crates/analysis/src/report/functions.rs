@@ -12,6 +12,7 @@ use super::stats::Stats;
 use crate::drive::Drive;
 use crate::names::Names;
 use crate::text::{Align, Table, bound, count, duration};
+use crate::waits::{InCall, OF_SOME, Parts};
 
 /// A function. `total_ns`, which leaves out calls inside a call of the same function, and `self_ns` are of all calls: of
 /// those that did not end, or began before tracing, as much as is known. The other times are of calls that began and
@@ -36,6 +37,8 @@ pub struct Row {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
+    /// Off the processor, in nanoseconds, of `total_ns` and of `self_ns`; none if that was not recorded.
+    pub waited: Option<InCall>,
     /// Upper bounds of net times: total and self including the cost of recording.
     pub gross_ns: Option<(u64, u64)>,
 }
@@ -43,6 +46,11 @@ pub struct Row {
 impl Row {
     fn has_times(&self) -> bool {
         self.timed + self.unfinished > 0
+    }
+
+    /// The parts of the total time on the processor and off it.
+    fn parts(&self) -> Option<Parts> {
+        Some(self.waited?.total.parts_of(self.total_ns))
     }
 }
 
@@ -53,6 +61,8 @@ pub enum Sort {
     #[default]
     Total,
     Own,
+    Cpu,
+    Wait,
     Min,
     Average,
     P50,
@@ -64,10 +74,12 @@ pub enum Sort {
 }
 
 impl Sort {
-    pub const ALL: [(&str, Sort); 11] = [
+    pub const ALL: [(&str, Sort); 13] = [
         ("calls", Sort::Calls),
         ("total", Sort::Total),
         ("self", Sort::Own),
+        ("cpu", Sort::Cpu),
+        ("wait", Sort::Wait),
         ("min", Sort::Min),
         ("avg", Sort::Average),
         ("p50", Sort::P50),
@@ -90,6 +102,8 @@ impl Sort {
             Sort::Calls => row.calls,
             Sort::Total => row.total_ns,
             Sort::Own => row.self_ns,
+            Sort::Cpu => row.parts().map_or(0, |parts| parts.cpu),
+            Sort::Wait => row.parts().map_or(0, |parts| parts.wait),
             Sort::Min => row.min_ns,
             Sort::Average => row.avg_ns,
             Sort::P50 => row.p50_ns,
@@ -134,6 +148,10 @@ pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
             self_ns: ns(totals.own),
             total_is_least: totals.total_is_least || totals.own > totals.total,
             self_is_least: totals.own_is_least,
+            waited: drive.waits.map(|_| InCall {
+                total: sum.waited.total.map(ns),
+                own: sum.waited.own.map(ns),
+            }),
             ..Row::default()
         };
         if let Some(average) = ns(totals.all).checked_div(row.timed) {
@@ -195,6 +213,11 @@ impl Report {
         self.rows.iter().any(Row::has_times)
     }
 
+    /// Whether time on and off processors is told apart.
+    pub fn has_waits(&self) -> bool {
+        self.rows.iter().any(|row| row.waited.is_some())
+    }
+
     /// Keeps the first rows only.
     pub fn limit(&mut self, rows: usize) {
         self.left_out += self.rows.len().saturating_sub(rows);
@@ -203,9 +226,15 @@ impl Report {
 
     pub fn write_table(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
         let unfinished = self.rows.iter().any(|row| row.unfinished > 0);
-        let mut columns: Vec<_> = ["total", "self", "calls", "min", "avg", "p50", "p99", "max"]
+        let mut columns = vec!["total", "self"];
+        if self.has_waits() {
+            columns.extend(["cpu", "wait"]);
+        }
+        columns.extend(["calls", "min", "avg", "p50", "p99", "max"]);
+        let mut columns: Vec<_> = columns
+            .into_iter()
             .map(|name| (name, Align::Right))
-            .into();
+            .collect();
         if unfinished {
             columns.push(("unfinished", Align::Right));
         }
@@ -232,7 +261,12 @@ impl Report {
             let own = sum(row.self_ns, row.self_is_least);
             let [min, avg, p50, p99, max] =
                 [row.min_ns, row.avg_ns, row.p50_ns, row.p99_ns, row.max_ns].map(time);
-            let mut cells = vec![total, own, count(row.calls), min, avg, p50, p99, max];
+            let mut cells = vec![total, own];
+            if let Some(parts) = row.parts() {
+                let are_least = row.total_is_least || parts.are_least;
+                cells.extend([parts.cpu, parts.wait].map(|ns| sum(ns, are_least)));
+            }
+            cells.extend([count(row.calls), min, avg, p50, p99, max]);
             if unfinished {
                 cells.push(count(row.unfinished));
             }
@@ -242,6 +276,13 @@ impl Report {
         table.write(out, width)?;
         if self.left_out > 0 {
             writeln!(out, "({} more)", count(self.left_out as u64))?;
+        }
+        if self
+            .rows
+            .iter()
+            .any(|row| row.parts().is_some_and(|parts| parts.are_least))
+        {
+            writeln!(out, "{OF_SOME}")?;
         }
         if self.rows.iter().any(|row| row.self_is_least) {
             writeln!(
@@ -269,6 +310,11 @@ impl Report {
                 ("max_ns", row.max_ns),
                 ("unfinished", row.unfinished),
             ]);
+            if let Some(InCall { total, own }) = row.waited {
+                objects.waited(row.total_ns, total);
+                let parts = own.parts_of(row.self_ns);
+                objects.numbers(&[("self_cpu_ns", parts.cpu), ("self_wait_ns", parts.wait)]);
+            }
             if let Some((total, own)) = row.gross_ns {
                 objects.numbers(&[("gross_total_ns", total), ("gross_self_ns", own)]);
             }

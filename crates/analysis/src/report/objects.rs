@@ -6,6 +6,7 @@ use nopal_trace::Trace;
 
 use crate::losses;
 use crate::text::{push_json_string, push_u64};
+use crate::waits::Waited;
 
 /// Writes the objects one by one. The first has the member `losses`, if the trace is incomplete.
 pub struct Objects<'a> {
@@ -48,6 +49,19 @@ impl Objects<'_> {
             self.name(name);
             push_u64(&mut self.text, *value);
         }
+    }
+
+    /// How much of a time was on a processor, and how much was not. All are nanoseconds.
+    pub fn waited(&mut self, time_ns: u64, waited_ns: Waited) {
+        let parts = waited_ns.parts_of(time_ns);
+        self.numbers(&[
+            ("cpu_ns", parts.cpu),
+            ("wait_ns", parts.wait),
+            ("cpu_or_wait_ns", waited_ns.unknown),
+            ("blocked_ns", waited_ns.blocked),
+            ("preempted_ns", waited_ns.preempted),
+            ("runnable_ns", waited_ns.runnable),
+        ]);
     }
 
     pub fn texts<'t>(&mut self, name: &str, values: impl Iterator<Item = &'t str>) {

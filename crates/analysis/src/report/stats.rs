@@ -4,6 +4,7 @@ use super::histogram::{Histograms, Together};
 use crate::calls::{Ending, Frame, Plain, RUN, Sink, Style};
 use crate::drive::Worker;
 use crate::names::Names;
+use crate::waits::InCall;
 use nopal_trace::ThreadInfo;
 
 /// The sums of a site's calls, finished and unfinished. Fills a cache line.
@@ -85,6 +86,8 @@ pub struct Stats {
     ended_count: usize,
     /// Since when all records are there: a number for each thread and each gap.
     period: u32,
+    /// The waits of calls, by site. Empty if none are told of.
+    waited: Vec<InCall>,
 }
 
 impl Stats {
@@ -97,6 +100,7 @@ impl Stats {
             ended: Box::new([Ended::default(); RUN + 1]),
             ended_count: 0,
             period: 0,
+            waited: Vec::new(),
         }
     }
 
@@ -159,6 +163,11 @@ impl Stats {
                 to.total_is_least |= from.total_is_least;
                 to.own_is_least |= from.own_is_least;
                 sum.durations.add(&worker.histograms, from.histogram);
+                sum.waited += worker
+                    .waited
+                    .get(site as usize)
+                    .copied()
+                    .unwrap_or_default();
             }
         }
         sums
@@ -171,6 +180,8 @@ pub struct Sum<'a> {
     pub calls: u64,
     pub totals: Totals,
     pub durations: Together<'a>,
+    /// In the outermost calls, and in all calls alone.
+    pub waited: InCall,
 }
 
 const LESS: u64 = u64::MAX;
@@ -259,6 +270,17 @@ impl Sink for Stats {
         totals.total_is_least = true;
     }
 
+    fn waited(&mut self, frame: &Frame, _clock: u64, waited: InCall) {
+        if self.waited.is_empty() {
+            self.waited = vec![InCall::default(); self.live.len()];
+        }
+        let at = self.place(frame.site());
+        self.waited[at].own += waited.own;
+        if self.live[at].active == 0 {
+            self.waited[at].total += waited.total;
+        }
+    }
+
     fn missing(&mut self, _clock: u64, _ticks: u64) {
         self.period = self.period.wrapping_add(1);
     }
@@ -273,6 +295,8 @@ impl Sink for Stats {
 }
 
 impl Worker for Stats {
+    const WAITS: bool = true;
+
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {
         self.period = self.period.wrapping_add(1);
     }

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use nopal_trace::ThreadInfo;
 
-use super::{Off, SlowCall};
+use super::SlowCall;
 use crate::calls::{Arguments, Ending, Frame, Sink};
 use crate::drive::{Times, Worker};
 use crate::names::Names;
@@ -81,7 +81,7 @@ impl<'a> Finder<'a> {
             result: ending.result,
             path,
             spent: Vec::new(),
-            off: Off::default(),
+            waited: None,
         };
         match self.calls.get_mut(place) {
             Some(replaced) => {

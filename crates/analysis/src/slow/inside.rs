@@ -1,15 +1,15 @@
 //! What long calls spent their time in.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::thread;
 
 use nopal_beside::Mutex;
 use nopal_trace::{ThreadInfo, Trace};
 
-use super::{Off, SlowCall};
+use super::SlowCall;
 use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink};
-use crate::kernel_events::{Turn, turns};
 use crate::names::Names;
+use crate::waits::Waits;
 
 /// Adds to each call its self times by function, and its time off the processor.
 pub fn tell(trace: &Trace, names: &Names, calls: &mut [SlowCall], workers: usize) {
@@ -26,17 +26,11 @@ pub fn tell(trace: &Trace, names: &Names, calls: &mut [SlowCall], workers: usize
             });
         }
     });
-    let numbers: HashSet<u32> = calls
-        .iter()
-        .map(|call| threads[call.stream])
-        .filter(|thread| !thread.in_namespace)
-        .map(|thread| thread.thread)
-        .collect();
-    let turns = turns(trace, |thread| numbers.contains(&thread));
+    let Some(waits) = Waits::new(trace) else {
+        return;
+    };
     for call in calls {
-        if let Some(turns) = turns.get(&threads[call.stream].thread) {
-            call.off = off(turns, call.begin, call.end);
-        }
+        call.waited = Some(waits.within(call.stream, call.begin, call.end));
     }
 }
 
@@ -110,39 +104,4 @@ impl Sink for Inside<'_> {
     }
 
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
-}
-
-/// How long a thread was off its processor between two moments.
-fn off(turns: &[(u64, Turn)], begin: u64, end: u64) -> Off {
-    let mut off = Off::default();
-    // Since when it is off the processor, and since when it could run.
-    let mut left: Option<(u64, Option<u64>)> = None;
-    let within = |from: u64, to: u64| to.min(end).saturating_sub(from.max(begin));
-    let mut add = |(since, runnable): (u64, Option<u64>), until: u64| {
-        let runnable = runnable.unwrap_or(until);
-        off.blocked += within(since, runnable);
-        off.runnable += within(runnable, until);
-    };
-    for &(clock, turn) in turns {
-        match turn {
-            Turn::Left { state, .. } => {
-                left = Some((clock, (!state.is_blocked()).then_some(clock)));
-            }
-            Turn::Woken { .. } => {
-                if let Some((_, runnable @ None)) = &mut left {
-                    *runnable = Some(clock);
-                }
-            }
-            Turn::Ran { away, .. } => {
-                if let Some(left) = left.take().filter(|_| away.is_some()) {
-                    add(left, clock);
-                }
-            }
-            Turn::Entered { .. } => {}
-        }
-        if clock > end {
-            break;
-        }
-    }
-    off
 }

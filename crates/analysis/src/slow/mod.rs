@@ -11,6 +11,7 @@ use nopal_trace::Trace;
 
 use crate::drive::Drive;
 use crate::names::Names;
+use crate::waits::Waited;
 use find::Finder;
 
 /// Most calls that are looked for.
@@ -32,16 +33,8 @@ pub struct SlowCall {
     pub path: Option<Vec<u32>>,
     /// Self times by function, in ticks: its own, and those of the calls in it. The largest come first.
     pub spent: Vec<(u32, u64)>,
-    pub off: Off,
-}
-
-/// The time of a thread off its processor, in ticks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Off {
-    /// Waiting for something.
-    pub blocked: u64,
-    /// Woken, or preempted, and waiting for a processor.
-    pub runnable: u64,
+    /// Its time off the processor; none if context switches were not recorded.
+    pub waited: Option<Waited>,
 }
 
 /// The `number` longest of the calls that the filter of `drive` selects of the functions that `pattern` means, the

@@ -4,11 +4,12 @@ use std::io::{self, Write};
 
 use nopal_trace::Trace;
 
-use super::{Off, SlowCall};
+use super::SlowCall;
 use crate::filter::begin;
 use crate::names::{Names, ThreadNames, printable};
 use crate::report::Objects;
 use crate::text::{bound, duration, percent, push_hex_short};
+use crate::waits::{OF_SOME, OF_THE_CLOCK, Waited};
 
 /// Functions that are shown of what a call spent its time in.
 const SPENT_IN: usize = 5;
@@ -28,7 +29,6 @@ pub fn write_text(
     let clocks = trace.clocks();
     let origin = clocks.monotonic_ns(begin(trace));
     let since = |counter: u64| clocks.monotonic_ns(counter).saturating_sub(origin);
-    let has_turns = trace.processors().next().is_some();
     let name = |function: u32| names.functions()[function as usize].name.as_str();
     for (number, call) in (1..).zip(calls) {
         let thread = &threads[call.stream];
@@ -64,14 +64,23 @@ pub fn write_text(
         if !spent.is_empty() {
             writeln!(out, "     spent   {}", spent.join(", "))?;
         }
-        if has_turns {
-            let Off { blocked, runnable } = call.off;
-            let on = ticks.saturating_sub(blocked).saturating_sub(runnable);
-            let [on, blocked, runnable] =
-                [on, blocked, runnable].map(|part| duration(clocks.duration_ns(part)));
+        if let Some(waited) = call.waited {
+            let parts = waited.parts_of(ticks);
+            let on = bound(clocks.duration_ns(parts.cpu), parts.are_least);
+            let Waited {
+                blocked,
+                preempted,
+                runnable,
+                unknown,
+            } = waited.map(|part| clocks.duration_ns(part));
+            let [blocked, preempted, runnable] = [blocked, preempted, runnable].map(duration);
+            let unknown = match parts.are_least {
+                true => format!("; {} of either", duration(unknown)),
+                false => String::new(),
+            };
             writeln!(
                 out,
-                "     cpu     {on} on a processor, {blocked} blocked, {runnable} waiting for a processor"
+                "     cpu     {on}; waited: {blocked} blocked, {preempted} preempted, {runnable} runnable{unknown}"
             )?;
         }
         // The moments are rounded.
@@ -84,11 +93,14 @@ pub fn write_text(
             "     replay  nopal replay --tid {thread} --from {from}ns --until {until}ns{directory}"
         )?;
     }
-    if !has_turns && !calls.is_empty() {
-        writeln!(
-            out,
-            "times are of the clock: with `nopal record -e sched` they are told apart by running and waiting"
-        )?;
+    if calls.iter().any(|call| call.waited.is_none()) {
+        writeln!(out, "{OF_THE_CLOCK}")?;
+    }
+    if calls
+        .iter()
+        .any(|call| call.waited.is_some_and(|waited| waited.unknown > 0))
+    {
+        writeln!(out, "{OF_SOME}")?;
     }
     if calls.iter().any(|call| call.is_least) {
         writeln!(
@@ -167,9 +179,10 @@ pub fn write_json(
                 clocks.monotonic_ns(call.begin).saturating_sub(origin),
             ),
             ("duration_ns", ns(ticks)),
-            ("blocked_ns", ns(call.off.blocked)),
-            ("runnable_ns", ns(call.off.runnable)),
         ]);
+        if let Some(waited) = call.waited {
+            objects.waited(ns(ticks), waited.map(ns));
+        }
         if let Some(arguments) = call.arguments {
             let values = arguments.map(|argument| format!("{argument:#x}"));
             objects.texts("arguments", values.iter().map(String::as_str));

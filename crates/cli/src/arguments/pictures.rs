@@ -141,6 +141,10 @@ pub enum FlameBy {
     /// Time in the functions themselves, which are at the base, with their callers on top
     #[value(name = "self")]
     Own,
+    /// Time on the processor [with record -e sched]
+    Cpu,
+    /// Time off the processor: blocked, preempted, or runnable [with record -e sched]
+    Wait,
     Calls,
 }
 
@@ -149,6 +153,8 @@ impl FlameBy {
         match self {
             FlameBy::Wall => Weight::Wall,
             FlameBy::Own => Weight::Own,
+            FlameBy::Cpu => Weight::Cpu,
+            FlameBy::Wait => Weight::Wait,
             FlameBy::Calls => Weight::Calls,
         }
     }
