@@ -89,7 +89,7 @@ KERNEL ?= $(shell uname -r)
 HEADERS := $(firstword $(wildcard target/kernel/$(KERNEL) /lib/modules/$(KERNEL)/build /usr/src/linux-headers-$(KERNEL)))
 kernel:
 	@test -n "$(HEADERS)" || { echo "the headers of $(KERNEL) are missing: apt-get install linux-headers-$(KERNEL)" >&2; exit 1; }
-	runtime/port/linux_kernel/build "$(HEADERS)" "target/kernel/$(KERNEL)/nopal.ko"
+	runtime/port/linux_kernel/build "$(HEADERS)" "target/kernel/$(KERNEL)"
 
 # Boots a stock kernel in QEMU, and shows its functions with durations, and its longest section with interrupts off.
 kernel-demo:

@@ -1,5 +1,6 @@
 //! `/dev/nopal`, by which the kernel's module is reached.
 
+use crate::layout::*;
 use crate::plan::Plan;
 use anyhow::{Context, Error, Result, anyhow};
 use rustix::io::Errno;
@@ -9,8 +10,6 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use zerocopy::FromBytes;
-
-include!(concat!(env!("OUT_DIR"), "/device.rs"));
 
 const DEVICE: &str = "/dev/nopal";
 /// Before the line of the state that says why the last command failed.

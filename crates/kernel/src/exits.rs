@@ -2,7 +2,7 @@
 
 use crate::Kernel;
 use crate::code::{Code, SITE};
-use crate::device::{EXIT_RETURN, EXIT_TAIL, Exit};
+use crate::layout::{EXIT_RETURN, EXIT_TAIL, Exit};
 use crate::reason::Reason;
 use crate::symbols::{Span, Symbol};
 use iced_x86::{Code as Opcode, FlowControl, Instruction};

@@ -4,13 +4,15 @@
 mod code;
 mod device;
 mod exits;
+mod layout;
 mod plan;
 mod reason;
 mod symbols;
 mod tables;
 mod text;
 
-pub use device::{Device, EXIT_RETURN, EXIT_TAIL, Exit, Function, Marker, Verdict};
+pub use device::{Device, Marker, Verdict};
+pub use layout::{EXIT_RETURN, EXIT_TAIL, Exit, Function};
 pub use plan::{Plan, Refused};
 pub use reason::Reason;
 pub use symbols::{Span, Symbol, Symbols, are_readable};

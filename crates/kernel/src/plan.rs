@@ -2,8 +2,8 @@
 
 use crate::Kernel;
 use crate::code::Code;
-use crate::device::{Exit, Function};
 use crate::exits::{Exits, whole_of_cold};
+use crate::layout::{Exit, Function};
 use crate::reason::Reason;
 use crate::symbols::{Span, Symbol};
 use std::collections::{HashMap, HashSet};
