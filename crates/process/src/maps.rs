@@ -64,11 +64,17 @@ impl Module {
     }
 }
 
-/// The mappings of a process, in order of addresses.
+/// How often the list is read while the process changes its mappings.
+const ATTEMPTS: u32 = 100;
+
+/// The mappings of a process, in order of addresses. Of a process that runs, the list may lack some: the kernel writes it
+/// a page at a time, between which mappings come and go.
 pub fn maps(pid: i32) -> Result<Vec<Mapping>> {
     let path = format!("{}/maps", directory(pid));
-    let text = read(&path)?;
-    let mut mappings = parse(&text).with_context(|| format!("cannot understand {path}"))?;
+    let parsed = || parse(&read(&path)?).with_context(|| format!("cannot understand {path}"));
+    let found = (0..ATTEMPTS).find_map(|_| parsed().transpose());
+    let mut mappings =
+        found.with_context(|| format!("the mappings in {path} change while they are read"))??;
     for mapping in mappings.iter_mut().filter(|mapping| mapping.deleted) {
         restore_misleading_name(pid, mapping);
     }
@@ -90,7 +96,8 @@ fn restore_misleading_name(pid: i32, mapping: &mut Mapping) {
 
 const DELETED: &str = " (deleted)";
 
-fn parse(text: &[u8]) -> Result<Vec<Mapping>> {
+/// `None` if mappings overlap: one has grown since the kernel wrote the page before.
+fn parse(text: &[u8]) -> Result<Option<Vec<Mapping>>> {
     let mut mappings = Vec::<Mapping>::new();
     for line in text
         .split(|&byte| byte == b'\n')
@@ -99,11 +106,11 @@ fn parse(text: &[u8]) -> Result<Vec<Mapping>> {
         let mapping = parse_line(line)
             .with_context(|| format!("line {:?}", String::from_utf8_lossy(line)))?;
         if mappings.last().is_some_and(|last| last.end > mapping.start) {
-            bail!("mappings overlap at {:#x}", mapping.start);
+            return Ok(None);
         }
         mappings.push(mapping);
     }
-    Ok(mappings)
+    Ok(Some(mappings))
 }
 
 /// `start-end rwxp offset major:minor inode   name`; the name may hold spaces.

@@ -246,3 +246,33 @@ fn without_privileges<T>(run: impl FnOnce() -> T) -> T {
     call(libc::SYS_capset, &mut header, &mut sets);
     run()
 }
+
+/// Where a mapping grows between two pages of the list, it overlaps the next; a JVM that was attached to was refused so.
+#[test]
+fn mappings_may_change_while_they_are_read() {
+    const PAGE: usize = 4096;
+    const PAGES: usize = 1000;
+    let (access, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let start = unsafe { libc::mmap(ptr::null_mut(), PAGES * PAGE, access, flags, -1, 0) };
+    assert_ne!(start, libc::MAP_FAILED);
+    let begin = start.addr();
+    let protect = |page: usize, access| {
+        let at = (begin + page * PAGE) as *mut libc::c_void;
+        assert_eq!(unsafe { libc::mprotect(at, PAGE, access) }, 0);
+    };
+    let end = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let none = [libc::PROT_NONE, libc::PROT_READ];
+            while !end.load(std::sync::atomic::Ordering::Relaxed) {
+                for access in none {
+                    (0..PAGES).step_by(2).for_each(|page| protect(page, access));
+                }
+            }
+        });
+        let results: Vec<_> = (0..300).map(|_| maps(own()).map(drop)).collect();
+        end.store(true, std::sync::atomic::Ordering::Relaxed);
+        results.into_iter().collect::<Result<(), _>>().unwrap();
+    });
+    unsafe { libc::munmap(start, PAGES * PAGE) };
+}
