@@ -101,18 +101,21 @@ impl Drop for Directory {
 /// Every reader of a trace. What they say is of no interest, as long as they come back.
 pub fn read_trace(path: &Path) {
     use nopal_analysis::drive::Drive;
-    use nopal_analysis::dump::{Format, Weight, dump};
+    use nopal_analysis::dump::{self, Format, Latency, Weight, dump};
     use nopal_analysis::graph::{self, Shown};
     use nopal_analysis::names::Names;
     use nopal_analysis::replay::{Look, replay};
+    use nopal_analysis::waits::Waits;
     use nopal_analysis::{info::info, report};
 
     let Ok(trace) = nopal_trace::Trace::open(path) else {
         return;
     };
     let mut out = std::io::sink();
+    let waits = Waits::new(&trace);
     let drive = Drive {
         workers: 1,
+        waits: waits.as_ref(),
         ..Drive::default()
     };
     if let Ok(report) = report::functions(&trace, &drive) {
@@ -124,13 +127,30 @@ pub fn read_trace(path: &Path) {
     }
     let names = Names::new(&trace);
     if let Ok(tree) = graph::tree(&trace, &names, &drive) {
-        let _ = graph::write_tree(&mut out, &tree, &names, trace.clocks(), Shown::default());
+        let shown = Shown {
+            has_waits: waits.is_some(),
+            ..Shown::default()
+        };
+        let _ = graph::write_tree(&mut out, &tree, &names, trace.clocks(), shown);
     }
     let _ = replay(&trace, &Look::default(), &mut out);
     let _ = info(&trace, &mut out, 100);
+    let verbose = dump::Look {
+        addresses: true,
+        verbose: true,
+    };
+    let latency = |of: &str| {
+        Format::Latency(Latency {
+            of: Some(of.into()),
+            look: verbose,
+        })
+    };
     for format in [
         Format::Devtrace,
-        Format::Function,
+        Format::Function(verbose),
+        latency("function"),
+        latency("events"),
+        latency("sched_switch"),
         Format::Chrome,
         Format::Folded(Weight::Time),
         Format::Raw,
