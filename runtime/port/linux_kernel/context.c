@@ -320,6 +320,11 @@ int nopal_context_map(struct vm_area_struct *area)
 	return failed;
 }
 
+bool nopal_context_is_mapped(void)
+{
+	return atomic_read(&mappings);
+}
+
 int nopal_context_begin(uint32_t chunks)
 {
 	uint64_t bytes;

@@ -152,7 +152,22 @@ static long control(struct file *file, unsigned int what, unsigned long argument
 static int map(struct file *file, struct vm_area_struct *area)
 {
 	/* Arguments may be addresses. */
-	return shows_addresses(file) ? nopal_context_map(area) : -EPERM;
+	int failed = shows_addresses(file) ? nopal_context_map(area) : -EPERM;
+	if (!failed)
+		((struct seq_file *)file->private_data)->private = file;
+	return failed;
+}
+
+/* A recording's file closes when it is mapped no more. What the recording has set up, and what it has left in the
+ * buffer, goes, also if its tool was killed. */
+static int close(struct inode *inode, struct file *file)
+{
+	bool was_mapped = ((struct seq_file *)file->private_data)->private;
+	mutex_lock(&nopal_lock);
+	if (was_mapped && !nopal_context_is_mapped())
+		nopal_traces_reset(last_error, sizeof last_error);
+	mutex_unlock(&nopal_lock);
+	return single_release(inode, file);
 }
 
 static const struct file_operations operations = {
@@ -163,7 +178,7 @@ static const struct file_operations operations = {
 	.write = write,
 	.unlocked_ioctl = control,
 	.mmap = map,
-	.release = single_release,
+	.release = close,
 };
 
 static struct miscdevice device = {

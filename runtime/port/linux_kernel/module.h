@@ -96,6 +96,7 @@ uint32_t nopal_context_size(void);
 int nopal_context_resize(uint32_t size);
 /* The region, for a tool. */
 int nopal_context_map(struct vm_area_struct *area);
+bool nopal_context_is_mapped(void);
 /* Keeps the region as it is, for whoever reads it in the kernel. -EBUSY: it is mapped. Sleeps. */
 int nopal_context_hold(void);
 void nopal_context_let_go(void);
@@ -179,6 +180,8 @@ extern struct mutex nopal_lock;         /* guards functions, exits, traces */
 
 /* Carries out a line. On failure, `error` says why. */
 int nopal_command(const char *line, uint32_t length, char *error, size_t room);
+/* As the command `reset`. */
+int nopal_traces_reset(char *error, size_t room);
 void nopal_traces_show(struct seq_file *file);
 void nopal_traces_end(void);
 

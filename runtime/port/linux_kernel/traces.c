@@ -451,6 +451,11 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 	}
 }
 
+int nopal_traces_reset(char *text, size_t room)
+{
+	return reset(&(struct complaint){ text, room });
+}
+
 int nopal_command(const char *line, uint32_t length, char *text, size_t room)
 {
 	struct complaint error = { text, room };

@@ -146,6 +146,24 @@ for number in 1 2 3; do
 done
 tell reset
 
+# While it records.
+nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work sleep 600 >/dev/null 2>&1 &
+tool=$!
+for wait in $(seq 1500); do
+	grep -q '^trace .* on' /dev/nopal && break
+	usleep 20000
+done
+cat /dev/nopal >/out/killed.recording
+kill -KILL $tool
+for wait in $(seq 500); do
+	grep -q '^trace' /dev/nopal || break
+	usleep 20000
+done
+cat /dev/nopal >/out/killed.after
+wc -c </dev/nopal_trace >/out/killed.left
+killall -KILL kernel_work
+rm -rf /tmp/killed
+
 moment() { usleep $(((0x$(cut -c1-4 /proc/sys/kernel/random/uuid)) * 10)); }
 for number in $(seq 25); do
 	nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work pipe 3000 >/dev/null 2>&1 &
@@ -480,14 +498,19 @@ fn nothing_is_left_of_killed_tools_hostile_writers_and_modules_that_went_under_l
         };
         nothing("tell.failed");
         nothing("hostile.failed");
-        let state = booted.text("killed.state");
-        assert!(
+        let has_traces = |name: &str| {
+            let state = booted.text(name);
             commands(&state)
                 .iter()
-                .all(|line| !line.starts_with("trace ")),
-            "{}: {state}",
-            booted.name
-        );
+                .any(|line| line.starts_with("trace "))
+        };
+        assert!(has_traces("killed.recording"), "{}", booted.name);
+        for name in ["killed.after", "killed.state"] {
+            let state = booted.text(name);
+            assert!(!has_traces(name), "{}: {state}", booted.name);
+            assert!(!state.contains("watch 1"), "{}: {state}", booted.name);
+        }
+        assert_eq!(booted.text("killed.left").trim(), "0", "{}", booted.name);
         nothing("reload");
         nothing("load.failed");
         booted.is_as_before();

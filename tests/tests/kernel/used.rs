@@ -20,8 +20,6 @@ say pipe.report nopal report --json /tmp/pipe
 say pipe.graph nopal graph /tmp/pipe
 say pipe.replay nopal replay /tmp/pipe
 
-# What recordings have left in the buffer goes.
-echo reset >/dev/nopal
 begin=$(grep ' __do_sys_getppid$' /proc/kallsyms | cut -d' ' -f1)
 echo trace $begin $(printf %x $((0x$begin + 16))) new asked >/dev/nopal
 echo trace asked on >/dev/nopal
