@@ -38,7 +38,8 @@ pub const ROWS: &[Row] = &[
         let module = built("messages.erl", script).path;
         let load = format!("code:load_binary(messages, [], element(2, file:read_file({module:?}))), messages:main(0), halt().");
         // The emulator itself, not the script that starts it.
-        installed("erl").arguments(["-noshell".to_owned(), "-eval".to_owned(), load])
+        let emulator = installed("erl").arguments(["-noshell".to_owned(), "-eval".to_owned(), load]);
+        emulator.environment("ERL_CRASH_DUMP_SECONDS", "0")
     })
     .also_with_libs(),
     row("Lua: coroutines, errors", || {
