@@ -100,6 +100,11 @@ pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) 
         ),
         Weight::Calls => ("calls", 1.0, "width: calls, including nested ones"),
     };
+    let are_least = waits.is_some() && tree.waited()[0].total.unknown > 0;
+    let meaning = match are_least {
+        true => format!("{meaning}, at least: the kernel did not tell when some threads ran again"),
+        false => meaning.to_owned(),
+    };
     let folded = String::from_utf8(folded).context("a name that is no text")?;
     let mut options = Options::default();
     options.title = printable(&trace.session().command.join(" "));
@@ -108,7 +113,7 @@ pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) 
             options.title = format!("{}, {meaning}", options.title);
             line
         }
-        None => meaning.into(),
+        None => meaning,
     });
     options.name_type = "function:".into();
     options.count_name = unit.into();

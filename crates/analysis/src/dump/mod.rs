@@ -27,8 +27,8 @@ pub enum Format {
     /// each of 16 hexadecimal digits. Values that were not recorded are 0.
     Devtrace,
     /// A line for each entry: `CPU 1: comm:pid function+0x0/size <-- parent+-/size`; and one a system's event: `CPU 1:
-    /// comm:pid 8:49:S --> 11:115 group_balance`; or as the look says. Where in the parent the call is, is not recorded: `-` stands for
-    /// that, as for the CPU where no event told it.
+    /// comm:pid 8:49:S --> 11:115 group_balance`; or as the look says. Where in the parent the call is, is not recorded:
+    /// `-` stands for that, as for the CPU where no event told it.
     Function(Look),
     /// The longest call of a function, the worst case of a tracer, or all that was recorded, as a latency trace.
     Latency(Latency),
