@@ -14,6 +14,14 @@ use std::time::Duration;
 
 const PREFIX: &str = "nopal-";
 
+/// What the kernel recorded on one processor, read as pages. May be empty.
+pub struct ProcessorRing {
+    pub processor: u32,
+    pub file: File,
+    /// Events that have been reported as lost.
+    pub reported: u64,
+}
+
 /// Removed on drop: its files must be closed by then.
 pub struct Instance(PathBuf);
 
@@ -110,13 +118,20 @@ impl Instance {
         written.map_err(|error| refused(error, &path, text))
     }
 
-    /// The ring of a processor, as pages. May be empty.
-    pub fn ring(&self, processor: u32) -> Result<File> {
-        let path = self.of_processor(processor, "trace_pipe_raw");
+    /// The rings of these processors.
+    pub fn rings(&self, processors: &[u32]) -> Result<Vec<ProcessorRing>> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_NONBLOCK);
-        let opened = options.open(&path);
-        opened.with_context(|| path.display().to_string())
+        let ring = |&processor: &u32| {
+            let path = self.of_processor(processor, "trace_pipe_raw");
+            let opened = options.open(&path);
+            Ok(ProcessorRing {
+                processor,
+                file: opened.with_context(|| path.display().to_string())?,
+                reported: 0,
+            })
+        };
+        processors.iter().map(ring).collect()
     }
 
     /// The number of events of a processor that were overwritten before they were read, or found no room.

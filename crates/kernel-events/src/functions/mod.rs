@@ -9,18 +9,17 @@ pub use instance::remove_left_behind;
 
 use crate::clock::Clock;
 use anyhow::{Context, Result};
-use instance::Instance;
+use instance::{Instance, ProcessorRing};
 use names::Names;
 use nopal_trace::{KernelEvent, KernelRecord};
 use page::{Layout, PAGE, PAGES_AT_ONCE, room};
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 
 /// Records functions until it is dropped.
 pub struct Functions {
     // Before the instance: it is not removed while its files are open.
-    rings: Vec<Ring>,
+    rings: Vec<ProcessorRing>,
     instance: Instance,
     layout: Layout,
     /// Whether the kernel stamps events with the counter; else with CLOCK_MONOTONIC.
@@ -29,13 +28,6 @@ pub struct Functions {
     names: Names,
     /// Addresses that have been named.
     named: HashSet<u64>,
-}
-
-struct Ring {
-    processor: u32,
-    file: File,
-    /// Events that have been reported as lost.
-    reported: u64,
 }
 
 /// Why functions cannot be recorded, and the remedy. Tries it with one function.
@@ -70,14 +62,7 @@ impl Functions {
         instance.only(only)?;
         instance.choose(process)?;
         // A tracer cannot be changed while rings are open.
-        let ring = |processor: &u32| -> Result<Ring> {
-            Ok(Ring {
-                processor: *processor,
-                file: instance.ring(*processor)?,
-                reported: 0,
-            })
-        };
-        let rings = processors.iter().map(ring).collect::<Result<_>>()?;
+        let rings = instance.rings(processors)?;
         instance.write("tracing_on", "1")?;
         Ok(Functions {
             rings,

@@ -6,7 +6,7 @@ mod choose;
 mod format;
 
 use crate::clock::{Clock, counter};
-use crate::functions::instance::Instance;
+use crate::functions::instance::{Instance, ProcessorRing};
 use crate::functions::page::{self, PAGE, PAGES_AT_ONCE, room};
 use crate::tracefs::tracing;
 use anyhow::{Context, Result};
@@ -15,7 +15,6 @@ use choose::{Tracepoint, choose, read};
 use format::Format;
 use nopal_trace::Field;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
@@ -28,7 +27,7 @@ const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 /// Records tracepoints until it is dropped.
 pub struct TracepointEvents {
     // Before the instance: it is not removed while its files are open.
-    rings: Vec<Ring>,
+    rings: Vec<ProcessorRing>,
     instance: Instance,
     clock: Clock,
     /// Whether the kernel stamps events with the counter; else with CLOCK_MONOTONIC.
@@ -40,13 +39,6 @@ pub struct TracepointEvents {
     /// Read, and not passed on yet.
     held: Vec<Raw>,
     page: Vec<u8>,
-}
-
-struct Ring {
-    processor: u32,
-    file: File,
-    /// Lost events that have been reported.
-    reported: u64,
 }
 
 struct Raw {
@@ -124,14 +116,7 @@ impl TracepointEvents {
             instance.write(&enable(group, name), "1")?;
             formats.insert(format.id, (format!("{group}:{name}"), format));
         }
-        let ring = |processor: &u32| -> Result<Ring> {
-            Ok(Ring {
-                processor: *processor,
-                file: instance.ring(*processor)?,
-                reported: 0,
-            })
-        };
-        let rings = processors.iter().map(ring).collect::<Result<_>>()?;
+        let rings = instance.rings(&processors)?;
         instance.write("tracing_on", "1")?;
         Ok(TracepointEvents {
             rings,

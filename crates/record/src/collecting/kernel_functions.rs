@@ -18,7 +18,6 @@ use nopal_symbols::fields_of_marker;
 use nopal_trace::{Note, Writer};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
 
 /// The kernel among the images of a trace, and its sites, which are numbered from the last number down.
 pub const IMAGE: u32 = u32::MAX;
@@ -214,18 +213,7 @@ impl KernelFunctions {
         writer: &mut Writer,
     ) -> Result<()> {
         self.name_sites(&mut chunk.words, writer)?;
-        if chunk.header.sequence == 0 {
-            writer.note(&Note::Thread {
-                process: chunk.header.process,
-                thread: chunk.header.thread,
-                begin: chunk.header.thread_begin,
-                name: name_of(&chunk.header),
-                kernel: true,
-            })?;
-        }
-        let mut bytes = chunk.header.as_bytes().to_vec();
-        bytes.extend_from_slice(chunk.words.as_bytes());
-        collector.write_chunk_of_task(&mut bytes, writer)
+        chunk.write(collector, writer)
     }
 
     /// Gives records the trace's numbers of their sites, and tells the trace of the sites and markers that are new to it.
@@ -320,13 +308,4 @@ fn traced(state: &str) -> u64 {
 pub fn release() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     release.trim_end().to_owned()
-}
-
-pub fn name_of(header: &ChunkHeader) -> String {
-    match header.thread {
-        0 => format!("swapper/{}", header.thread_begin & 0xffff),
-        thread => {
-            nopal_process::thread_name(header.process as i32, thread as i32).unwrap_or_default()
-        }
-    }
 }

@@ -4,9 +4,12 @@
 //! task on different processors never overlap, so they are put in order of their first clocks; a run waits until every
 //! processor has been read up to its first clock.
 
+use crate::collecting::collect::Collector;
+use anyhow::Result;
 use nopal_abi::*;
-use nopal_trace::ThreadKey;
+use nopal_trace::{Note, ThreadKey, Writer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use zerocopy::IntoBytes;
 
 /// Words of records in a chunk.
 const ROOM: usize = (CHUNK_BYTES - CHUNK_HEADER_BYTES) / 8;
@@ -59,6 +62,33 @@ struct Growing {
 pub struct TaskChunk {
     pub header: ChunkHeader,
     pub words: Vec<u64>,
+}
+
+impl TaskChunk {
+    /// Writes it, and the note of its thread before the first.
+    pub fn write(self, collector: &mut Collector, writer: &mut Writer) -> Result<()> {
+        if self.header.sequence == 0 {
+            writer.note(&Note::Thread {
+                process: self.header.process,
+                thread: self.header.thread,
+                begin: self.header.thread_begin,
+                name: name_of(&self.header),
+                kernel: true,
+            })?;
+        }
+        let mut bytes = self.header.as_bytes().to_vec();
+        bytes.extend_from_slice(self.words.as_bytes());
+        collector.write_chunk_of_task(&mut bytes, writer)
+    }
+}
+
+fn name_of(header: &ChunkHeader) -> String {
+    match header.thread {
+        0 => format!("swapper/{}", header.thread_begin & 0xffff),
+        thread => {
+            nopal_process::thread_name(header.process as i32, thread as i32).unwrap_or_default()
+        }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -2,16 +2,15 @@
 
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
-use crate::collecting::kernel_functions::{IMAGE, name_of, release};
-use crate::collecting::tasks::{TaskChunk, Tasks};
+use crate::collecting::kernel_functions::{IMAGE, release};
+use crate::collecting::tasks::Tasks;
 use crate::options::Options;
 use anyhow::Result;
 use nopal_abi::*;
 use nopal_kernel_events::{TracepointEvent, TracepointEvents};
-use nopal_trace::{Note, Writer, event_number};
+use nopal_trace::{Note, event_number};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
 
 /// Event numbers go down from here: those of the program's markers go up, and those of the kernel's module go down from
 /// the limit to half of it.
@@ -128,7 +127,7 @@ impl TracepointReading {
             writer.note(&note)?;
         }
         for chunk in chunks {
-            write_chunk(chunk, collector, &mut writer)?;
+            chunk.write(collector, &mut writer)?;
         }
         collector.totals.kernel_events_lost += std::mem::take(&mut self.lost);
         Ok(self.count - before)
@@ -162,19 +161,4 @@ impl Processor {
         self.words.clear();
         self.thread = None;
     }
-}
-
-fn write_chunk(chunk: TaskChunk, collector: &mut Collector, writer: &mut Writer) -> Result<()> {
-    if chunk.header.sequence == 0 {
-        writer.note(&Note::Thread {
-            process: chunk.header.process,
-            thread: chunk.header.thread,
-            begin: chunk.header.thread_begin,
-            name: name_of(&chunk.header),
-            kernel: true,
-        })?;
-    }
-    let mut bytes = chunk.header.as_bytes().to_vec();
-    bytes.extend_from_slice(chunk.words.as_bytes());
-    collector.write_chunk_of_task(&mut bytes, writer)
 }
