@@ -2,7 +2,7 @@
 # make test   builds and passes every test
 # make        builds nopal for installation, and names missing packages; make deps installs them
 # make kernel-demo   boots a stock kernel, records its functions, and prints their report
-# make quick  builds it in a third of the time and without PNG, for a first look and for development
+# make quick  builds it in a third of the time, for a first look and for development
 # make dist   builds archives and packages; make dist-check installs each in a bare Debian
 # make explore   explores the protocols in larger models than make test, for half an hour
 PREFIX ?= /usr/local
@@ -10,19 +10,25 @@ CARGO ?= cargo
 NOPAL := target/release/nopal
 
 .PHONY: all quick deps demo test check explore bench bench-peers bench-papers bench-kernel kernel kernel-demo fuzz hard torture soak pages \
-	install dist dist-check clean
+	fleet install dist dist-check clean
+
+# Packed relocations, a thirtieth of the file, if libc says that it can apply them.
+PACKED := $(shell grep -qs GLIBC_ABI_DT_RELR "$$($(CC) -print-file-name=libc.so.6)" && echo -C link-arg=-Wl,-z,pack-relative-relocs)
 
 # If the system has libc as an archive, as Debian's libc6-dev does, nopal is linked statically: it starts a millisecond
 # sooner, and runs in containers without libraries.
-STATIC := $(if $(filter /%,$(shell $(CC) -print-file-name=libc.a 2>/dev/null)),-C target-feature=+crt-static)
+STATIC := $(if $(filter /%,$(shell $(CC) -print-file-name=libc.a 2>/dev/null)),-C target-feature=+crt-static $(PACKED))
+
+# rustc links with LLD, which makes one function of those with the same code, a seventieth of the file.
+FOLDED := -C link-arg=-Wl,--icf=all
 
 all:
 	@.ci/packages --names build
-	$(CARGO) rustc --release --package nopal --bin nopal -- $(STATIC)
+	$(CARGO) rustc --release --package nopal --bin nopal -- $(FOLDED) $(STATIC)
 
 quick:
 	@.ci/packages --names build
-	$(CARGO) rustc --profile quick --package nopal --bin nopal --no-default-features -- $(STATIC)
+	$(CARGO) rustc --profile quick --package nopal --bin nopal -- $(STATIC)
 
 # Installs what the demo and the tests need; as root, on Debian and Ubuntu.
 deps:
@@ -115,11 +121,17 @@ torture: all
 	@.ci/packages test
 	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin torture -- $(TORTURE)
 	NOPAL_KILLS=all $(CARGO) test --package nopal-tests --test killed
+	NOPAL_KILLS=all $(CARGO) test --package nopal-tests --test kernel nothing_is_left
 
 # Whole programs with every function traced, and hundreds of their own tests: an hour. SOAK='WORD...': those named so.
 soak: all
 	@.ci/packages soak
 	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin soak -- $(SOAK)
+
+# The queries of examples/fleet in Spark, on a cluster of two workers on this machine; Spark is fetched by pip, 400 MB.
+fleet:
+	@.ci/packages fleet
+	NOPAL_SPARK="$(CURDIR)/target/fleet/bin/python3" $(CARGO) test --package nopal-tests --test fleet
 
 # nopal beside the tracers that can be installed here.
 bench-peers: all library
@@ -129,7 +141,7 @@ bench-peers: all library
 
 # The tables of the papers and patch series that nopal follows (docs/speed.md), on this machine.
 bench-papers: all library
-	$(CARGO) run --release --package nopal-bench -- markers probes papers
+	$(CARGO) run --release --package nopal-bench -- markers probes papers uniform hackbench
 
 # nopal's kernel module beside the kernel's own tracers and BPF, in guests whose instructions are counted (docs/speed.md).
 bench-kernel:

@@ -438,6 +438,25 @@ static inline void nopal_call(struct nopal_marker *marker, const uint64_t *value
 	"7703:\n\t"                                                                                                   \
 	".popsection\n\t"
 
+/* Once in a file with markers: tells libnopal, if the program has it, of the file before the file's own code runs. */
+#define NOPAL_ANNOUNCE                                                                                                 \
+	".ifndef .Lnopal_announced\n\t"                                                                                \
+	".set .Lnopal_announced, 1\n\t"                                                                                \
+	".weak nopal_loaded\n\t"                                                                                       \
+	".pushsection .text.nopal_announce, \"axG\", @progbits, nopal_announce, comdat\n"                              \
+	"7706:\tendbr64\n\t"                                                                                          \
+	"mov nopal_loaded@GOTPCREL(%%rip), %%rax\n\t"                                                                 \
+	"test %%rax, %%rax\n\t"                                                                                       \
+	"jz 7707f\n\t"                                                                                                \
+	"jmp *%%rax\n"                                                                                                \
+	"7707:\tret\n\t"                                                                                             \
+	".popsection\n\t"                                                                                             \
+	".pushsection .init_array.00101, \"awG\", @init_array, nopal_announce, comdat\n\t"                            \
+	".balign 8\n\t"                                                                                               \
+	".quad 7706b\n\t"                                                                                             \
+	".popsection\n\t"                                                                                             \
+	".endif\n\t"
+
 /* The call would overwrite the eight bytes below the stack pointer, where a leaf function may keep something. */
 #define NOPAL_MARK_AT(code, kind_, with, name_, ...)                                                                   \
 	NOPAL_BEGIN                                                                                                    \
@@ -469,7 +488,7 @@ static inline void nopal_call(struct nopal_marker *marker, const uint64_t *value
 			 ".pushsection .bss.nopal, \"aw?\", @nobits\n\t"                                              \
 			 ".balign 8\n"                                                                                \
 			 "7704:\t.zero 40\n\t"                                                                        \
-			 ".popsection\n\t" NOPAL_NOTE(NOPAL_NOTE_MARKER, "7704b - ., 7705b - ., %c[name] - ., "        \
+			 ".popsection\n\t" NOPAL_ANNOUNCE NOPAL_NOTE(NOPAL_NOTE_MARKER, "7704b - ., 7705b - ., %c[name] - ., "        \
 									  "%c[format] - ., %c[file] - ., %c[line], "   \
 									  "%c[low], %c[high]")                         \
 			 :                                                                                             \

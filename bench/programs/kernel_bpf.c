@@ -2,7 +2,7 @@
  * each processor: kernel_bpf fentry|session FILE COMMAND..., with the functions' names in FILE, a line each.
  *
  * fentry: one program at the entry and one at the exit of each function. session: one at the entries and exits of all, by fprobe.
- * Runs the command meanwhile. Prints how many functions were on, and the microseconds to switch them on and off. Without libbpf, which a
+ * Runs the command meanwhile. Prints how many functions were on, the microseconds to switch them on and off, and how many records were made. Without libbpf, which a
  * guest does not have. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -250,13 +250,14 @@ int main(int count, char **words)
 	int status;
 	if (child < 0 || waitpid(child, &status, 0) != child || status)
 		fail(words[3]);
-	if (!recorded()) {
+	uint64_t records = recorded();
+	if (!records) {
 		fprintf(stderr, "nothing was recorded\n");
 		return 1;
 	}
 	double off = nanoseconds();
 	for (int i = 0; i < link_count; i++)
 		close(links[i]);
-	printf("%d %.0f %.0f\n", on, (are_on - begin) / 1e3, (nanoseconds() - off) / 1e3);
+	printf("%d %.0f %.0f %lu\n", on, (are_on - begin) / 1e3, (nanoseconds() - off) / 1e3, records);
 	return 0;
 }

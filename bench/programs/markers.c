@@ -56,8 +56,9 @@ static void empty_probe(void *data, const struct nopal_description *marker, cons
 	(void)values;
 }
 
-static long value;
-static void *address;
+/* Seen from outside, so that they are stored. */
+long value;
+void *address;
 
 NOPAL_PROBE(empty_general)(void *data, const struct nopal_description *marker, const uint64_t *values)
 {
@@ -150,6 +151,8 @@ static double cycles_per_ns(void)
 
 int main(int count, char **arguments)
 {
+	if (count > 1 && !strcmp(arguments[1], "counted"))
+		counted = count = 1;
 	/* Each of which may cost microseconds. */
 	if (count > 1 && !strcmp(arguments[1], "seldom")) {
 		printf("cycles_per_ns %.4f\n", cycles_per_ns());

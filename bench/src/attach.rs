@@ -25,7 +25,6 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         rows.extend(pauses(paths, &sqlite, threads, limit)?);
     }
     rows.push(pair(paths, &sqlite)?);
-    rows.extend(uniform(paths, &sqlite)?);
     rows.extend(many_sites(paths, &many)?);
     rows.extend(what_is_left(paths, &sqlite)?);
     Ok(rows)
@@ -86,15 +85,15 @@ fn pauses(paths: &Paths, program: &Path, threads: u32, limit: f64) -> Result<Vec
     let mut resident = Resident::start(program, threads - 2, 1)?;
     let (mut usual, mut attaching, mut detaching) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        resident.ask("gap")?;
+        resident.request("gap")?;
         let start = Instant::now();
         let tool = resident.attach(paths, &[])?;
         let time = start.elapsed();
-        attaching.push(resident.ask("gap")? / 1e6);
+        attaching.push(resident.request("gap")? / 1e6);
         tool.end()?;
-        detaching.push(resident.ask("gap")? / 1e6);
+        detaching.push(resident.request("gap")? / 1e6);
         std::thread::sleep(time);
-        usual.push(resident.ask("gap")? / 1e6);
+        usual.push(resident.request("gap")? / 1e6);
     }
     let [usual, attaching, detaching] = [usual, attaching, detaching].map(Samples::from_iter);
     let row = |what: String, gaps: &Samples| {
@@ -122,10 +121,10 @@ fn pair(paths: &Paths, program: &Path) -> Result<Row> {
     for _ in 0..ROUNDS {
         let mut resident = Resident::start(program, 0, 0)?;
         let tool = resident.attach(paths, &CHOICE)?;
-        attached.push(resident.ask("call")?);
+        attached.push(resident.request("call")?);
         tool.end()?;
         let mut resident = Resident::recorded(paths, &CHOICE, program, 0, 0)?;
-        launched.push(resident.ask("call")?);
+        launched.push(resident.request("call")?);
         resident.end()?;
     }
     let [attached, launched] = [attached, launched].map(Samples::from_iter);
@@ -144,22 +143,24 @@ fn pair(paths: &Paths, program: &Path) -> Result<Row> {
 }
 
 /// Two functions that do as much, one of which is recorded: its time over the other's.
-fn uniform(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
-    let mut resident = Resident::start(program, 0, 0)?;
+pub fn uniform(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
+    let mut resident = Resident::start(&programs.resident("many")?, 0, 0)?;
     let tool = resident.attach(paths, &["-F", "empty"])?;
     let mut client = Client::connect(resident.process)?;
     let mut ratios: [Vec<f64>; 2] = Default::default();
     for _ in 0..ROUNDS {
         for (ratios, command) in ratios.iter_mut().zip(["uniform off", "uniform on"]) {
             client.command(command)?;
-            ratios.push(resident.ask("call")? / resident.ask("other")?);
+            ratios.push(resident.request("call")? / resident.request("other")?);
         }
     }
     tool.end()?;
     let [off, on] = ratios.map(Samples::from_iter);
     Ok(vec![
         Row::new("a recorded function over one of equal work", "×", off),
-        Row::new("the same, `uniform on`", "×", on).bound(Bound::AtMost(1.1)),
+        Row::new("the same, `uniform on`", "×", on)
+            .bound(Bound::AtMost(1.1))
+            .note("theirs: roughly the same, traced or not"),
     ])
 }
 
@@ -170,11 +171,11 @@ fn many_sites(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     client.command("reset")?;
     client.command("start")?;
     let mut command = |resident: &mut Resident, text: &str| -> Result<(f64, f64)> {
-        resident.ask("gap")?;
+        resident.request("gap")?;
         let start = Instant::now();
         client.command(text)?;
         let time = start.elapsed().as_secs_f64() * 1e3;
-        Ok((time, resident.ask("gap")? / 1e6))
+        Ok((time, resident.request("gap")? / 1e6))
     };
     let mut times: [Vec<f64>; 4] = Default::default();
     let mut gaps: [Vec<f64>; 4] = Default::default();
@@ -216,14 +217,14 @@ fn what_is_left(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let mut resident = Resident::start(program, 0, 0)?;
     let (mut before, mut reset, mut after) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        before.push(resident.ask("work")?);
+        before.push(resident.request("work")?);
         let tool = resident.attach(paths, &[])?;
-        resident.ask("work")?;
+        resident.request("work")?;
         Client::connect(resident.process)?.command("reset")?;
         std::thread::sleep(Duration::from_millis(50));
-        reset.push(resident.ask("work")?);
+        reset.push(resident.request("work")?);
         tool.end()?;
-        after.push(resident.ask("work")?);
+        after.push(resident.request("work")?);
     }
     let [before, reset, after] = [before, reset, after].map(Samples::from_iter);
     let row = |what: &str, times: &Samples| {

@@ -15,25 +15,82 @@ use std::process::Command;
 const ARGUMENTS: [&str; 6] = ["-g", "10", "-l", "300", "-s", "100"];
 const PROGRAM: &str = "hackbench";
 
-/// The overhead of the first tracer of all functions of a kernel, in percent.
+/// The overhead of entering the first tracer of all functions of a kernel, in percent.
 const OF_KERNEL: f64 = 49.74;
 
-/// How a run is traced: what it is called, what nopal is told, and what is asked of the added time, in percent.
-const KINDS: [(&str, &[&str], Option<f64>); 6] = [
-    ("tracers off", &["record", "-M", "none@none"], Some(0.5)),
-    (
+/// How a run is traced.
+struct Kind {
+    name: &'static str,
+    /// What nopal is told.
+    words: &'static [&'static str],
+    /// What is asked of the added time, in percent.
+    bound: Option<f64>,
+    /// Percent that the first tracer of its kind for kernels added.
+    theirs: &'static str,
+}
+
+const fn kind(name: &'static str, words: &'static [&'static str], theirs: &'static str) -> Kind {
+    Kind {
+        name,
+        words,
+        bound: None,
+        theirs,
+    }
+}
+
+/// Of a process, held locks stand for preemption that is off, and blocked signals for interrupts.
+const KINDS: [Kind; 10] = [
+    Kind {
+        bound: Some(0.5),
+        ..kind("tracers off", &["record", "-M", "none@none"], "1.66")
+    },
+    kind(
+        "events",
+        &["record", "-M", "none@none", "-e", "sched"],
+        "3.09",
+    ),
+    kind(
         "sched_switch",
         &["record", "-M", "none@none", "-e", "sched_switch"],
-        None,
+        "1.43",
     ),
-    (
-        "wakeup",
-        &["record", "-M", "none@none", "-e", "sched"],
-        Some(5.0),
+    Kind {
+        bound: Some(5.0),
+        ..kind(
+            "wakeup",
+            &["run", "-w"],
+            "2.79; its histogram always on, 1.73",
+        )
+    },
+    kind(
+        "lockhold",
+        &["run", "-p"],
+        "preemptoff, 119; its histogram always on, 40.5",
     ),
-    ("lockhold and sigoff", &["run", "-p", "-i"], None),
-    ("functions", &["record"], Some(OF_KERNEL / 10.0)),
-    ("functions and sched", &["record", "-e", "sched"], None),
+    kind(
+        "sigoff",
+        &["run", "-i"],
+        "irqsoff, 147; its histogram always on, 64.6",
+    ),
+    kind(
+        "lockhold and sigoff",
+        &["run", "-p", "-i"],
+        "irqsoff with preemptoff compiled in, 282",
+    ),
+    kind(
+        "critical",
+        &["run", "-b"],
+        "preemptirqsoff, 280; both histograms always on, 253",
+    ),
+    Kind {
+        bound: Some(OF_KERNEL / 10.0),
+        ..kind(
+            "functions",
+            &["record"],
+            "49.7 to enter mcount, 501 to trace",
+        )
+    },
+    kind("functions and sched", &["record", "-e", "sched"], ""),
 ];
 
 /// The label of hackbench's time, in seconds.
@@ -77,9 +134,13 @@ impl Runs {
             .push(percent(|spent| spent.processors));
     }
 
-    fn rows(self, name: &str, bound: Option<f64>) -> [Row; 3] {
+    fn rows(self, name: &str, bound: Option<f64>, theirs: &str) -> [Row; 3] {
         let samples = |values: Vec<f64>| Samples::from_iter(values);
-        let lost = format!("{} events lost", self.lost);
+        let theirs = match theirs {
+            "" => String::new(),
+            theirs => format!("; theirs: {theirs}"),
+        };
+        let lost = format!("{} events lost{theirs}", self.lost);
         let added = format!("{name}: added");
         let mut row = Row::new(added.as_str(), "%", samples(self.added)).note(lost);
         if let Some(bound) = bound {
@@ -105,11 +166,11 @@ pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
     let mut traced: [Runs; KINDS.len()] = Default::default();
     let mut before = alone()?;
     for _ in 0..rounds {
-        for (runs, (_, arguments, _)) in traced.iter_mut().zip(KINDS) {
+        for (runs, kind) in traced.iter_mut().zip(&KINDS) {
             remove(&paths.trace())?;
             let mut command = Command::new(&paths.nopal);
             command
-                .args(arguments)
+                .args(kind.words)
                 .arg("-o")
                 .arg(paths.trace())
                 .arg(PROGRAM);
@@ -122,13 +183,14 @@ pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
             runs.lost += trace.lost() + trace.processors().map(|one| one.lost()).sum::<u64>();
         }
     }
-    let [time, chance, ..] = plain.rows("hackbench by itself", None);
+    let [time, chance, ..] = plain.rows("hackbench by itself", None, "");
     let mut rows = vec![
         time,
         chance.note("against the run before: what differs by chance"),
     ];
-    for (runs, (name, _, bound)) in traced.into_iter().zip(KINDS) {
-        rows.extend(runs.rows(&format!("hackbench, {name}"), bound));
+    for (runs, kind) in traced.into_iter().zip(&KINDS) {
+        let name = format!("hackbench, {}", kind.name);
+        rows.extend(runs.rows(&name, kind.bound, kind.theirs));
     }
     Ok(rows)
 }

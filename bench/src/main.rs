@@ -1,5 +1,5 @@
 //! Measures nopal's speed, beside untraced programs and other tracers, and compares each figure with its bound:
-//! `nopal-bench [pairs|sqlite|net|start|readers|collect|threads|locks|markers|probes|papers|attach|crowds|control|hackbench|code]…`,
+//! `nopal-bench [pairs|sqlite|net|start|readers|collect|threads|locks|markers|probes|papers|attach|uniform|crowds|control|hackbench|code]…`,
 //! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
 //! those named; `nopal-bench kernel` is its kernel module beside the kernel's tracers.
 
@@ -25,6 +25,7 @@ mod run;
 mod samples;
 mod sqlite;
 mod start;
+mod steps;
 mod table;
 mod threads;
 
@@ -76,6 +77,7 @@ fn main() -> Result<()> {
     });
     group("papers", &|| papers::measure(&paths, &programs));
     group("attach", &|| attach::measure(&paths, &programs));
+    group("uniform", &|| attach::uniform(&paths, &programs));
     group("crowds", &|| crowds::measure(&paths, &programs));
     group("control", &|| control::measure(&paths));
     group("hackbench", &|| hackbench::measure(&paths));
@@ -87,7 +89,7 @@ fn main() -> Result<()> {
     remove(&paths.trace())?;
     remove(&paths.peer_trace())?;
     let machine = machine();
-    // Notes are for the document: lines would be too long.
+    // The lines of all groups would be too long with the notes, which then are for the document.
     let cells = table::cells(&rows);
     let results =
         json!({ "machine": machine, "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
@@ -99,7 +101,12 @@ fn main() -> Result<()> {
         paths.directory.join("results.md"),
         format!("{machine}\n\n{}", table::markdown(&HEAD, &cells)),
     )?;
-    println!("{machine}\n\n{}", table::columns(&HEAD[..5], &cells));
+    let head = if chosen.is_empty() {
+        &HEAD[..5]
+    } else {
+        &HEAD[..]
+    };
+    println!("{machine}\n\n{}", table::columns(head, &cells));
     let judged: Vec<bool> = rows.iter().filter_map(Row::holds).collect();
     println!(
         "{} of {} bounds hold",

@@ -4,6 +4,7 @@
 use crate::programs::Programs;
 use crate::run::{Paths, Printed, run};
 use crate::samples::Samples;
+use crate::steps;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -135,7 +136,9 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
             clocks("variable_on")?,
         ),
     ];
+    rows.extend(instructions(&program)?);
     rows.extend(sizes(&paths.directory)?);
+    rows.extend(generic_sizes(&paths.directory)?);
     Ok(rows)
 }
 
@@ -160,13 +163,96 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// What a marker adds to a loop, in instructions that run. The papers have cycles only.
+fn instructions(program: &Path) -> Result<Vec<Row>> {
+    let turns = steps::of_turns(Command::new(program).arg("counted"))?;
+    let turn = |name: &str| turns.get(name).copied().with_context(|| name.to_owned());
+    let names = [
+        ("a marker that is off", "off", "empty", "3"),
+        ("a generic marker that is off", "generic_off", "empty", "3"),
+        (
+            "a marker with an empty probe of the program's own",
+            "empty_general",
+            "empty",
+            "",
+        ),
+        (
+            "… with a probe that takes its values",
+            "direct_general",
+            "empty",
+            "",
+        ),
+        (
+            "… with a probe that parses the format",
+            "parsing_general",
+            "empty",
+            "",
+        ),
+        (
+            "a marker with an ordinary function, empty",
+            "empty_probe",
+            "empty",
+            "",
+        ),
+        ("… that takes its values", "direct_probe", "empty", ""),
+        (
+            "… that parses the format by functions of libc",
+            "parsing_probe",
+            "empty",
+            "",
+        ),
+        (
+            "a marker with variable arguments, with an empty function",
+            "variable_probe",
+            "empty",
+            "",
+        ),
+        ("function hook, empty", "hook", "call", ""),
+        ("… two hooks, through the loop", "two_hooks", "call", ""),
+    ];
+    let row = |(what, name, without, theirs): (&str, &str, &str, &str)| {
+        let added = turn(name)? - turn(without)?;
+        let row = Row::once(format!("{what}: added"), "instructions", added);
+        Ok(match theirs {
+            "" => row,
+            theirs => row.note(format!("theirs, in their listing: {theirs}")),
+        })
+    };
+    names.into_iter().map(row).collect()
+}
+
+/// A function with a marker of two values.
+fn source(directory: &Path, marker: &str) -> Result<PathBuf> {
+    let source = directory.join("marked.c");
+    let text = format!(
+        "#include <nopal.h>\nint marked(void) {{ {marker}(mark, \"%d %p\", 1, (void *)0); return -1; }}\n"
+    );
+    std::fs::write(&source, text)?;
+    Ok(source)
+}
+
+/// Bytes of a marker that is tested, beside those of one that is patched.
+fn generic_sizes(directory: &Path) -> Result<Vec<Row>> {
+    let patched = sections(directory, &source(directory, "NOPAL_MARK")?)?;
+    let tested = sections(directory, &source(directory, "NOPAL_MARK_GENERIC")?)?;
+    let of = |all: &[(String, f64)], section: &str| {
+        let mut all = all.iter().filter(|(name, _)| name == section);
+        all.next().map_or(0.0, |(_, bytes)| *bytes)
+    };
+    let row = |section: &str, theirs: &str| {
+        let more = of(&tested, section) - of(&patched, section);
+        let what = format!("a generic marker's bytes in section {section}, more than the other's");
+        Row::once(what, "bytes", more).note(format!("theirs: {theirs}"))
+    };
+    Ok(vec![
+        row(".text", "5, of 11 on the likely path"),
+        row(".bss.nopal", "1, the flag"),
+    ])
+}
+
 /// Bytes that a marker of two values adds to a function.
 fn sizes(directory: &Path) -> Result<Vec<Row>> {
-    let source = directory.join("marked.c");
-    std::fs::write(
-        &source,
-        "#include <nopal.h>\nint marked(void) { NOPAL_MARK(mark, \"%d %p\", 1, (void *)0); return -1; }\n",
-    )?;
+    let source = source(directory, "NOPAL_MARK")?;
     let size = |flags: &[&str]| -> Result<f64> {
         let object = directory.join("marked.o");
         run(Command::new("gcc")

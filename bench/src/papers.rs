@@ -1,5 +1,5 @@
-//! Reproduces other tables of papers: whole programs with markers that are off (Linux Kernel Markers 0.19), copying in
-//! four states (table 3 of Plan 9's devtrace); and LTTng-UST beside a marker.
+//! Reproduces other tables of papers: whole programs with markers that are off (Linux Kernel Markers 0.19), text that is
+//! changed in place (jump labels), copying in four states (table 3 of Plan 9's devtrace); and LTTng-UST beside a marker.
 
 use crate::lttng::Daemon;
 use crate::markers::{library, root};
@@ -16,6 +16,7 @@ const ROUNDS: usize = 3;
 
 pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let mut rows = whole_programs(paths, programs)?;
+    rows.extend(pokes(programs)?);
     rows.extend(copying(paths, programs)?);
     rows.extend(lttng(paths, programs)?);
     Ok(rows)
@@ -80,6 +81,32 @@ fn whole_programs(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     ])
 }
 
+// ---- Jump labels: text that is changed in place ----
+
+fn pokes(programs: &Programs) -> Result<Vec<Row>> {
+    let include = format!("-I{}", root().join("include").display());
+    let program = programs.compile("gcc", "pokes", "pokes", &[&include, &library()?])?;
+    let runs = rounds(|| Ok(run(&mut Command::new(&program))?.printed))?;
+    let kinds = [
+        ("one", "1 place"),
+        ("hundred", "100 places"),
+        ("many", "50,000 places"),
+    ];
+    let row = |name: &str, what: &str, to: &str| {
+        let times: Result<Vec<f64>> = runs
+            .iter()
+            .map(|run| run.get(&format!("{name}_{to}")))
+            .collect();
+        let what =
+            format!("{what} switched {to} in place by libnopal, while a thread runs through them");
+        Ok(Row::new(what, "ms", Samples::from_iter(times?)))
+    };
+    let rows = kinds
+        .into_iter()
+        .flat_map(|(name, what)| [row(name, what, "on"), row(name, what, "off")]);
+    rows.collect()
+}
+
 // ---- Plan 9's devtrace, table 3 ----
 
 fn copying(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
@@ -101,30 +128,71 @@ fn copying(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let off = || record(&["stop"]);
     let on = || record(&[]);
     let states = [
-        (
-            "hooks that return at once",
-            rounds(|| Ok((hooked()?, none()?)))?,
-            "1.28",
-        ),
-        ("off", rounds(|| Ok((off()?, none()?)))?, "1.28"),
-        ("on", rounds(|| Ok((on()?, none()?)))?, "2.23"),
+        State {
+            name: "hooks that return at once",
+            pairs: rounds(|| Ok((hooked()?, none()?)))?,
+            theirs: "1.28",
+            times: ["4.13", "16.6", "20.7"],
+        },
+        State {
+            name: "off",
+            pairs: rounds(|| Ok((off()?, none()?)))?,
+            theirs: "1.28",
+            times: ["3.87", "16.3", "20.2"],
+        },
+        State {
+            name: "on",
+            pairs: rounds(|| Ok((on()?, none()?)))?,
+            theirs: "2.23",
+            times: ["5.23", "30.1", "35.3"],
+        },
     ];
     let mut rows = Vec::new();
-    for (state, pairs, theirs) in states {
+    for state in &states {
         for (what, name) in [("a megabyte", "megabyte"), ("a byte", "byte")] {
-            let ratios: Result<Vec<f64>> = pairs
+            let ratios: Result<Vec<f64>> = state
+                .pairs
                 .iter()
                 .map(|(with, without)| Ok(with.get(name)? / without.get(name)?))
                 .collect();
             let row = Row::new(
-                format!("copying {what} at a time, {state}"),
+                format!("copying {what} at a time, {}", state.name),
                 "× time without",
                 Samples::from_iter(ratios?),
             );
-            rows.push(row.note(format!("theirs, a megabyte: {theirs}")));
+            rows.push(row.note(format!("theirs, a megabyte: {}", state.theirs)));
         }
     }
+    let without = states.iter().flat_map(|state| &state.pairs);
+    let without: Vec<&Printed> = without.map(|(_, without)| without).collect();
+    rows.extend(times("nothing", &without, ["2.94", "12.1", "15.8"])?);
+    for state in &states {
+        let with: Vec<&Printed> = state.pairs.iter().map(|(with, _)| with).collect();
+        rows.extend(times(state.name, &with, state.times)?);
+    }
     Ok(rows)
+}
+
+/// Of the programs that copy: runs with it, each beside one without.
+struct State {
+    name: &'static str,
+    pairs: Vec<(Printed, Printed)>,
+    /// How many times as long a megabyte took there.
+    theirs: &'static str,
+    /// Seconds there: in the program, in the kernel, and by the clock.
+    times: [&'static str; 3],
+}
+
+/// Seconds of all megabytes.
+fn times(state: &str, runs: &[&Printed], theirs: [&str; 3]) -> Result<Vec<Row>> {
+    let names = ["user", "system", "real"].into_iter().zip(theirs);
+    let row = |(name, theirs): (&str, &str)| {
+        let seconds: Result<Vec<f64>> = runs.iter().map(|run| run.get(name)).collect();
+        let what = format!("copying 2,000 megabytes, {state}: {name}");
+        let row = Row::new(what, "s", Samples::from_iter(seconds?));
+        Ok(row.note(format!("theirs: {theirs}")))
+    };
+    names.map(row).collect()
 }
 
 /// Runs a program that says when it is ready and waits for a line, and does something before it gets that.

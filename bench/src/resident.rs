@@ -84,12 +84,12 @@ impl Resident {
             answers: BufReader::new(answers),
         };
         // All threads run when it answers.
-        resident.ask("gap")?;
+        resident.request("gap")?;
         Ok(resident)
     }
 
     /// Its answer to a line, in nanoseconds.
-    pub fn ask(&mut self, what: &str) -> Result<f64> {
+    pub fn request(&mut self, what: &str) -> Result<f64> {
         writeln!(self.questions, "{what}")?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;

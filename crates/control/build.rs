@@ -37,18 +37,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .structures([
             Structure::new("nopal_span", "Span").derive("Clone, Copy, Default"),
             Structure::new("nopal_control", "Parsed"),
-            Structure::new("nopal_place", "RawPlace").derive("Default"),
+            Structure::new("nopal_location", "RawLocation").derive("Default"),
         ])
         .enumeration("nopal_command", "command", "NOPAL_COMMAND_")
         .enumeration("nopal_probe_part", "probe_part", "NOPAL_PROBE_")
         .enumeration("nopal_when_part", "when_part", "NOPAL_WHEN_")
-        .enumeration("nopal_place_kind", "place_kind", "NOPAL_PLACE_")
+        .enumeration("nopal_location_kind", "location_kind", "NOPAL_LOCATION_")
         .counts(["NOPAL_CONTROL_ARGUMENTS", "NOPAL_CONTROL_EXPECTED"])
         .functions([
             "nopal_control_parse",
             "nopal_action_parse",
             "nopal_control_form",
-            "nopal_place_next",
+            "nopal_location_next",
             "nopal_number_next",
         ]);
     Ok(headers.write("grammar.rs")?)

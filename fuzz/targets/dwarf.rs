@@ -1,4 +1,4 @@
-//! Damaged debug information: variables and lines of source are looked for in it.
+//! Damaged debug information: variables, lines of source and parameters are looked for in it.
 //!
 //! The input: a byte that says which compilation, one that says at which instruction, then for each section a length of
 //! two bytes and what is laid over it.
@@ -31,10 +31,12 @@ int each(enum colour colour, text name, struct pair *pair, unsigned char *bytes)
 	}
 	return sum + buffer[sum & 15] + (colour == RED);
 }
+struct mixed { float share; long bits : 40; double more; };
+struct mixed passed(struct pair pair, struct mixed mixed, enum colour *to, __int128 wide, ...) { *to = RED; return mixed; }
 int main(int count, char **words) { return each(GREEN, words[0], 0, (void *)words[1]) + count; }
 ";
 const FILE: &str = "source.c";
-const LINES: u32 = 20;
+const LINES: u32 = 22;
 const VARIABLES: [&str; 20] = [
     "total",
     "share",
@@ -131,4 +133,6 @@ fuzz_target!(|data: &[u8]| {
         let _ = image.places_of_line(FILE, line);
     }
     let _ = image.functions_at_line(FILE, 9);
+    let addresses: Vec<u64> = functions.iter().map(|function| function.address).collect();
+    let _ = image.prototypes(&addresses);
 });

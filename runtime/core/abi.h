@@ -53,6 +53,7 @@
  * are: 0, as the event's own definition says; 1 .. 254, one less is the number of words that follow the clock;
  * NOPAL_EVENT_VARIABLE, the word that follows the clock holds how many do, itself included, in its lower half. */
 #define NOPAL_EVENT_RESYNC 16
+#define NOPAL_EVENT_SHORT_CALLS 17  /* put by the tool: calls that it left out, by site */
 #define NOPAL_EVENT_DEFINED 32      /* from here on: events that a note of the trace defines, as those of markers */
 #define NOPAL_EVENT_LIMIT 0x100000
 #define NOPAL_EVENT_WORDS_SHIFT 20
@@ -90,6 +91,15 @@
 
 #define NOPAL_REQUESTS 64
 #define NOPAL_LOST_COUNTERS 64
+
+/* Why an event is lost. A counter has all lost events, and those for each reason. */
+#define NOPAL_LOST_ALL 0
+#define NOPAL_LOST_NO_ROOM 1            /* no chunk was free */
+#define NOPAL_LOST_UNKNOWN_THREAD 2     /* the thread pointer does not lead to a control block of the thread's own */
+#define NOPAL_LOST_TOO_MANY_THREADS 3   /* no context was free */
+#define NOPAL_LOST_NO_CLOCK 4           /* the thread may not read the clock */
+#define NOPAL_LOST_INTERRUPTED 5        /* signal handlers have recorded in between, NOPAL_ATTEMPTS times */
+#define NOPAL_LOST_REASONS 6
 
 #define NOPAL_REQUEST_FREE 0u
 #define NOPAL_REQUEST_CLAIMED 1u    /* a thread is filling it in */
@@ -135,10 +145,10 @@ struct nopal_chunk_header {
 	uint32_t thread;            /* (runtime) */
 	uint64_t thread_begin;      /* counter when the thread was first seen: tells threads of equal ids apart (runtime) */
 	uint32_t checksum;          /* of header and records (tool) */
-	uint32_t reserved;
+	uint32_t short_calls;       /* calls that were left out since they were short (tool) */
 };
 
-/* A question from a thread to the tool. The thread waits on `state` as a futex; bounded by the tool's heartbeat. */
+/* A request from a thread to the tool. The thread waits on `state` as a futex; bounded by the tool's heartbeat. */
 struct nopal_request {
 	uint32_t state;
 	uint32_t what;
@@ -151,8 +161,8 @@ struct nopal_request {
 
 /* On a cache line of its own. */
 struct nopal_lost_counter {
-	uint64_t lost;
-	uint64_t pad[7];
+	uint64_t lost[NOPAL_LOST_REASONS];
+	uint64_t pad[8 - NOPAL_LOST_REASONS];
 };
 
 /* The region: shared memory between the tool and one process image (and its forks). Followed by a state word for each

@@ -136,8 +136,8 @@ static void finish(const struct nopal_process *process, uint64_t position)
  * before the old one; the tool puts them in order by their sequence. If the thread dies between 3 and 4, the tool finds
  * the old chunk OWNED by a dead thread.
  */
-bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
-			uint32_t bytes)
+uint32_t nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
+			    uint32_t bytes)
 {
 	struct nopal_region *region = process->region;
 	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
@@ -145,10 +145,10 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 		arch_compare_exchange_pair_local(&context->position, seen, 0, 0);
 		uint64_t old = seen[0], sequence = seen[1];
 		if (old && nopal_chunk_room(old) >= bytes)
-			return true;
+			return 0;
 		struct nopal_chunk_header *chunk = take_or_wait(process, context);
 		if (!chunk)
-			return false;
+			return NOPAL_LOST_NO_ROOM;
 		port_race_point("chunk taken");
 
 		uint64_t clock = port_clock();
@@ -174,7 +174,7 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 			context->clock_high = (uint32_t)(clock >> 32);
 			port_race_point("chunk published");
 			finish(process, old);
-			return true;
+			return 0;
 		}
 		*resync = (struct nopal_resync){ 0 };
 		*chunk = (struct nopal_chunk_header){ 0 };
@@ -183,5 +183,5 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 		__atomic_store_n(state, NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
 		tell_freed(region, (uint32_t)(state - state_words(process)));
 	}
-	return false;
+	return NOPAL_LOST_INTERRUPTED;
 }

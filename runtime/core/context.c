@@ -261,8 +261,13 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 	return context;
 }
 
-void nopal_count_lost(struct nopal_process *process)
+void nopal_count_lost(struct nopal_process *process, uint32_t reason)
 {
-	uint64_t *lost = &process->region->lost[hash(port_thread_pointer()) % NOPAL_LOST_COUNTERS].lost;
-	__atomic_add_fetch(lost, 1, __ATOMIC_RELAXED);
+	uint64_t pointer = port_thread_pointer();
+	if (reason == NOPAL_LOST_UNKNOWN_THREAD) {
+		struct nopal_context *volatile *noted = find(process, pointer);
+		if (noted && *noted == nobody(process))
+			reason = NOPAL_LOST_TOO_MANY_THREADS;
+	}
+	nopal_region_lose(process->region, hash(pointer), reason, 1);
 }

@@ -27,6 +27,8 @@ static const struct row rows[] = {
 	{ NOPAL_COMMAND_SIZE, "logsize NUMBER" },
 	{ NOPAL_COMMAND_WATCH, "watch IDS" },
 	{ NOPAL_COMMAND_WATCH_CHILDREN, "watch IDS children" },
+	{ NOPAL_COMMAND_PROCESSORS, "processors IDS" },
+	{ NOPAL_COMMAND_PROCESSORS_ALL, "processors all" },
 	{ NOPAL_COMMAND_START, "start" },
 	{ NOPAL_COMMAND_STOP, "stop" },
 	{ NOPAL_COMMAND_RESET, "reset" },
@@ -34,12 +36,14 @@ static const struct row rows[] = {
 	{ NOPAL_COMMAND_TESTTRACEIN, "testtracein WHAT" },
 	{ NOPAL_COMMAND_UNIFORM_ON, "uniform on" },
 	{ NOPAL_COMMAND_UNIFORM_OFF, "uniform off" },
+	{ NOPAL_COMMAND_BUDGET_OFF, "budget off" },
+	{ NOPAL_COMMAND_BUDGET, "budget SHARE" },
 	{ NOPAL_COMMAND_ARGUMENTS_ON, "arguments on" },
 	{ NOPAL_COMMAND_ARGUMENTS_OFF, "arguments off" },
 	{ NOPAL_COMMAND_PROBE_ON, "probe NAME on" },
 	{ NOPAL_COMMAND_PROBE_OFF, "probe NAME off" },
 	{ NOPAL_COMMAND_PROBE_REMOVE, "probe NAME remove" },
-	{ NOPAL_COMMAND_PROBE, "probe [return|breakpoint] WHERE [new NAME] [fetch ARGS]" },
+	{ NOPAL_COMMAND_PROBE, "probe [return|breakpoint|auto] WHERE [new NAME] [fetch ARGS]" },
 	{ NOPAL_COMMAND_SECTION_NEW, "section FROM TO new NAME" },
 	{ NOPAL_COMMAND_SECTION_REMOVE, "section NAME remove" },
 	{ NOPAL_COMMAND_TRACER_ON, "tracer NAME on" },
@@ -397,7 +401,7 @@ bool nopal_action_parse(const char *line, struct nopal_span action, struct nopal
 	return parse(actions, ACTIONS, line, action, parsed);
 }
 
-/* ---- places and numbers ---- */
+/* ---- locations and numbers ---- */
 
 #define LONG_ADDRESS 8  /* as many hexadecimal digits are an address even without 0x */
 
@@ -446,27 +450,27 @@ static bool in_file(const char *text, uint32_t length, uint32_t *file, uint64_t 
 }
 
 /* A single location: a word, and the position of its text in the line. */
-static struct nopal_place place_of(struct word word, uint32_t begin)
+static struct nopal_location location_of(struct word word, uint32_t begin)
 {
-	struct nopal_place place = { .text = { begin, begin + word.length } };
+	struct nopal_location location = { .text = { begin, begin + word.length } };
 	uint32_t named;
-	if (!word.quoted && address(word.text, word.length, &place.first)) {
-		place.kind = NOPAL_PLACE_ADDRESS;
-	} else if (in_module(word.text, word.length, &named, &place.first, &place.last)) {
-		place.kind = place.last ? NOPAL_PLACE_RANGE_IN_MODULE : NOPAL_PLACE_IN_MODULE;
-		place.text.end = begin + named;
-	} else if (in_file(word.text, word.length, &named, &place.first)) {
-		place.kind = NOPAL_PLACE_LINE;
-		place.last = 0;
-		place.text.end = begin + named;
+	if (!word.quoted && address(word.text, word.length, &location.first)) {
+		location.kind = NOPAL_LOCATION_ADDRESS;
+	} else if (in_module(word.text, word.length, &named, &location.first, &location.last)) {
+		location.kind = location.last ? NOPAL_LOCATION_RANGE_IN_MODULE : NOPAL_LOCATION_IN_MODULE;
+		location.text.end = begin + named;
+	} else if (in_file(word.text, word.length, &named, &location.first)) {
+		location.kind = NOPAL_LOCATION_LINE;
+		location.last = 0;
+		location.text.end = begin + named;
 	} else {
-		place.kind = NOPAL_PLACE_NAMES;
-		place.first = place.last = 0;
+		location.kind = NOPAL_LOCATION_NAMES;
+		location.first = location.last = 0;
 	}
-	return place;
+	return location;
 }
 
-bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_place *place)
+bool nopal_location_next(const char *line, struct nopal_span *rest, struct nopal_location *location)
 {
 	struct word word = word_at(line, *rest);
 	if (!word.present)
@@ -475,14 +479,14 @@ bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_pl
 	bool excluded = word.length > 1 && word.text[0] == '!';
 	word.text += excluded;
 	word.length -= excluded;
-	*place = place_of(word, (uint32_t)(word.text - line));
-	place->excluded = excluded;
+	*location = location_of(word, (uint32_t)(word.text - line));
+	location->excluded = excluded;
 
 	struct word end = word_at(line, *rest);
 	uint64_t last;
-	if (place->kind == NOPAL_PLACE_ADDRESS && !end.quoted && address(end.text, end.length, &last)) {
-		place->kind = NOPAL_PLACE_RANGE;
-		place->last = last;
+	if (location->kind == NOPAL_LOCATION_ADDRESS && !end.quoted && address(end.text, end.length, &last)) {
+		location->kind = NOPAL_LOCATION_RANGE;
+		location->last = last;
 		rest->begin = end.whole.end;
 	}
 	return true;

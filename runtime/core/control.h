@@ -18,6 +18,8 @@ enum nopal_command {
 	NOPAL_COMMAND_SIZE,             /* NUMBER */
 	NOPAL_COMMAND_WATCH,            /* IDS */
 	NOPAL_COMMAND_WATCH_CHILDREN,   /* IDS */
+	NOPAL_COMMAND_PROCESSORS,       /* IDS */
+	NOPAL_COMMAND_PROCESSORS_ALL,
 	NOPAL_COMMAND_START,
 	NOPAL_COMMAND_STOP,
 	NOPAL_COMMAND_RESET,
@@ -25,6 +27,8 @@ enum nopal_command {
 	NOPAL_COMMAND_TESTTRACEIN,      /* WHAT */
 	NOPAL_COMMAND_UNIFORM_ON,
 	NOPAL_COMMAND_UNIFORM_OFF,
+	NOPAL_COMMAND_BUDGET,           /* SHARE */
+	NOPAL_COMMAND_BUDGET_OFF,
 	NOPAL_COMMAND_ARGUMENTS_ON,
 	NOPAL_COMMAND_ARGUMENTS_OFF,
 	NOPAL_COMMAND_MARK_ON,          /* NAME */
@@ -53,8 +57,9 @@ enum nopal_command {
 enum nopal_probe_part {
 	NOPAL_PROBE_RETURN = 1,
 	NOPAL_PROBE_BREAKPOINT = 2,
-	NOPAL_PROBE_NAMED = 4,
-	NOPAL_PROBE_FETCHES = 8,
+	NOPAL_PROBE_AUTO = 4,
+	NOPAL_PROBE_NAMED = 8,
+	NOPAL_PROBE_FETCHES = 16,
 };
 
 enum nopal_when_part {
@@ -75,7 +80,7 @@ struct nopal_control {
 	uint32_t command;       /* enum nopal_command */
 	uint32_t present;       /* optional parts that are there */
 	/* The arguments, in the order of the row; empty if absent. An argument of one word has no quotes; one of several words
-	 * keeps them, for nopal_place_next and nopal_number_next. */
+	 * keeps them, for nopal_location_next and nopal_number_next. */
 	struct nopal_span arguments[NOPAL_CONTROL_ARGUMENTS];
 	/* If the line is not a command: the first word that does not match, empty at the end of the line, and the words
 	 * expected there, such as "on, off or remove". */
@@ -92,25 +97,25 @@ bool nopal_action_parse(const char *line, struct nopal_span action, struct nopal
 /* The text of a row of the grammar, with its optional parts in brackets; 0 after the last row. */
 const char *nopal_control_form(uint32_t row);
 
-enum nopal_place_kind {
-	NOPAL_PLACE_ADDRESS,            /* first */
-	NOPAL_PLACE_RANGE,              /* first, and last: the address behind the range */
-	NOPAL_PLACE_IN_MODULE,          /* text: the module; first: an address in its file */
-	NOPAL_PLACE_RANGE_IN_MODULE,    /* text, first, last */
-	NOPAL_PLACE_LINE,               /* text: the file; first: the line */
-	NOPAL_PLACE_NAMES,              /* text: GLOB[@MODULE] */
+enum nopal_location_kind {
+	NOPAL_LOCATION_ADDRESS,        /* first */
+	NOPAL_LOCATION_RANGE,          /* first, and last: the address behind the range */
+	NOPAL_LOCATION_IN_MODULE,      /* text: the module; first: an address in its file */
+	NOPAL_LOCATION_RANGE_IN_MODULE,/* text, first, last */
+	NOPAL_LOCATION_LINE,           /* text: the file; first: the line */
+	NOPAL_LOCATION_NAMES,          /* text: GLOB[@MODULE] */
 };
 
-struct nopal_place {
-	uint32_t kind;          /* enum nopal_place_kind */
+struct nopal_location {
+	uint32_t kind;          /* enum nopal_location_kind */
 	bool excluded;          /* written with a `!`: excluded from the others */
 	struct nopal_span text;
 	uint64_t first;
 	uint64_t last;
 };
 
-/* Takes the first place from `rest`, at first the argument WHAT or WHERE of a parsed line. False at its end. */
-bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_place *place);
+/* Takes the first location from `rest`, at first the argument WHAT or WHERE of a parsed line. False at its end. */
+bool nopal_location_next(const char *line, struct nopal_span *rest, struct nopal_location *location);
 
 /* Takes the first number from `rest`, at first an argument NUMBER or IDS of a parsed line. False at its end. */
 bool nopal_number_next(const char *line, struct nopal_span *rest, uint32_t *number);

@@ -20,8 +20,16 @@ struct nopal_context *nopal_context_get(struct nopal_process *process);
  * pointer. To be called when a thread is on a stack that the context does not know. */
 bool nopal_context_is_own(struct nopal_process *process, const struct nopal_context *context);
 
-/* Counts an event that was not recorded. */
-void nopal_count_lost(struct nopal_process *process);
+/* Counts an event that was not recorded, for one of the reasons NOPAL_LOST_*. */
+void nopal_count_lost(struct nopal_process *process, uint32_t reason);
+
+/* The same for several, in the counter of a number: that of a thread or processor, so that they seldom share one. */
+static inline void nopal_region_lose(struct nopal_region *region, uint64_t number, uint32_t reason, uint64_t events)
+{
+	uint64_t *lost = region->lost[number % NOPAL_LOST_COUNTERS].lost;
+	__atomic_add_fetch(&lost[NOPAL_LOST_ALL], events, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&lost[reason], events, __ATOMIC_RELAXED);
+}
 
 /* ---- record.c ---- */
 
@@ -36,7 +44,7 @@ void nopal_count_lost(struct nopal_process *process);
 int nopal_prepare(uint64_t slot, uint64_t word, uint32_t bytes);
 
 /* Counts a lost event of this thread; `context` is 0 if it has none. Also marks the loss in the chunk. */
-void nopal_lose(struct nopal_process *process, struct nopal_context *context);
+void nopal_lose(struct nopal_process *process, struct nopal_context *context, uint32_t reason);
 
 /* ---- chunk.c ---- */
 
@@ -51,10 +59,10 @@ static inline struct nopal_chunk_header *nopal_chunk_of(uint64_t position)
 	return (struct nopal_chunk_header *)((position - 1) & ~(uint64_t)(NOPAL_CHUNK_BYTES - 1));
 }
 
-/* Gives `context` a chunk with room for `bytes`, beginning with a resync record of slot and stack. False if there is
- * none, or handlers have used each one. */
-bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
-			uint32_t bytes);
+/* Gives `context` a chunk with room for `bytes`, beginning with a resync record of slot and stack. Returns 0, or why
+ * there is none: NOPAL_LOST_NO_ROOM, or NOPAL_LOST_INTERRUPTED if handlers have used each one. */
+uint32_t nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
+			    uint32_t bytes);
 
 /* Hands over the chunk that a thread which has ended left in `context`, unless the tool has taken it meanwhile. */
 void nopal_chunk_abandon(const struct nopal_process *process, const struct nopal_context *context);

@@ -65,7 +65,7 @@ static uint64_t reserve(uint64_t stack, uint32_t bytes, uint64_t *clock)
 			return 0;
 		prepared = true;
 	}
-	nopal_lose(process, nopal_context_get(process));
+	nopal_lose(process, nopal_context_get(process), NOPAL_LOST_INTERRUPTED);
 	return 0;
 }
 

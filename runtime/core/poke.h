@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Changing text while others may run it. Each way to do so is an order of numbered steps, written in poke.c and told in
+ * Changing text while others may run it. Each way to do so is an order of numbered steps, written in poke.c and described in
  * docs/poking-live-code.md; port/sim explores what may happen between any two of them.
  */
 #ifndef NOPAL_POKE_H

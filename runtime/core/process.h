@@ -32,7 +32,7 @@
 #define NOPAL_BREAKPOINTS 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
-#define NOPAL_PROCESS_UNWINDERS 24672
+#define NOPAL_PROCESS_UNWINDERS 24680
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number in the bits above an address */
 #define NOPAL_ATTEMPTS_SHIFT 4
 #define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: the number of retries */
@@ -89,7 +89,7 @@ enum nopal_part {
 	NOPAL_PART_STATES,
 };
 
-/* Generated code that the unwinder must be told about: [low, high), described by the .eh_frame_hdr at `header`. */
+/* Generated code that the unwinder must find: [low, high), described by the .eh_frame_hdr at `header`. */
 struct nopal_block {
 	uint64_t low;
 	uint64_t high;
@@ -128,6 +128,7 @@ struct nopal_process {
 	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: see enum nopal_part */
 	struct nopal_threads *threads;      /* not wiped on fork */
 	int64_t mirror;                     /* distance from a slot to its mirror; a multiple of a stack part; 0: no stack is mirrored */
+	uint64_t mappings_left;             /* how many more the mirrors may take of those that the kernel allows the process */
 	uint32_t threads_noted;             /* their number */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */
 	/* Make no system call: seccomp may be on, or system calls may be dispatched to the program. Set by the tool or by the

@@ -92,14 +92,14 @@ static void tell_loss(struct nopal_context *context)
 	}
 }
 
-void nopal_lose(struct nopal_process *process, struct nopal_context *context)
+void nopal_lose(struct nopal_process *process, struct nopal_context *context, uint32_t reason)
 {
 	if (context) {
 		context->discarded++;
 		if (!context->muted)
 			tell_loss(context);
 	}
-	nopal_count_lost(process);
+	nopal_count_lost(process, reason);
 }
 
 /*
@@ -124,7 +124,10 @@ int nopal_prepare(uint64_t slot, uint64_t word_and_attempts, uint32_t bytes)
 		return 1;
 	struct nopal_context *context = nopal_context_get(process);
 	if (!context || context->muted || word_and_attempts >> NOPAL_ATTEMPT_SHIFT >= NOPAL_ATTEMPTS) {
-		nopal_lose(process, context);
+		nopal_lose(process, context,
+			   !context         ? NOPAL_LOST_UNKNOWN_THREAD
+			   : context->muted ? NOPAL_LOST_NO_CLOCK
+					    : NOPAL_LOST_INTERRUPTED);
 		return 1;
 	}
 	if (context->owes_hole)
@@ -139,7 +142,7 @@ int nopal_prepare(uint64_t slot, uint64_t word_and_attempts, uint32_t bytes)
 		if (!reason && stack == NOPAL_STACK_ANOTHER)
 			reason = NOPAL_RESYNC_STACK;
 		if (stack == NOPAL_STACK_ANOTHER && !nopal_context_is_own(process, context)) {
-			nopal_lose(process, 0);
+			nopal_lose(process, 0, NOPAL_LOST_UNKNOWN_THREAD);
 			return 1;
 		}
 		port_race_point("stack reached");
@@ -155,8 +158,9 @@ int nopal_prepare(uint64_t slot, uint64_t word_and_attempts, uint32_t bytes)
 		reason = NOPAL_RESYNC_CLOCK;
 	uint32_t room = reason ? bytes + NOPAL_RESYNC_BYTES : bytes;
 	if (nopal_chunk_room(context->position) < room) {
-		if (!nopal_chunk_switch(process, context, slot, range.low, room)) {
-			nopal_lose(process, context);
+		uint32_t why_not = nopal_chunk_switch(process, context, slot, range.low, room);
+		if (why_not) {
+			nopal_lose(process, context, why_not);
 			return 1;
 		}
 		if (reason == NOPAL_RESYNC_CLOCK)

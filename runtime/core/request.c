@@ -73,14 +73,14 @@ bool nopal_make_request(struct nopal_process *process, uint32_t what, uint64_t w
 		count_unanswered(region, what);
 		return false;
 	}
-	port_race_point("question claimed");
+	port_race_point("request claimed");
 	request->what = what;
 	request->word = word;
 	request->descriptor = descriptor;
 	request->process = process->quiet ? process->process : port_process_id();
 	request->thread = process->quiet ? 0 : port_thread_id();
 	__atomic_store_n(&request->state, NOPAL_REQUEST_WAITING, __ATOMIC_RELEASE);
-	port_race_point("question asked");
+	port_race_point("request made");
 	__atomic_add_fetch(&region->bell, 1, __ATOMIC_RELEASE);
 	if (!process->quiet)
 		port_wake(&region->bell);

@@ -10,16 +10,47 @@
 #define PART_BYTES ((uint64_t)1 << NOPAL_STACK_PART_SHIFT)
 #define NEAR 8192
 
+#define PROBES 64u
+
 static uint64_t hash(uint64_t number)
 {
 	return (number * 0x9e3779b97f4a7c15u) >> 40;
+}
+
+static uint64_t *part_word(struct nopal_process *process, uint64_t number, uint32_t probe)
+{
+	return &process->stack_parts[(hash(number) + probe) & (NOPAL_STACK_PARTS - 1)];
+}
+
+static bool is_mirrored(struct nopal_process *process, uint64_t number)
+{
+	for (uint32_t probe = 0; probe < PROBES; probe++) {
+		uint64_t seen = __atomic_load_n(part_word(process, number, probe), __ATOMIC_RELAXED);
+		if (!seen || seen / NOPAL_PART_STATES == number)
+			return seen % NOPAL_PART_STATES == NOPAL_PART_MIRRORED;
+	}
+	return false;
+}
+
+/* Whether the mirror of a part may be mapped. The kernel counts it with one beside it as one mapping; of others it allows
+ * a number, most of which the program keeps. */
+static bool may_map(struct nopal_process *process, uint64_t number)
+{
+	if (is_mirrored(process, number - 1) || is_mirrored(process, number + 1))
+		return true;
+	uint64_t left = __atomic_load_n(&process->mappings_left, __ATOMIC_RELAXED);
+	while (left && !__atomic_compare_exchange_n(&process->mappings_left, &left, left - 1, false, __ATOMIC_RELAXED,
+						    __ATOMIC_RELAXED)) {
+	}
+	return left;
 }
 
 /* Maps the mirror of a part whose word is PENDING. */
 static unsigned map_part(struct nopal_process *process, uint64_t number, uint64_t *word)
 {
 	port_race_point("stack part pending");
-	bool done = port_map((uintptr_t)((int64_t)(number * PART_BYTES) + process->mirror), PART_BYTES);
+	bool done = may_map(process, number) &&
+		    port_map((uintptr_t)((int64_t)(number * PART_BYTES) + process->mirror), PART_BYTES);
 	unsigned state = done ? NOPAL_PART_MIRRORED : NOPAL_PART_REFUSED;
 	if (!done)
 		__atomic_add_fetch(&process->region->stacks_unmirrored, 1, __ATOMIC_RELAXED);
@@ -34,8 +65,8 @@ static unsigned part_state(struct nopal_process *process, uint64_t number)
 {
 	if (!process->mirror)
 		return NOPAL_PART_REFUSED;
-	for (uint32_t probe = 0; probe < 64; probe++) {
-		uint64_t *word = &process->stack_parts[(hash(number) + probe) & (NOPAL_STACK_PARTS - 1)];
+	for (uint32_t probe = 0; probe < PROBES; probe++) {
+		uint64_t *word = part_word(process, number, probe);
 		uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 		if (!seen) {
 			if (process->quiet)

@@ -77,7 +77,7 @@ static bool copy(const struct nopal_traces *all, const char *line, struct nopal_
 {
 	uint32_t length = span.end - span.begin;
 	if (length >= room)
-		return complain(all, "", "a name has at most 31 letters, and a glob or a list of places 127");
+		return complain(all, "", "a name has at most 31 letters, and a glob or a list of locations 127");
 	for (uint32_t i = 0; i < room; i++)
 		to[i] = i < length ? line[span.begin + i] : 0;
 	return true;
@@ -85,23 +85,23 @@ static bool copy(const struct nopal_traces *all, const char *line, struct nopal_
 
 /* ---- what is wanted ---- */
 
-static bool is_at(const struct nopal_traced *function, const char *line, const struct nopal_place *place)
+static bool is_at(const struct nopal_traced *function, const char *line, const struct nopal_location *location)
 {
-	if (place->kind == NOPAL_PLACE_NAMES)
-		return matches(line + place->text.begin, place->text.end - place->text.begin, function->name);
-	uint64_t last = place->kind == NOPAL_PLACE_RANGE ? place->last : place->first + 1;
-	return function->address >= place->first && function->address < last;
+	if (location->kind == NOPAL_LOCATION_NAMES)
+		return matches(line + location->text.begin, location->text.end - location->text.begin, function->name);
+	uint64_t last = location->kind == NOPAL_LOCATION_RANGE ? location->last : location->first + 1;
+	return function->address >= location->first && function->address < last;
 }
 
 static bool is_in(const struct nopal_traced *function, const char *what)
 {
 	struct nopal_span rest = { 0, length_of(what) };
-	struct nopal_place place;
+	struct nopal_location location;
 	bool found = false;
-	for (bool first = true; nopal_place_next(what, &rest, &place); first = false) {
-		found |= first && place.excluded;
-		if (is_at(function, what, &place))
-			found = !place.excluded;
+	for (bool first = true; nopal_location_next(what, &rest, &location); first = false) {
+		found |= first && location.excluded;
+		if (is_at(function, what, &location))
+			found = !location.excluded;
 	}
 	return found;
 }
@@ -134,11 +134,11 @@ static bool apply(const struct nopal_traces *all)
 static uint32_t count(const struct nopal_traces *all, const char *what, bool says)
 {
 	struct nopal_span rest = { 0, length_of(what) };
-	struct nopal_place place;
+	struct nopal_location location;
 	uint32_t found = 0;
-	while (nopal_place_next(what, &rest, &place))
-		if (place.kind != NOPAL_PLACE_NAMES && place.kind != NOPAL_PLACE_ADDRESS && place.kind != NOPAL_PLACE_RANGE)
-			return complain(all, what, ": places are addresses, ranges and globs here");
+	while (nopal_location_next(what, &rest, &location))
+		if (location.kind != NOPAL_LOCATION_NAMES && location.kind != NOPAL_LOCATION_ADDRESS && location.kind != NOPAL_LOCATION_RANGE)
+			return complain(all, what, ": locations are addresses, ranges and globs here");
 	for (uint32_t i = 0; i < all->function_count; i++) {
 		const struct nopal_traced *function = &all->functions[i];
 		if (!function->thunk || !is_in(function, what))
@@ -250,7 +250,7 @@ static bool show(const struct nopal_traces *all)
 	all->say_more();
 	uint64_t lost = 0;
 	for (uint32_t i = 0; i < NOPAL_LOST_COUNTERS; i++)
-		lost += __atomic_load_n(&all->region->lost[i].lost, __ATOMIC_RELAXED);
+		lost += __atomic_load_n(&all->region->lost[i].lost[NOPAL_LOST_ALL], __ATOMIC_RELAXED);
 	nopal_traces_say(all, "#lost ");
 	nopal_traces_say_number(all, lost, 10, "\n");
 	return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What unwinders are told about generated code, as far as that is the same for all loaders: which code it is, and where an
+ * What unwinders get of generated code, as far as that is the same for all loaders: which code it is, and where an
  * exception goes on that passes through it.
  */
 #include "arch.h"

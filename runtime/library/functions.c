@@ -22,6 +22,7 @@
 
 struct symbol {
 	uint64_t address;
+	uint64_t size;
 	const char *name;
 };
 
@@ -140,7 +141,7 @@ static void read_symbols(struct file *file, const Elf64_Shdr *section)
 		const char *name = text_at(file, names, symbols[i].st_name);
 		if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && symbols[i].st_shndx != SHN_UNDEF && name)
 			file->symbols[file->symbol_count++] =
-				(struct symbol){ file->object->dlpi_addr + symbols[i].st_value, name };
+				(struct symbol){ file->object->dlpi_addr + symbols[i].st_value, symbols[i].st_size, name };
 	}
 	qsort(file->symbols, file->symbol_count, sizeof *file->symbols, by_address);
 }
@@ -300,4 +301,122 @@ bool function_is_loaded(uint64_t place)
 	struct question question = { place, false };
 	dl_iterate_phdr(ask, &question);
 	return question.answer;
+}
+
+/* ---- single functions ---- */
+
+/* The bytes in the file of code of the process; 0 if they are not in it. */
+static const uint8_t *bytes_in_file(const struct file *file, uint64_t address, uint64_t bytes)
+{
+	for (int i = 0; i < file->object->dlpi_phnum; i++) {
+		const Elf64_Phdr *part = &file->object->dlpi_phdr[i];
+		uint64_t inside = address - (file->object->dlpi_addr + part->p_vaddr);
+		if (part->p_type == PT_LOAD && part->p_flags & PF_X && inside < part->p_filesz && bytes <= part->p_filesz - inside &&
+		    lies_in(file, part->p_offset, part->p_filesz))
+			return file->bytes + part->p_offset + inside;
+	}
+	return 0;
+}
+
+/* 0 if its code is not whole. */
+static const uint8_t *code_of(const struct file *file, const struct symbol *symbol)
+{
+	return symbol->size ? bytes_in_file(file, symbol->address, symbol->size) : 0;
+}
+
+static bool is_system(const struct dl_phdr_info *object)
+{
+	static const char *const names[] = { "libc.so", "libc-", "libc.musl-", "ld-linux-", "ld-musl-", "libpthread" };
+	const char *slash = strrchr(object->dlpi_name, '/'), *name = slash ? slash + 1 : object->dlpi_name;
+	bool found = object->dlpi_name[0] && is_loaded(object, (uint64_t)is_system, 1, PF_X);
+	for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+		found |= !strncmp(name, names[i], strlen(names[i]));
+	return found;
+}
+
+struct find {
+	const char *name;
+	uint64_t address;
+	struct found_function *found;
+};
+
+static void take(const struct file *file, const struct symbol *symbol, struct found_function *found)
+{
+	const uint8_t *bytes = code_of(file, symbol);
+	if (!bytes || (found->count && found->address == symbol->address))
+		return;
+	found->count++;
+	free(found->bytes);
+	found->bytes = malloc(symbol->size);
+	found->address = symbol->address;
+	found->end = symbol->address + symbol->size;
+	found->knows_all = found->lands = false;
+	found->is_system = is_system(file->object);
+	if (found->bytes)
+		memcpy(found->bytes, bytes, symbol->size);
+	for (unsigned i = 0; i < file->header->e_shnum; i++) {
+		found->knows_all |= file->sections[i].sh_type == SHT_SYMTAB;
+		found->lands |= is_named(file, &file->sections[i], ".gcc_except_table");
+	}
+}
+
+static int find_in_object(struct dl_phdr_info *object, size_t size, void *data)
+{
+	(void)size;
+	struct find *find = data;
+	struct file file = { .object = object };
+	if (!find->name && !is_loaded(object, find->address, 1, PF_X))
+		return 0;
+	if (open_file(object, &file)) {
+		find_symbols(&file);
+		for (size_t i = 0; i < file.symbol_count; i++) {
+			const struct symbol *symbol = &file.symbols[i];
+			if (find->name ? !strcmp(find->name, symbol->name) : find->address - symbol->address < symbol->size)
+				take(&file, symbol, find->found);
+			else if (find->name)
+				nearest_look(&find->found->nearest, find->name, symbol->name);
+		}
+	}
+	close_file(&file);
+	return 0;
+}
+
+bool find_function(const char *name, uint64_t address, struct found_function *found)
+{
+	*found = (struct found_function){ 0 };
+	struct find find = { name, address, found };
+	dl_iterate_phdr(find_in_object, &find);
+	return found->bytes && found->count == 1;
+}
+
+struct beside {
+	uint64_t address;
+	look_at_function *look;
+	void *data;
+};
+
+static int look_beside(struct dl_phdr_info *object, size_t size, void *data)
+{
+	(void)size;
+	const struct beside *beside = data;
+	struct file file = { .object = object };
+	if (!is_loaded(object, beside->address, 1, PF_X))
+		return 0;
+	if (open_file(object, &file)) {
+		find_symbols(&file);
+		for (size_t i = 0; i < file.symbol_count; i++) {
+			const struct symbol *symbol = &file.symbols[i];
+			const uint8_t *bytes = code_of(&file, symbol);
+			if (bytes)
+				beside->look(bytes, symbol->address, symbol->address + symbol->size, beside->data);
+		}
+	}
+	close_file(&file);
+	return 1;
+}
+
+void each_function_beside(uint64_t address, look_at_function *look, void *data)
+{
+	struct beside beside = { address, look, data };
+	dl_iterate_phdr(look_beside, &beside);
 }

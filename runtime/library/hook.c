@@ -23,7 +23,6 @@
 #include "poke.h"
 
 #define CALL 0xe8
-#define REACH 0x70000000ull     /* smaller than the reach of a call, by more than the length of a place */
 #define STUB_BYTES 14
 #define PAGE 4096ull
 
@@ -173,13 +172,8 @@ static bool reaches(uint64_t place, uint64_t target)
 static uint64_t new_stub(uint64_t place)
 {
 	struct stub *stub = malloc(sizeof *stub);
-	void *page = MAP_FAILED;
-	for (uint64_t away = 1 << 20; stub && page == MAP_FAILED && away < REACH; away += 1 << 22) {
-		uint64_t at = ((place > away + (1 << 20) ? place - away : place + away) & ~(PAGE - 1));
-		page = mmap((void *)at, PAGE, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-	}
-	if (page == MAP_FAILED) {
+	void *page = stub ? text_new_page(place) : 0;
+	if (!page) {
 		free(stub);
 		return 0;
 	}
@@ -238,7 +232,7 @@ static unsigned unready(const uint8_t *bytes)
 	return (bytes[0] == 0xff && bytes[1] == 0x15) || (bytes[0] == 0x67 && bytes[1] == CALL) ? 6 : 0;
 }
 
-static bool is_alone(void)
+bool process_is_alone(void)
 {
 	DIR *threads = opendir("/proc/self/task");
 	unsigned count = 0;
@@ -252,8 +246,9 @@ static bool is_alone(void)
 /* Makes each place one NOP instruction, while no other thread can be running it. */
 static void make_ready(const struct functions *found)
 {
-	if (!is_alone())
+	if (!process_is_alone())
 		return;
+	change_begin();
 	for (size_t i = 0; i < found->count; i++) {
 		uint8_t *bytes = (uint8_t *)found->places[i];
 		unsigned length = calls_stub(bytes) || is_nop(bytes) ? 0 : unready(bytes);
@@ -264,6 +259,7 @@ static void make_ready(const struct functions *found)
 			bytes[ARCH_JUMP_BYTES] = 0x90;
 	}
 	text_protect();
+	change_end();
 }
 
 static int change(const uint64_t *places, size_t count, bool on)
@@ -291,7 +287,9 @@ static int change(const uint64_t *places, size_t count, bool on)
 			memcpy(poke->after, nop, ARCH_JUMP_BYTES);
 		}
 	}
+	change_begin();
 	int error = text_poke(pokes, pokes_count);
+	change_end();
 	free(pokes);
 	return error;
 }

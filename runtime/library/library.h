@@ -20,6 +20,7 @@ struct connection {
 
 /* Constant once it is published. */
 struct connections {
+	struct connections *next;       /* of those that are to be freed */
 	size_t count;
 	struct connection all[];
 };
@@ -32,8 +33,30 @@ struct connected {
 
 /* ---- connect.c ---- */
 
-/* Held while connections are changed. */
+/* Held by whoever connects or disconnects until nobody uses what was before. Never taken while change_lock is held, nor
+ * where a library begins: a probe that is waited for may be loading one. */
 extern pthread_mutex_t library_lock;
+
+/* Held while connections and text are changed; nothing is waited for meanwhile. The loader's lock may be held by the
+ * caller, and is not taken under it. */
+void change_begin(void);
+void change_end(void);
+
+/* What is connected is constant once it is published. A copy without the connection at `leave`, if valid, and with `join`,
+ * if given; 0: no memory. */
+struct connections *connections_changed(const struct connections *old, size_t leave, const struct connection *join);
+/* SIZE_MAX: it is not among them. */
+size_t connections_find(const struct connections *connections, const struct connection *connection);
+/* Publishes `new`, between change_begin and change_end. Threads may still use the old ones, */
+void connections_replace(struct connections **connections, struct connections *new);
+/* which go when no probe uses them. Under library_lock alone. */
+void connections_free_retired(void);
+
+/* Learns how to call ordinary functions, under library_lock. An error if the connection is to one and it cannot be. */
+int connection_prepare(const struct connection *connection);
+
+/* Begins a probe, which ends by grace_end; false if too many are nested in the thread. */
+bool probe_begin(unsigned *token);
 
 /* Sets the error text of the calling thread. Returns `error`. */
 __attribute__((format(printf, 2, 3))) int library_failed(int error, const char *text, ...);
@@ -52,6 +75,8 @@ void nearest_look(struct nearest *nearest, const char *wanted, const char *name)
 
 struct found_marker {
 	struct nopal_marker *marker;
+	const void *idle;
+	const char *library;    /* the file's name; empty: the program's */
 	struct nopal_description description;
 };
 
@@ -59,6 +84,8 @@ struct found_place {
 	uint64_t place;
 	uint64_t on;
 	uint32_t kind;
+	const char *name, *file;
+	uint32_t line;
 };
 
 struct found {
@@ -68,16 +95,23 @@ struct found {
 	size_t place_count;
 	struct nearest nearest;
 	bool out_of_memory;
+	bool library_is_loaded;
 };
 
-/* All markers and places of a name in the loaded files. Free them by found_free. */
-void found_markers(const char *name, struct found *found);
+/* All markers and places of a name in the loaded files whose names match a glob; 0 means any. Free them by found_free. */
+void found_markers(const char *name, const char *library, struct found *found);
 void found_free(struct found *found);
+
+/* Calls a function while the loader keeps what is loaded: it takes the lock of its list for that. */
+void while_loaded(void (*function)(void *data), void *data);
 
 /* Whether a function of the loaded files is a NOPAL_PROBE. */
 bool is_general(nopal_probe *probe);
 
 /* ---- text.c ---- */
+
+/* Whether a place is on. */
+bool text_is_on(const struct found_place *place);
 
 /* Switches places on or off, unless they already are. Returns 0 or a negative errno. */
 int text_switch(const struct found *found, bool on);
@@ -88,6 +122,12 @@ int text_poke(struct nopal_poke *pokes, uint32_t count);
 /* Makes text writable until the next call or text_protect. Returns 0 or a negative errno. */
 int text_unprotect(uint64_t address, uint64_t bytes);
 void text_protect(void);
+
+/* Smaller than the reach of a jump, by more than a page and the length of a place. */
+#define REACH 0x70000000ull
+
+/* A writable page within reach of jumps from a place; 0: there is none. */
+uint8_t *text_new_page(uint64_t place);
 
 /* ---- functions.c ---- */
 
@@ -105,8 +145,52 @@ struct functions {
 /* The entries that match a glob, in the loaded files; all, if it is 0. */
 void found_functions(const char *pattern, struct functions *found);
 
+struct found_function {
+	uint64_t address, end;
+	uint8_t *bytes;         /* as in the file; freed by the caller */
+	bool knows_all;         /* the file has symbols of all its functions */
+	bool lands;             /* it has places where exceptions land */
+	bool is_system;         /* it is the C library, the loader, or libnopal */
+	unsigned count;         /* functions of the name at different addresses */
+	struct nearest nearest;
+};
+
+/* The function of a name, if there is one only; without a name, that which has the address. */
+bool find_function(const char *name, uint64_t address, struct found_function *found);
+
+/* Calls `look` for each function of the file that has an address, with its bytes in the file. */
+typedef void look_at_function(const uint8_t *bytes, uint64_t begin, uint64_t end, void *data);
+void each_function_beside(uint64_t address, look_at_function *look, void *data);
+
+/* Whether the process has one thread. */
+bool process_is_alone(void);
+
 /* Whether the memory of an entry is still mapped. */
 bool function_is_loaded(uint64_t place);
+
+/* ---- instructions.c ---- */
+
+enum instruction_kind {
+	INSTRUCTION_PLAIN,
+	INSTRUCTION_JUMP,               /* to `target` */
+	INSTRUCTION_CALL,
+	INSTRUCTION_UNKNOWN_JUMP,
+	INSTRUCTION_RETURN,
+	INSTRUCTION_OTHER,              /* traps, or enters the kernel */
+};
+
+struct instruction {
+	uint8_t length;
+	uint8_t kind;
+	bool direct;                    /* a jump or call to `target` */
+	bool relative;                  /* memory at `target`, by a distance of four bytes at `distance_at` */
+	uint8_t distance_at;
+	int64_t distance;
+	uint64_t target;
+};
+
+/* Of `room` bytes, for an address. False if it is not known, or does not end within them. */
+bool instruction_at(const uint8_t *bytes, uint64_t room, uint64_t address, struct instruction *found);
 
 /* ---- grace.c ---- */
 

@@ -7,6 +7,7 @@
 #include "library.h"
 
 #include <elf.h>
+#include <fnmatch.h>
 #include <link.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,15 @@ typedef void visitor(uint32_t type, const void *content, uint64_t bytes, void *d
 struct visit {
 	visitor *visitor;
 	void *data;
+	const char *library;    /* a glob; 0: any file */
+	bool is_loaded;         /* such a library */
+	const char *file;       /* that is looked into */
 };
 
 struct search {
-	const char *name;
+	const char *name;       /* 0: any */
 	struct found *found;
+	const struct visit *visit;
 };
 
 static const void *target(const int32_t *field)
@@ -41,7 +46,7 @@ static void add_marker(const struct nopal_marker_note *note, struct search *sear
 {
 	struct found *found = search->found;
 	const char *name = target(&note->name);
-	if (strcmp(name, search->name)) {
+	if (search->name && strcmp(name, search->name)) {
 		nearest_look(&found->nearest, search->name, name);
 		return;
 	}
@@ -51,6 +56,8 @@ static void add_marker(const struct nopal_marker_note *note, struct search *sear
 	found->markers = larger;
 	found->markers[found->marker_count++] = (struct found_marker){
 		.marker = (struct nopal_marker *)target(&note->marker),
+		.idle = target(&note->idle),
+		.library = search->visit->file,
 		.description = { name, target(&note->format), target(&note->file), note->line },
 	};
 }
@@ -58,7 +65,7 @@ static void add_marker(const struct nopal_marker_note *note, struct search *sear
 static void add_place(const struct nopal_place_note *note, struct search *search)
 {
 	struct found *found = search->found;
-	if (strcmp(target(&note->name), search->name))
+	if (search->name && strcmp(target(&note->name), search->name))
 		return;
 	void *larger = grown(found->places, found->place_count, sizeof *found->places, found);
 	if (!larger)
@@ -68,6 +75,9 @@ static void add_place(const struct nopal_place_note *note, struct search *search
 		.place = (uint64_t)target(&note->place),
 		.on = (uint64_t)target(&note->on),
 		.kind = note->kind,
+		.name = target(&note->name),
+		.file = target(&note->file),
+		.line = note->line,
 	};
 }
 
@@ -90,19 +100,24 @@ static void look_into(const char *notes, uint64_t bytes, const struct visit *vis
 static int look_into_object(struct dl_phdr_info *object, size_t size, void *data)
 {
 	(void)size;
+	struct visit *visit = data;
+	const char *slash = strrchr(object->dlpi_name, '/');
+	visit->file = slash ? slash + 1 : object->dlpi_name;
+	if (visit->library && fnmatch(visit->library, visit->file, 0))
+		return 0;
+	visit->is_loaded = true;
 	for (int i = 0; i < object->dlpi_phnum; i++) {
 		const ElfW(Phdr) *header = &object->dlpi_phdr[i];
 		/* Some linkers put all notes into one segment, which is aligned as the strictest of them. */
 		if (header->p_type == PT_NOTE)
-			look_into((const char *)object->dlpi_addr + header->p_vaddr, header->p_memsz, data);
+			look_into((const char *)object->dlpi_addr + header->p_vaddr, header->p_memsz, visit);
 	}
 	return 0;
 }
 
-static void for_each_note(visitor *visitor, void *data)
+static void for_each_note(struct visit *visit)
 {
-	struct visit visit = { visitor, data };
-	dl_iterate_phdr(look_into_object, &visit);
+	dl_iterate_phdr(look_into_object, visit);
 }
 
 static void add(uint32_t type, const void *content, uint64_t bytes, void *data)
@@ -116,11 +131,34 @@ static void add(uint32_t type, const void *content, uint64_t bytes, void *data)
 		add_place(content, search);
 }
 
-void found_markers(const char *name, struct found *found)
+void found_markers(const char *name, const char *library, struct found *found)
 {
 	*found = (struct found){ 0 };
-	struct search search = { name, found };
-	for_each_note(add, &search);
+	struct visit visit = { .visitor = add, .library = library };
+	struct search search = { name, found, &visit };
+	visit.data = &search;
+	for_each_note(&visit);
+	found->library_is_loaded = visit.is_loaded;
+}
+
+struct work {
+	void (*function)(void *data);
+	void *data;
+};
+
+static int work_once(struct dl_phdr_info *object, size_t size, void *data)
+{
+	(void)object;
+	(void)size;
+	const struct work *work = data;
+	work->function(work->data);
+	return 1;
+}
+
+void while_loaded(void (*function)(void *data), void *data)
+{
+	struct work work = { function, data };
+	dl_iterate_phdr(work_once, &work);
 }
 
 struct general_search {
@@ -139,7 +177,8 @@ static void compare_probe(uint32_t type, const void *content, uint64_t bytes, vo
 bool is_general(nopal_probe *probe)
 {
 	struct general_search search = { (const void *)probe, false };
-	for_each_note(compare_probe, &search);
+	struct visit visit = { .visitor = compare_probe, .data = &search };
+	for_each_note(&visit);
 	return search.found;
 }
 

@@ -68,7 +68,7 @@ static void jump_of(const struct found_place *place, uint8_t bytes[JUMP])
 	memcpy(bytes + 1, &distance, sizeof distance);
 }
 
-/* The currently writable pages. Under library_lock. */
+/* The currently writable pages. Between change_begin and change_end. */
 static uint64_t writable, writable_end;
 
 void text_protect(void)
@@ -89,6 +89,16 @@ int text_unprotect(uint64_t address, uint64_t bytes)
 	writable = first;
 	writable_end = end;
 	return 0;
+}
+
+uint8_t *text_new_page(uint64_t place)
+{
+	void *page = MAP_FAILED;
+	for (uint64_t away = 1 << 20; page == MAP_FAILED && away < REACH; away += 1 << 22) {
+		uint64_t at = ((place > away + (1 << 20) ? place - away : place + away) & ~(PAGE - 1));
+		page = mmap((void *)at, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	}
+	return page == MAP_FAILED ? 0 : page;
 }
 
 static int protect(const struct nopal_poke *pokes, uint32_t count, int protection)
@@ -121,6 +131,15 @@ int text_poke(struct nopal_poke *pokes, uint32_t count)
 		nopal_poke(NOPAL_POKE_IN_PLACE, pokes, count);
 	protect(pokes, count, PROT_READ | PROT_EXEC);
 	return error;
+}
+
+bool text_is_on(const struct found_place *place)
+{
+	if (place->kind == NOPAL_PLACE_TESTED)
+		return __atomic_load_n((const uint8_t *)place->place, __ATOMIC_RELAXED);
+	uint8_t jump[JUMP];
+	jump_of(place, jump);
+	return !memcmp((const void *)place->place, jump, JUMP);
 }
 
 int text_switch(const struct found *found, bool on)

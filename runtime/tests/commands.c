@@ -64,6 +64,8 @@ static void every_command(void)
 	obeyed("watch 0", NOPAL_COMMAND_WATCH, "0", "");
 	obeyed("watch 12 13  14", NOPAL_COMMAND_WATCH, "12 13  14", "");
 	obeyed("watch 12 13 children", NOPAL_COMMAND_WATCH_CHILDREN, "12 13", "");
+	obeyed("processors 0 2", NOPAL_COMMAND_PROCESSORS, "0 2", "");
+	obeyed("processors all", NOPAL_COMMAND_PROCESSORS_ALL, "", "");
 	obeyed("start", NOPAL_COMMAND_START, "", "");
 	obeyed("stop", NOPAL_COMMAND_STOP, "", "");
 	obeyed("reset", NOPAL_COMMAND_RESET, "", "");
@@ -78,6 +80,8 @@ static void every_command(void)
 	obeyed("latency lockhold", NOPAL_COMMAND_LATENCY, "lockhold", "");
 	obeyed("uniform on", NOPAL_COMMAND_UNIFORM_ON, "", "");
 	obeyed("uniform off", NOPAL_COMMAND_UNIFORM_OFF, "", "");
+	obeyed("budget 5%", NOPAL_COMMAND_BUDGET, "5%", "");
+	obeyed("budget off", NOPAL_COMMAND_BUDGET_OFF, "", "");
 	probe("probe f+0x1c", 0, "f+0x1c", "", "");
 	probe("probe f new p", NOPAL_PROBE_NAMED, "f", "p", "");
 	probe("probe f fetch $di +8($si):string", NOPAL_PROBE_FETCHES, "f", "", "$di +8($si):string");
@@ -85,6 +89,7 @@ static void every_command(void)
 	probe("probe return f", NOPAL_PROBE_RETURN, "f", "", "");
 	probe("probe return f new p", NOPAL_PROBE_RETURN | NOPAL_PROBE_NAMED, "f", "p", "");
 	probe("probe return f fetch $ax # why", NOPAL_PROBE_RETURN | NOPAL_PROBE_FETCHES, "f", "", "$ax");
+	probe("probe auto f new p", NOPAL_PROBE_AUTO | NOPAL_PROBE_NAMED, "f", "p", "");
 	probe("probe breakpoint f new p fetch $ax", NOPAL_PROBE_BREAKPOINT | NOPAL_PROBE_NAMED | NOPAL_PROBE_FETCHES, "f", "p",
 	      "$ax");
 	/* Functions of these names; a part is taken where it can be. */
@@ -201,7 +206,7 @@ static void refused(const char *line, const char *bad, const char *expected)
 static void what_was_expected(void)
 {
 	refused("tarce p on", "tarce",
-		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform, arguments, probe, section, "
+		"trace, mark, size, logsize, watch, processors, start, stop, reset, query, testtracein, uniform, budget, arguments, probe, section, "
 		"tracer, threshold, latency, when or snapshot");
 	refused("trace", "", "WHAT or NAME");
 	refused("trace p", "", "new, on, off or remove");
@@ -218,8 +223,11 @@ static void what_was_expected(void)
 	refused("size 0x10", "0x10", "NUMBER");
 	refused("watch 12 sons", "sons", "the end of the line or children");
 	refused("watch children", "children", "IDS");
+	refused("processors none", "none", "IDS or all");
+	refused("processors 1 all", "all", "the end of the line");
 	refused("uniform", "", "on or off");
-	refused("probe", "", "NAME, return, breakpoint or WHERE");
+	refused("budget", "", "off or SHARE");
+	refused("probe", "", "NAME, return, breakpoint, auto or WHERE");
 	refused("probe f x", "x", "on, off, remove, new, fetch or the end of the line");
 	refused("probe f new p x", "x", "fetch or the end of the line");
 	refused("probe f fetch", "", "ARGS");
@@ -231,68 +239,68 @@ static void what_was_expected(void)
 	refused("when do", "", "remove");
 	refused("start now", "now", "the end of the line");
 	refused("\"start\"", "\"start\"",
-		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform, arguments, probe, section, "
+		"trace, mark, size, logsize, watch, processors, start, stop, reset, query, testtracein, uniform, budget, arguments, probe, section, "
 		"tracer, threshold, latency, when or snapshot");
 }
 
-static void place(const char *line, uint32_t kind, const char *text, uint64_t first, uint64_t last)
+static void location(const char *line, uint32_t kind, const char *text, uint64_t first, uint64_t last)
 {
 	struct nopal_span rest = { 0, (uint32_t)strlen(line) };
-	struct nopal_place found;
+	struct nopal_location found;
 	snprintf(circumstances, sizeof circumstances, "%s", line);
-	CHECK(nopal_place_next(line, &rest, &found));
+	CHECK(nopal_location_next(line, &rest, &found));
 	CHECK(found.kind == kind);
 	CHECK(found.first == first);
 	CHECK(found.last == last);
 	CHECK(found.excluded == (strlen(line) > 1 && line[line[0] == '"'] == '!'));
-	bool named = kind != NOPAL_PLACE_ADDRESS && kind != NOPAL_PLACE_RANGE;
+	bool named = kind != NOPAL_LOCATION_ADDRESS && kind != NOPAL_LOCATION_RANGE;
 	CHECK(!named || (found.text.end - found.text.begin == strlen(text) &&
 			 !strncmp(line + found.text.begin, text, strlen(text))));
-	CHECK(!nopal_place_next(line, &rest, &found));
+	CHECK(!nopal_location_next(line, &rest, &found));
 }
 
-static void every_place(void)
+static void every_location(void)
 {
-	place("0xf00049f4 0xf0004b38", NOPAL_PLACE_RANGE, "", 0xf00049f4, 0xf0004b38);
-	place("f0004944 F0004A88", NOPAL_PLACE_RANGE, "", 0xf0004944, 0xf0004a88);
-	place("17a099 17a0a2", NOPAL_PLACE_RANGE, "", 0x17a099, 0x17a0a2);
-	place("!17a099 17a0a2", NOPAL_PLACE_RANGE, "", 0x17a099, 0x17a0a2);
-	place("ffffffffffffffff", NOPAL_PLACE_ADDRESS, "", UINT64_MAX, 0);
-	place("10000000000000000", NOPAL_PLACE_NAMES, "10000000000000000", 0, 0);
-	place("0xadd", NOPAL_PLACE_ADDRESS, "", 0xadd, 0);
-	place("add", NOPAL_PLACE_NAMES, "add", 0, 0);
-	place("0x", NOPAL_PLACE_NAMES, "0x", 0, 0);
-	place("\"17a099\"", NOPAL_PLACE_NAMES, "17a099", 0, 0);
-	place("prog+0x11e0", NOPAL_PLACE_IN_MODULE, "prog", 0x11e0, 0);
-	place("libstdc++.so.6+0x11e0", NOPAL_PLACE_IN_MODULE, "libstdc++.so.6", 0x11e0, 0);
-	place("prog+0x11e0-0x1250", NOPAL_PLACE_RANGE_IN_MODULE, "prog", 0x11e0, 0x1250);
-	place("a-b+0x1-0x2", NOPAL_PLACE_RANGE_IN_MODULE, "a-b", 1, 2);
-	place("prog+0x1-2", NOPAL_PLACE_NAMES, "prog+0x1-2", 0, 0);
-	place("prog+0x1-0x0", NOPAL_PLACE_NAMES, "prog+0x1-0x0", 0, 0);
-	place("prog+11e0", NOPAL_PLACE_NAMES, "prog+11e0", 0, 0);
-	place("operator++", NOPAL_PLACE_NAMES, "operator++", 0, 0);
-	place("src/main.c:120", NOPAL_PLACE_LINE, "src/main.c", 120, 0);
-	place("\"my file.c:7\"", NOPAL_PLACE_LINE, "my file.c", 7, 0);
-	place("ns::f", NOPAL_PLACE_NAMES, "ns::f", 0, 0);
-	place("ns::7", NOPAL_PLACE_NAMES, "ns::7", 0, 0);
-	place("main.c:", NOPAL_PLACE_NAMES, "main.c:", 0, 0);
-	place("!parse_*@libz*", NOPAL_PLACE_NAMES, "parse_*@libz*", 0, 0);
-	place("\"!operator new*\" # not these", NOPAL_PLACE_NAMES, "operator new*", 0, 0);
-	place("!", NOPAL_PLACE_NAMES, "!", 0, 0);
+	location("0xf00049f4 0xf0004b38", NOPAL_LOCATION_RANGE, "", 0xf00049f4, 0xf0004b38);
+	location("f0004944 F0004A88", NOPAL_LOCATION_RANGE, "", 0xf0004944, 0xf0004a88);
+	location("17a099 17a0a2", NOPAL_LOCATION_RANGE, "", 0x17a099, 0x17a0a2);
+	location("!17a099 17a0a2", NOPAL_LOCATION_RANGE, "", 0x17a099, 0x17a0a2);
+	location("ffffffffffffffff", NOPAL_LOCATION_ADDRESS, "", UINT64_MAX, 0);
+	location("10000000000000000", NOPAL_LOCATION_NAMES, "10000000000000000", 0, 0);
+	location("0xadd", NOPAL_LOCATION_ADDRESS, "", 0xadd, 0);
+	location("add", NOPAL_LOCATION_NAMES, "add", 0, 0);
+	location("0x", NOPAL_LOCATION_NAMES, "0x", 0, 0);
+	location("\"17a099\"", NOPAL_LOCATION_NAMES, "17a099", 0, 0);
+	location("prog+0x11e0", NOPAL_LOCATION_IN_MODULE, "prog", 0x11e0, 0);
+	location("libstdc++.so.6+0x11e0", NOPAL_LOCATION_IN_MODULE, "libstdc++.so.6", 0x11e0, 0);
+	location("prog+0x11e0-0x1250", NOPAL_LOCATION_RANGE_IN_MODULE, "prog", 0x11e0, 0x1250);
+	location("a-b+0x1-0x2", NOPAL_LOCATION_RANGE_IN_MODULE, "a-b", 1, 2);
+	location("prog+0x1-2", NOPAL_LOCATION_NAMES, "prog+0x1-2", 0, 0);
+	location("prog+0x1-0x0", NOPAL_LOCATION_NAMES, "prog+0x1-0x0", 0, 0);
+	location("prog+11e0", NOPAL_LOCATION_NAMES, "prog+11e0", 0, 0);
+	location("operator++", NOPAL_LOCATION_NAMES, "operator++", 0, 0);
+	location("src/main.c:120", NOPAL_LOCATION_LINE, "src/main.c", 120, 0);
+	location("\"my file.c:7\"", NOPAL_LOCATION_LINE, "my file.c", 7, 0);
+	location("ns::f", NOPAL_LOCATION_NAMES, "ns::f", 0, 0);
+	location("ns::7", NOPAL_LOCATION_NAMES, "ns::7", 0, 0);
+	location("main.c:", NOPAL_LOCATION_NAMES, "main.c:", 0, 0);
+	location("!parse_*@libz*", NOPAL_LOCATION_NAMES, "parse_*@libz*", 0, 0);
+	location("\"!operator new*\" # not these", NOPAL_LOCATION_NAMES, "operator new*", 0, 0);
+	location("!", NOPAL_LOCATION_NAMES, "!", 0, 0);
 }
 
-static void several_places(void)
+static void several_locations(void)
 {
 	const char line[] = "17a099 17a0a2 17a2cf main a+0x1 a+0x2 !x.c:1";
-	const uint32_t kinds[] = { NOPAL_PLACE_RANGE,     NOPAL_PLACE_ADDRESS,   NOPAL_PLACE_NAMES,
-				   NOPAL_PLACE_IN_MODULE, NOPAL_PLACE_IN_MODULE, NOPAL_PLACE_LINE };
+	const uint32_t kinds[] = { NOPAL_LOCATION_RANGE,     NOPAL_LOCATION_ADDRESS,   NOPAL_LOCATION_NAMES,
+				   NOPAL_LOCATION_IN_MODULE, NOPAL_LOCATION_IN_MODULE, NOPAL_LOCATION_LINE };
 	struct nopal_span rest = { 0, sizeof line - 1 };
-	struct nopal_place found;
+	struct nopal_location found;
 	for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-		CHECK(nopal_place_next(line, &rest, &found));
+		CHECK(nopal_location_next(line, &rest, &found));
 		CHECK(found.kind == kinds[i]);
 	}
-	CHECK(!nopal_place_next(line, &rest, &found));
+	CHECK(!nopal_location_next(line, &rest, &found));
 
 	uint32_t number = 0;
 	rest = (struct nopal_span){ 6, 13 };
@@ -338,8 +346,8 @@ static void random_lines(void)
 				CHECK(within(action.bad, length));
 			struct nopal_span rest = parsed.arguments[i];
 			CHECK(within(rest, length));
-			struct nopal_place found;
-			while (nopal_place_next(line, &rest, &found))
+			struct nopal_location found;
+			while (nopal_location_next(line, &rest, &found))
 				CHECK(within(rest, length) && within(found.text, length));
 		}
 		free(line);
@@ -353,8 +361,8 @@ const struct test command_tests[] = {
 	{ "nothing to do", nothing_to_do },
 	{ "words of the grammar as names", words_of_the_grammar_as_names },
 	{ "what was expected", what_was_expected },
-	{ "every place", every_place },
-	{ "several places", several_places },
+	{ "every location", every_location },
+	{ "several locations", several_locations },
 	{ "random lines", random_lines },
 	{ 0 },
 };

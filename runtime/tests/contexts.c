@@ -108,7 +108,7 @@ static void more_threads_than_contexts(void)
 		CHECK(sim.system_calls == calls);
 	}
 	CHECK(region->threads_untraced == 3);
-	CHECK(lost_events() == 18);
+	CHECK(lost_events() == 18 && lost_for(NOPAL_LOST_TOO_MANY_THREADS) == 18);
 
 	/* In a forked child there is room again. */
 	memset(process.contexts, 0, NOPAL_CONTEXTS * sizeof *process.contexts);
@@ -125,7 +125,7 @@ static void muted_thread(void)
 	world_begin(2);
 	sim.running->clock_faults = true;
 	play_down(SLOT, 10);
-	CHECK(sim.clock_reads == 0 && lost_events() == 10);
+	CHECK(sim.clock_reads == 0 && lost_events() == 10 && lost_for(NOPAL_LOST_NO_CLOCK) == 10);
 	CHECK(chunks_in_state(NOPAL_CHUNK_OWNED) == 0);
 	world_end(0);
 }
@@ -227,6 +227,7 @@ static void thread_pointer_leads_elsewhere(void)
 			play_call(NOPAL_KIND_ENTRY, SLOT - 128);
 		}
 	CHECK(lost_events() == lost && process.threads_noted == 1);
+	CHECK(lost_for(NOPAL_LOST_UNKNOWN_THREAD) == lost);
 	play(NOPAL_KIND_EXIT, SLOT);
 	world_end(0);
 }
@@ -258,6 +259,7 @@ static void thread_pointer_of_another_thread(void)
 	sim.astray = (uintptr_t)&threads[0];
 	CHECK(events[play(NOPAL_KIND_ENTRY, OTHER_STACK)].outcome == NOT_WRAPPED);
 	CHECK(lost_events() == 4 && process.threads_noted == 1);
+	CHECK(lost_for(NOPAL_LOST_UNKNOWN_THREAD) == 4);
 	sim.astray = 0;
 	world_end(0);
 }

@@ -104,7 +104,7 @@ static void answer_comes_at(const char *point)
 /* Before the thread waits, and when it waits no longer: what the tool has done is not taken for undone. */
 static void answer_comes_early_or_late(void)
 {
-	answer_comes_at("question asked");
+	answer_comes_at("request made");
 	answer_comes_at("waiting over");
 }
 

@@ -76,6 +76,21 @@ static void stack_that_cannot_be_mirrored_is_traced_at_entry(void)
 	CHECK(resyncs_found(NOPAL_RESYNC_STACK) == 3);
 }
 
+/* A mirror beside another takes no further mapping. */
+static void mirrors_leave_mappings_to_the_program(void)
+{
+	world_begin(8);
+	process.mappings_left = 1;
+	uint64_t part = (uint64_t)1 << NOPAL_STACK_PART_SHIFT;
+	CHECK(events[play(NOPAL_KIND_ENTRY, SLOT)].outcome == RECORDED);
+	CHECK(process.mappings_left == 0);
+	CHECK(events[play(NOPAL_KIND_ENTRY, OTHER_STACK)].outcome == NOT_WRAPPED);
+	CHECK(events[play(NOPAL_KIND_ENTRY, SLOT - part)].outcome == RECORDED);
+	CHECK(events[play(NOPAL_KIND_ENTRY, SLOT + part)].outcome == RECORDED);
+	CHECK(sim.mappings == 3 && region->stacks_unmirrored == 1);
+	world_end(0);
+}
+
 /* Nothing is asked for then, and nothing failed. */
 static void process_without_mirrors(void)
 {
@@ -188,6 +203,7 @@ const struct test stack_tests[] = {
 	{ "part_beside_but_far_is_another_stack", part_beside_but_far_is_another_stack },
 	{ "process_without_mirrors", process_without_mirrors },
 	{ "stack_that_cannot_be_mirrored_is_traced_at_entry", stack_that_cannot_be_mirrored_is_traced_at_entry },
+	{ "mirrors_leave_mappings_to_the_program", mirrors_leave_mappings_to_the_program },
 	{ "full_table_of_stacks", full_table_of_stacks },
 	{ "part_that_another_thread_is_mapping", part_that_another_thread_is_mapping },
 	{ "clock_goes_on_over_its_halves", clock_goes_on_over_its_halves },

@@ -102,12 +102,21 @@ uint32_t chunks_in_state(uint32_t wanted)
 	return count;
 }
 
-uint64_t lost_events(void)
+uint64_t lost_for(uint32_t reason)
 {
 	uint64_t lost = 0;
 	for (uint32_t i = 0; i < NOPAL_LOST_COUNTERS; i++)
-		lost += region->lost[i].lost;
+		lost += region->lost[i].lost[reason];
 	return lost;
+}
+
+uint64_t lost_events(void)
+{
+	uint64_t for_reasons = 0;
+	for (uint32_t reason = NOPAL_LOST_ALL + 1; reason < NOPAL_LOST_REASONS; reason++)
+		for_reasons += lost_for(reason);
+	CHECK(for_reasons == lost_for(NOPAL_LOST_ALL));
+	return for_reasons;
 }
 
 uint32_t resyncs_found(uint32_t reason)

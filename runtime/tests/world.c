@@ -59,6 +59,7 @@ void world_begin(uint32_t chunks)
 		.stack_parts = parts,
 		.threads = threads,
 		.mirror = MIRROR,
+		.mappings_left = NOPAL_STACK_PARTS,
 		.thread_slot = offsetof(struct sim_thread, id_in_block),
 		.process = 100,
 	};

@@ -89,6 +89,7 @@ void tool_take_over(uint32_t thread);
 void world_end(uint32_t holes);
 
 uint64_t lost_events(void);
+uint64_t lost_for(uint32_t reason);
 
 /* Resync records of this reason that the tool has found. */
 uint32_t resyncs_found(uint32_t reason);

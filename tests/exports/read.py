@@ -12,13 +12,13 @@ def perfetto(data):
 
     trace = Trace()
     trace.ParseFromString(data)
-    names, clocks, tracks = {}, {}, {}
+    names, values, clocks, tracks = {}, {}, {}, {}
     events, losses = [], None
-    begun = set()
+    begun, named = set(), collections.Counter()
     for packet in trace.packet:
         sequence = packet.trusted_packet_sequence_id
         if packet.sequence_flags & 1:
-            names[sequence] = {}
+            names[sequence], values[sequence] = {}, {}
         if packet.HasField("trace_packet_defaults"):
             tracks[sequence] = packet.trace_packet_defaults.track_event_defaults.track_uuid
         for clock in packet.clock_snapshot.clocks:
@@ -26,6 +26,7 @@ def perfetto(data):
                 clocks[sequence] = clock.timestamp
         if packet.HasField("interned_data"):
             names[sequence].update((name.iid, name.name) for name in packet.interned_data.event_names)
+            values[sequence].update((name.iid, name.name) for name in packet.interned_data.debug_annotation_names)
         if packet.HasField("track_descriptor"):
             begun.add(packet.track_descriptor.uuid)
         if not packet.HasField("track_event"):
@@ -33,13 +34,15 @@ def perfetto(data):
         event = packet.track_event
         at = packet.timestamp
         if not packet.timestamp_clock_id:
-            assert packet.sequence_flags & 2
+            # An end has no name, and needs no check that names are known.
+            assert packet.sequence_flags & 2 or packet.track_event.type == TrackEvent.TYPE_SLICE_END
             clocks[sequence] += at
             at = clocks[sequence]
         name = event.name or names.get(sequence, {}).get(event.name_iid)
         track = event.track_uuid or tracks[sequence]
         assert track in begun, "an event of a track that nothing describes"
-        remarks = {annotation.name for annotation in event.debug_annotations}
+        named.update(values[sequence][value.name_iid] for value in event.debug_annotations if value.name_iid)
+        remarks = {annotation.name or values[sequence][annotation.name_iid] for annotation in event.debug_annotations}
         if "incomplete" in (name or ""):
             losses = name
         elif event.type != TrackEvent.TYPE_COUNTER and "nopal" not in event.categories:
@@ -56,7 +59,8 @@ def perfetto(data):
             if kind == TrackEvent.TYPE_SLICE_BEGIN:
                 open_slices[track].append((name, at))
     assert not any(open_slices.values()), "slices without ends"
-    return {"calls": calls, "ns": ns, "losses": losses, "bytes": len(data), "events": len(events)}
+    sizes = {"bytes": len(data), "events": len(events)}
+    return {"calls": calls, "ns": ns, "losses": losses, "values": named, **sizes}
 
 
 def otlp(data):
@@ -112,5 +116,25 @@ def speedscope(data):
     return {"calls": calls, "ns": ns, "losses": trace["name"] if "incomplete" in trace["name"] else None}
 
 
-with open(sys.argv[2], "rb") as file:
-    print(json.dumps(globals()[sys.argv[1]](file.read())))
+def parquet(root):
+    import duckdb
+
+    def rows(query):
+        return duckdb.sql(query.format(*(f"'{root}/{table}/*/*/*/*/*.parquet'" for table in ("calls", "traces")))).fetchall()
+
+    groups = rows("SELECT count(DISTINCT (file_name, row_group_id)) FROM parquet_metadata({0})")[0][0]
+    back = "start_ns < lag(start_ns) OVER (ORDER BY filename, file_row_number)"
+    rows_back = f"SELECT {back} AS is_back FROM read_parquet({{0}}, file_row_number = true)"
+    assert rows(f"SELECT count(*) FILTER (is_back) FROM ({rows_back})")[0][0] < groups, "row groups are not sorted"
+    calls = rows("SELECT function, count(*) FILTER (state <> 'began_before') FROM {0} GROUP BY 1")
+    ns = rows("SELECT function, coalesce(sum(self_ns), 0)::BIGINT FROM {0} GROUP BY 1")
+    losses = rows("SELECT max(losses) FROM {1}")[0][0]
+    return {"calls": dict(calls), "ns": dict(ns), "losses": losses}
+
+
+kind, path = sys.argv[1:]
+if kind == "parquet":
+    print(json.dumps(parquet(path)))
+else:
+    with open(path, "rb") as file:
+        print(json.dumps(globals()[kind](file.read())))

@@ -27,6 +27,7 @@ pub const ROWS: &[Row] = &[
     }),
     row("handlers on sigaltstack", || plain("sigaltstack")),
     row("stacks of 16 KiB with guards", || plain("small_stacks")),
+    row("25,000 stacks apart", || plain("many_stacks")),
     row("recursion 100,000 deep", || {
         plain("deep").options(["--block"])
     }),
@@ -69,6 +70,7 @@ pub const ROWS: &[Row] = &[
     row("all signals blocked in handlers", || plain("signals")),
     row("all signals blocked", || plain("blocked")),
     row("all descriptors closed", || plain("close_all")),
+    row("descriptors of the lowest numbers", || plain("lowest")).also_with_libs(),
     row("strict seccomp", || plain("seccomp").arguments(["strict"])),
     row("a seccomp filter for all threads", || {
         plain("seccomp").arguments(["threads"])
@@ -110,6 +112,11 @@ pub const ROWS: &[Row] = &[
         Case::new(rust("panics")).arguments(["end"])
     }),
     row("Go", || Case::new(Program::installed(compile_go()))),
+    row("a library of Go in a program of C", || {
+        let build = "go build -buildmode=c-shared -o \"$2\" \"$0\"";
+        plain("uses_go").arguments([compile("moving.go", &["sh", "-c", build], &[]).path])
+    })
+    .also_with_libs(),
     row("Node.js", || {
         installed("node").arguments(["-e", JAVASCRIPT])
     }),
@@ -221,6 +228,10 @@ pub const ROWS: &[Row] = &[
     .also_with_libs(),
     row("all system calls dispatched, as in Wine", || {
         plain("dispatched").arguments(["all"])
+    })
+    .also_with_libs(),
+    row("io_uring: reads that time out", || {
+        plain("rings").arguments(["timeouts"])
     })
     .also_with_libs(),
     row("io_uring with threads of the kernel's", || plain("rings")).also_with_libs(),

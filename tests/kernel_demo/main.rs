@@ -18,7 +18,7 @@ show nopal ctl kernel load | tail -n 3
 show nopal record -o /tmp/ls --kernel-functions '*' -- /bin/ls -l /
 show nopal report -n 25 /tmp/ls
 echo '# nopal replay /tmp/ls'
-nopal replay /tmp/ls | sed -n '/statx() {/,/} .* statx/{p;/} .* statx/q}'
+nopal replay /tmp/ls | sed -n '/ statx() {/,/} .* statx/{p;/} .* statx/q}' | head -n 60
 echo
 show nopal ctl kernel 'tracer irqsoff on'
 insmod /nopal_sections.ko

@@ -1,23 +1,29 @@
 /* Work for a kernel whose functions are recorded: kernel_work WHAT NUMBER.
  *
- * ask: system calls; cost: the fewest ticks that so many take; fork: children that end; pipe: words to a child and
- * back; sleep: seconds; urgent: sleeps of a thread that is more urgent than others; hostile: writes, requests and
- * mappings of /dev/nopal from a generator that begins with the number; unprivileged: what a user with this number may do
- * who has CAP_PERFMON, and then no capability. */
+ * ask: system calls; count: how many perf's probes see of them; cost: the fewest ticks that so many take; fork: children
+ * that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than all others;
+ * hostile: writes, requests and mappings of /dev/nopal from a generator that begins with the number; meddle: two threads
+ * that do so with all devices, and read, seek, close and open them; unprivileged: what a user with this number may do who
+ * has CAP_PERFMON, and then no capability. */
 #define _GNU_SOURCE
 #include "../../runtime/port/linux_kernel/device.h"
 #include "hard.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/perf_event.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +34,33 @@ KEPT static void ask(int times)
 	for (int i = 0; i < times; i++)
 		syscall(SYS_getppid);
 	EFFECT();
+}
+
+/* A probe of perf's at a function of the kernel; of its returns, if `config` is 1. */
+static int counter_of(int config)
+{
+	int type, counter;
+	FILE *file = fopen("/sys/bus/event_source/devices/kprobe/type", "r");
+	CHECK(file && fscanf(file, "%d", &type) == 1);
+	fclose(file);
+	struct perf_event_attr attributes = {
+		.type = type,
+		.size = sizeof attributes,
+		.config = config,
+		.kprobe_func = (uintptr_t)"__do_sys_getppid",
+	};
+	counter = syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0);
+	CHECK(counter >= 0);
+	return counter;
+}
+
+static void count_by_perf(int times)
+{
+	int entries = counter_of(0), returns = counter_of(1);
+	uint64_t counted[2];
+	ask(times);
+	CHECK(read(entries, &counted[0], 8) == 8 && read(returns, &counted[1], 8) == 8);
+	printf("%lu %lu\n", counted[0], counted[1]);
 }
 
 static void cost(int times)
@@ -74,12 +107,56 @@ static void pipe_often(int times)
 	CHECK(waitpid(child, NULL, 0) == child);
 }
 
+static long waits_of(pid_t process)
+{
+	char name[64], line[256];
+	long waits = -1;
+	snprintf(name, sizeof name, "/proc/%d/status", process);
+	FILE *file = fopen(name, "r");
+	CHECK(file);
+	while (fgets(line, sizeof line, file))
+		sscanf(line, "voluntary_ctxt_switches: %ld", &waits);
+	fclose(file);
+	CHECK(waits >= 0);
+	return waits;
+}
+
+/* A task with a deadline is more urgent than all others. It is woken only when it has left its processor: else it would
+ * not have to wait for one. A read of an eventfd waits for nothing else. */
 static void be_urgent(int times)
 {
-	struct sched_param urgent = { .sched_priority = 50 };
-	CHECK(sched_setscheduler(0, SCHED_FIFO, &urgent) == 0);
-	for (int i = 0; i < times; i++)
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} urgent = { .size = sizeof urgent, .policy = SCHED_DEADLINE, .runtime = 500000000, .deadline = 1000000000, .period = 1000000000 };
+	_Atomic long *before = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int wakes = eventfd(0, 0);
+	CHECK(before != MAP_FAILED && wakes >= 0);
+	*before = -1;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK(syscall(SYS_sched_setattr, 0, &urgent, 0) == 0);
+		struct rusage used;
+		CHECK(getrusage(RUSAGE_SELF, &used) == 0);
+		*before = used.ru_nvcsw;
+		eventfd_t value;
+		for (int i = 0; i < times; i++)
+			CHECK(eventfd_read(wakes, &value) == 0 && value == 1);
+		_exit(0);
+	}
+	while (*before < 0)
 		usleep(1000);
+	for (int i = 1; i <= times; i++) {
+		while (waits_of(child) < *before + i)
+			usleep(1000);
+		CHECK(eventfd_write(wakes, 1) == 0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 static const char *const words[] = { "trace", "new", "on", "off", "remove", "watch", "children", "start", "stop", "tracer", "wakeup",
@@ -158,6 +235,73 @@ static void be_hostile(unsigned int seed)
 	close(device);
 }
 
+/* Two threads share the open files. */
+static _Atomic int files[3];
+
+static void open_again(int which)
+{
+	static const char *const names[] = { "/dev/nopal", "/dev/nopal_trace", "/dev/nopal_latency" };
+	int before = atomic_exchange(&files[which], open(names[which], which == 1 ? O_RDONLY : O_RDWR));
+	if (before > 0)
+		close(before);
+}
+
+static void *meddle_once(void *argument)
+{
+	static const char *const texts[] = { "verbose\n", "noverbose", "symonly", " nosymonly ", "trace vfs_read new r\ntrace r on\n",
+					     "processors 1 0\nprocessors 63\n", "arguments on\nreset\n" };
+	static _Thread_local char bytes[80000];
+	unsigned int seed = (uintptr_t)argument;
+	for (int round = 0; round < 1000; round++) {
+		int which = rand_r(&seed) % 3, file = files[which];
+		size_t length = rand_r(&seed) % (rand_r(&seed) % 4 ? 200 : sizeof bytes);
+		off_t at = rand_r(&seed) % 4 ? rand_r(&seed) % 10000 : (off_t)rand_r(&seed) << 32;
+		unsigned int request = rand_r(&seed);
+		switch (rand_r(&seed) % 7) {
+		case 0:
+			(void)!read(file, rand_r(&seed) % 8 ? bytes : (void *)at, length);
+			break;
+		case 1:
+			(void)!pread(file, bytes, length, at);
+			break;
+		case 2:;
+			const char *text = texts[request % (sizeof texts / sizeof *texts)];
+			(void)!write(file, text, strlen(text));
+			break;
+		case 3:
+			for (size_t i = 0; i < length; i++)
+				bytes[i] = rand_r(&seed);
+			(void)!write(file, bytes, length);
+			break;
+		case 4:
+			lseek(file, at, request % 5);
+			break;
+		case 5:;
+			void *map = mmap(0, length + 1, request % 8, request % 4 ? MAP_SHARED : MAP_PRIVATE, file,
+					 rand_r(&seed) % 4 ? 0 : at & ~0xfffll);
+			if (map != MAP_FAILED)
+				munmap(map, length + 1);
+			unsigned int requests[] = { NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_MARKERS, NOPAL_DEVICE_PROBE };
+			ioctl(file, request % 2 ? requests[request / 2 % 4] : request, request % 3 ? bytes : (void *)at);
+			break;
+		case 6:
+			open_again(which);
+			break;
+		}
+	}
+	return 0;
+}
+
+static void meddle(int seed)
+{
+	pthread_t other;
+	for (int which = 0; which < 3; which++)
+		open_again(which);
+	CHECK(pthread_create(&other, 0, meddle_once, (void *)(uintptr_t)(seed + 1u)) == 0);
+	meddle_once((void *)(uintptr_t)(unsigned int)seed);
+	CHECK(pthread_join(other, 0) == 0);
+}
+
 static void have_capabilities(uint64_t set)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -195,9 +339,9 @@ int main(int count, char **arguments)
 	static const struct {
 		const char *name;
 		void (*run)(int);
-	} works[] = { { "ask", ask },	{ "cost", cost },	   { "fork", fork_often },
+	} works[] = { { "ask", ask },	{ "count", count_by_perf }, { "cost", cost },	     { "fork", fork_often },
 		      { "pipe", pipe_often }, { "urgent", be_urgent }, { "hostile", (void (*)(int))be_hostile },
-		      { "unprivileged", be_unprivileged } };
+		      { "meddle", meddle },	{ "unprivileged", be_unprivileged } };
 	CHECK(count == 3);
 	int number = atoi(arguments[2]);
 	if (!strcmp(arguments[1], "sleep"))

@@ -3,6 +3,7 @@
  * behind them, the threads go on until standard input ends; with `block`, the first one blocks SIGTRAP meanwhile, with
  * `handle` it has a handler. Then standard input is read: `s` starts another program, `t` takes SIGTRAP, `f` does so in a
  * child. */
+#include "red_zone.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,29 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-long red_zone(long a, long b);
 long backward(char *to, const char *from, long count);
 long self_loop(long count);
 long registers(long value);
 
 __asm__(".text\n"
-	/* Compares, keeps values below the stack pointer, and uses both behind the probe. */
-	".globl red_zone\n.type red_zone, @function\n"
-	"red_zone: .cfi_startproc\n"
-	"	mov %rdi, -8(%rsp)\n"
-	"	mov %rsi, -128(%rsp)\n"
-	"	xor %ecx, %ecx\n"
-	"	sub %rsi, %rdi\n"
-	"/* red_zone+0xf */\n"
-	"	mov $0, %eax\n"
-	"	mov $0, %edx\n"
-	"	setl %al\n	setc %cl\n	lea (%rcx, %rax, 2), %rax\n"
-	"	seto %cl\n	lea (%rcx, %rax, 2), %rax\n"
-	"	setz %cl\n	lea (%rcx, %rax, 2), %rax\n"
-	"	setp %cl\n	lea (%rcx, %rax, 2), %rax\n"
-	"	imul -8(%rsp), %rax\n"
-	"	add -128(%rsp), %rax\n"
-	"	ret\n	.cfi_endproc\n	.size red_zone, . - red_zone\n"
+	RED_ZONE_FLAGS
+	RED_ZONE_RESULT
+	"	.cfi_endproc\n	.size red_zone, . - red_zone\n"
 	/* The probe is between std and cld. */
 	".globl backward\n.type backward, @function\n"
 	"backward: .cfi_startproc\n"

@@ -1,7 +1,9 @@
 /* io_uring with threads of the kernel's own in the process: one that looks for entries all the time, and one that works on
- * an entry which blocks. Interrupted, they would fail entries. Says how much has been read. */
+ * an entry which blocks. Interrupted, they would fail entries. Says how much has been read. With an argument: reads that
+ * time out, waited for by the call that submits them. */
 #define _GNU_SOURCE
 #include "hard.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
 #include <string.h>
@@ -9,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { ENTRIES = 8, ROUNDS = 1000, BYTES = 4096 };
+enum { ENTRIES = 8, ROUNDS = 1000, TIMEOUTS = 60, BYTES = 4096 };
 
 struct ring {
 	int file;
@@ -41,13 +43,19 @@ static unsigned *word(struct ring *ring, unsigned at)
 	return (unsigned *)(ring->words + at);
 }
 
-static void submit(struct ring *ring, struct io_uring_sqe entry)
+static void queue(struct ring *ring, struct io_uring_sqe entry)
 {
 	struct io_sqring_offsets *at = &ring->parameters.sq_off;
 	unsigned tail = *word(ring, at->tail), index = tail & *word(ring, at->ring_mask);
 	memcpy(ring->entries + index * sizeof entry, &entry, sizeof entry);
 	word(ring, at->array)[index] = index;
 	__atomic_store_n(word(ring, at->tail), tail + 1, __ATOMIC_SEQ_CST);
+}
+
+static void submit(struct ring *ring, struct io_uring_sqe entry)
+{
+	struct io_sqring_offsets *at = &ring->parameters.sq_off;
+	queue(ring, entry);
 	unsigned flags = IORING_ENTER_SQ_WAKEUP;
 	if (!(ring->parameters.flags & IORING_SETUP_SQPOLL))
 		CHECK(syscall(SYS_io_uring_enter, ring->file, 1, 0, 0, 0, 0) == 1);
@@ -80,14 +88,35 @@ KEPT static long leaf(long n)
 	return n + 1;
 }
 
-int main(void)
+/* Reads of which a timeout disposes, submitted and waited for in one call. */
+static void time_out(struct ring *ring, int empty)
 {
+	static const struct __kernel_timespec time = { .tv_nsec = 30 * 1000000 };
+	char room[8];
+	for (int i = 0; i < TIMEOUTS; i++) {
+		queue(ring, reading(empty, room, sizeof room, IOSQE_IO_LINK));
+		queue(ring, (struct io_uring_sqe){ .opcode = IORING_OP_LINK_TIMEOUT, .addr = (unsigned long)&time, .len = 1 });
+		CHECK(syscall(SYS_io_uring_enter, ring->file, 2, 2, IORING_ENTER_GETEVENTS, 0, 0) == 2);
+		int first = result(ring), second = result(ring);
+		CHECK(first + second == -ECANCELED - ETIME);
+		leaf(i);
+	}
+}
+
+int main(int count, char **words)
+{
+	(void)words;
 	static char room[BYTES];
 	struct ring polled, plain;
 	int ends[2], zero = open("/dev/zero", O_RDONLY);
 	CHECK(zero >= 0 && pipe(ends) == 0);
 	if (!set_up(&polled, IORING_SETUP_SQPOLL) || !set_up(&plain, 0)) {
 		puts("this kernel has no io_uring");
+		return 0;
+	}
+	if (count > 1) {
+		time_out(&plain, ends[0]);
+		puts("timed out");
 		return 0;
 	}
 	submit(&plain, reading(ends[0], room, 10, IOSQE_ASYNC));

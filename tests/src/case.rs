@@ -219,10 +219,19 @@ impl Case {
         expected
     }
 
-    /// The program does the same traced and untraced, and makes the calls that its source and its output state.
-    pub fn check(&self) -> Recording {
+    /// The program does the same traced and untraced.
+    pub fn unchanged(&self) -> Recording {
         let (untraced, traced) = (self.untraced(), self.traced());
-        assert_same(&untraced, &traced.ended);
+        if let Some(difference) = difference(&untraced, &traced.ended) {
+            let options = &self.options;
+            panic!("{options:?}: {difference}\nnopal said:\n{}", traced.said);
+        }
+        traced
+    }
+
+    /// It does, and makes the calls that its source and its output state.
+    pub fn check(&self) -> Recording {
+        let traced = self.unchanged();
         let mut expected = self.expected(&traced.ended);
         for function in &self.refused {
             assert!(expected.remove(*function).is_some(), "{function} is called");
@@ -230,12 +239,6 @@ impl Case {
         }
         traced.report.assert_calls(&expected);
         traced
-    }
-}
-
-fn assert_same(untraced: &Ended, traced: &Ended) {
-    if let Some(difference) = difference(untraced, traced) {
-        panic!("{difference}");
     }
 }
 

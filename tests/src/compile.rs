@@ -176,6 +176,8 @@ fn key(source: &Path, command: &[&str], flags: &[&str]) -> String {
     for file in [
         source,
         &sources().join("hard.h"),
+        &sources().join("red_zone.h"),
+        &sources().join("switch_stacks.h"),
         &sources().join("../../include/nopal.h"),
         &sources().join("../../include/nopal_probe.h"),
     ] {

@@ -3,11 +3,11 @@
 use crate::compile::{Program, c};
 use crate::guest::Guest;
 use crate::paths::{nopal, sources, target_directory};
+use nopal_beside::Mutex;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
@@ -182,7 +182,7 @@ pub fn boot_each(
     counts_instructions: bool,
 ) -> Vec<Booted> {
     static MODULES: Mutex<Vec<Modules>> = Mutex::new(Vec::new());
-    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut modules = MODULES.lock();
     if modules.is_empty() {
         *modules = for_each(kernels(), Modules::build);
     }
@@ -207,7 +207,7 @@ pub fn number_after(state: &str, word: &str) -> u64 {
         .unwrap_or_else(|_| panic!("no number after {word}: {state}"))
 }
 
-/// The state without what is told beside the commands.
+/// The state without the comments beside the commands.
 pub fn commands(state: &str) -> Vec<&str> {
     state
         .lines()

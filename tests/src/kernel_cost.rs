@@ -52,7 +52,7 @@ cost() {
 }
 ";
 
-/// What `cost` told.
+/// What `cost` printed.
 pub struct Cost {
     pub what: String,
     pub work: String,

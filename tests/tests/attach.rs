@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::process::ChildStdin;
 use std::time::Duration;
 
 use nopal_tests::process::{
@@ -10,6 +11,7 @@ use nopal_tests::process::{
 use nopal_tests::{
     Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal, scratch, shell_word,
 };
+use nopal_trace::{KernelEvent, KernelRecord, Trace};
 
 /// Starts `case` untraced and waits for the line `begun`.
 fn running(case: &Case, begun: &str) -> Running {
@@ -324,7 +326,7 @@ fn what_fits_nothing_is_said_before_anything_is_touched() {
         (
             attach,
             &["-F", "wcstombs"],
-            "the nearest are wcstombs@libc.so.6",
+            "the nearest is wcstombs@libc.so.6",
         ),
         (record, &["-M", "nosuch"], "no marker matches nosuch"),
         (attach, &["--flight", "--snapshot-when", "desend"], nearest),
@@ -537,12 +539,41 @@ fn where_no_process_can_be_traced_each_has_its_reason() {
 }
 
 #[test]
-fn kernel_events_of_several_processes_are_refused() {
-    let words = ["attach", "-e", "sched", "1", "2"];
+fn tracepoints_are_of_one_process() {
+    let words = ["attach", "-e", "exceptions", "1", "2"];
     let ended = Start::new(std::iter::once(nopal().to_str().unwrap()).chain(words)).run("");
     assert_eq!(ended.end, End::Code(1));
-    let reason = "kernel events can be recorded with one process only";
+    let reason = "can be recorded with one process only (-k, -e GROUP)";
     assert!(ended.stderr.contains(reason), "{}", ended.stderr);
+}
+
+#[test]
+fn switches_of_several_processes_are_recorded() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let mut programs = three(&Case::new(c("phases", &[])));
+    let mut stdins = programs.each_mut().map(|program| program.stdin());
+    let processes = programs.each_ref().map(|program| program.id().to_string());
+    let options = ["-e".to_owned(), "sched".to_owned()];
+    let tool = attach_to_all(&[&options[..], &processes].concat(), &trace);
+    for (program, stdin) in programs.iter_mut().zip(&mut stdins) {
+        stdin.write_all(b"on\n").unwrap();
+        program.wait_for(|text| text.contains("phase 1\n"));
+    }
+    drop(stdins);
+    for program in &mut programs {
+        assert_eq!(program.wait().end, End::Code(5));
+    }
+    let mut tool = tool;
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    // Each has left its processor, of which no kernel keeps silent.
+    let trace = Trace::open(&trace).unwrap();
+    let processors: Vec<_> = trace.processors().collect();
+    for process in programs.each_ref().map(|program| program.id() as u32) {
+        let left = |record: KernelRecord| matches!(record.event, KernelEvent::Switch { previous, .. } if previous.thread == process);
+        assert!(processors.iter().any(|one| one.events().any(left)));
+    }
 }
 
 #[test]
@@ -585,4 +616,145 @@ fn children_and_their_children_are_recorded_too() {
     assert!(!ended.stderr.contains("started before"), "{}", ended.stderr);
     parent.signal_group(libc::SIGTERM);
     parent.wait();
+}
+
+/// Starts a program under a name that no other has.
+fn named(name: &str, directory: &Path) -> impl Fn() -> Running {
+    let file = directory.join(name);
+    std::fs::copy(&c("phases", &[]).path, &file).unwrap();
+    move || {
+        let mut program = Start::new([file.as_os_str()]).spawn();
+        program.wait_for(|text| text.contains("phase 0\n"));
+        program
+    }
+}
+
+/// Waits until a session has attached to one more process: until that has changed, and the session answers again.
+fn wait_for_newcomer(newcomer: &Running, first: &Running) {
+    wait_until("a newcomer is traced", || is_text_changed(newcomer.id()));
+    let words = [
+        nopal().to_str().unwrap().to_owned(),
+        "ctl".to_owned(),
+        first.id().to_string(),
+    ];
+    assert_eq!(Start::new(words).run("").end, End::Code(0));
+}
+
+/// One phase of each program.
+fn on(programs: &mut [Running]) -> Vec<ChildStdin> {
+    let stdins = programs.iter_mut().map(|program| {
+        let mut stdin = program.stdin();
+        stdin.write_all(b"on\n").unwrap();
+        program.wait_for(|text| text.contains("phase 1\n"));
+        stdin
+    });
+    stdins.collect()
+}
+
+#[test]
+fn processes_of_a_name_are_recorded_also_those_that_come_later() {
+    let scratch = scratch();
+    let name = format!("named-{}", std::process::id());
+    let start = named(&name, scratch.path());
+    let mut programs = vec![start()];
+    let trace = scratch.path().join("trace");
+    let tool = attach_to_all(std::slice::from_ref(&name), &trace);
+    programs.push(start());
+    wait_for_newcomer(&programs[1], &programs[0]);
+    let stdins = on(&mut programs);
+    let ended = interrupt(tool);
+    let said = format!("tracing process {}; ", programs[0].id());
+    assert!(ended.stderr.contains(&said), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("not traced"), "{}", ended.stderr);
+    for (program, stdin) in programs.iter_mut().zip(stdins) {
+        assert_nothing_left(program.id());
+        drop(stdin);
+        assert_eq!(program.wait().end, End::Code(5));
+    }
+    assert_eq!(Report::of(&trace).calls("leaf"), 2 * 1000);
+    let words = ["attach", &name[..name.len() - 1]];
+    let ended = Start::new([nopal().to_str().unwrap()].into_iter().chain(words)).run("");
+    assert_eq!(ended.end, End::Code(1));
+    assert!(
+        ended.stderr.contains("no process is named"),
+        "{}",
+        ended.stderr
+    );
+}
+
+/// A control group is a directory whose files list processes.
+#[test]
+fn processes_of_a_control_group_are_recorded_also_those_that_come_later() {
+    let scratch = scratch();
+    let start = named("grouped", scratch.path());
+    let mut programs = vec![start(), start()];
+    let group = scratch.path().join("group");
+    std::fs::create_dir_all(group.join("below")).unwrap();
+    let list = |group: &Path, processes: &[i32]| {
+        let lines: String = processes
+            .iter()
+            .map(|process| format!("{process}\n"))
+            .collect();
+        std::fs::write(group.join("cgroup.procs"), lines).unwrap();
+    };
+    // Whoever started nopal is in the group, and is left alone.
+    let own = std::process::id() as i32;
+    list(&group, &[own, programs[0].id(), 4194304]);
+    list(&group.join("below"), &[programs[1].id()]);
+    let trace = scratch.path().join("trace");
+    let asked = ["--cgroup".to_owned(), group.to_str().unwrap().to_owned()];
+    let tool = attach_to_all(&asked, &trace);
+    programs.push(start());
+    list(&group, &[own, programs[0].id(), programs[2].id()]);
+    wait_for_newcomer(&programs[2], &programs[0]);
+    let stdins = on(&mut programs);
+    let ended = interrupt(tool);
+    assert!(
+        ended.stderr.contains("tracing 2 processes; "),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("not traced"), "{}", ended.stderr);
+    for (program, stdin) in programs.iter_mut().zip(stdins) {
+        assert_nothing_left(program.id());
+        drop(stdin);
+        assert_eq!(program.wait().end, End::Code(5));
+    }
+    assert_eq!(Report::of(&trace).calls("leaf"), 3 * 1000);
+}
+
+#[test]
+fn what_nothing_belongs_to_is_said() {
+    let scratch = scratch();
+    let empty = scratch.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    std::fs::write(empty.join("cgroup.procs"), "").unwrap();
+    let empty = empty.to_str().unwrap();
+    for (words, reason) in [
+        (
+            &["no such name"][..],
+            "no process is named \"no such name\"",
+        ),
+        (&["0"], "no process has this number"),
+        (&["99999999999"], "no process has this number"),
+        (&["--unit", "no-such"], "there is no unit \"no-such\""),
+        (
+            &["--container", "0123456789ab"],
+            "there is no container \"0123456789ab\"",
+        ),
+        (
+            &["--cgroup", "/no/such/group"],
+            "there is no control group /no/such/group",
+        ),
+        (
+            &["--cgroup", empty],
+            "no process belongs to what is asked for",
+        ),
+    ] {
+        let command = [nopal().to_str().unwrap(), "attach"];
+        let words = command.iter().chain(words).copied();
+        let ended = Start::new(words).run("");
+        assert_ne!(ended.end, End::Code(0));
+        assert!(ended.stderr.contains(reason), "{reason}: {}", ended.stderr);
+    }
 }

@@ -306,6 +306,7 @@ fn trace(machine: &mut Machine, chunks: &[Vec<u8>], directory: &Path) -> PathBuf
         Note::Lost {
             process: 1,
             events: lost,
+            reasons: Default::default(),
         },
         synthetic::clock(end),
         Note::End {
@@ -463,7 +464,7 @@ fn what_cannot_be_done_is_refused_with_words() {
         ),
         (
             "trace work.c:12 new n".to_owned(),
-            "places are addresses, ranges and globs here",
+            "locations are addresses, ranges and globs here",
         ),
         (
             "trace leaf new leaves".to_owned(),
@@ -475,7 +476,7 @@ fn what_cannot_be_done_is_refused_with_words() {
         ),
         (
             format!("trace {long} new n"),
-            "and a glob or a list of places 127",
+            "and a glob or a list of locations 127",
         ),
         (
             format!("trace {}b new n", "*a".repeat(60)),

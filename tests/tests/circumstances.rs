@@ -1,11 +1,13 @@
 //! Processes that run already under odd circumstances: without a first thread, without a free descriptor, or from files
-//! that are not there any more.
+//! that are not there any more, or in a frozen control group.
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use nopal_tests::process::assert_nothing_left;
 use nopal_tests::{Case, End, Program, Report, Start, c, nopal, scratch, sources};
 
 /// Attaches for one phase, and lets the program end. `meanwhile` is done before nopal comes.
@@ -197,4 +199,80 @@ fn a_library_was_replaced_and_cannot_be_read() {
     assert!(report.rows_of("leaf").all(|row| row["total"].is_null()));
     drop(stdin);
     assert_eq!(program.wait().end, End::Code(5));
+}
+
+/// A control group that can be frozen, with a process in it; its file that freezes, and what that says of frozen or not.
+struct Freezer {
+    group: PathBuf,
+    file: &'static str,
+    words: [&'static str; 2],
+}
+
+impl Freezer {
+    /// Of both kinds of control groups, those that can be made here: by root, where they are mounted.
+    fn all() -> Vec<Freezer> {
+        let name = format!("nopal-test-{}", std::process::id());
+        let kinds = [
+            ("freezer", "freezer.state", ["FROZEN", "THAWED"]),
+            ("unified", "cgroup.freeze", ["1", "0"]),
+            ("", "cgroup.freeze", ["1", "0"]),
+        ];
+        let freezers = kinds.map(|(root, file, words)| Freezer {
+            group: Path::new("/sys/fs/cgroup").join(root).join(&name),
+            file,
+            words,
+        });
+        let mut freezers = Vec::from(freezers);
+        freezers
+            .retain(|it| std::fs::create_dir(&it.group).is_ok() && it.group.join(it.file).exists());
+        freezers
+    }
+
+    fn have(&self, process: i32) {
+        std::fs::write(self.group.join("cgroup.procs"), process.to_string()).unwrap();
+    }
+
+    fn freeze(&self, freeze: bool) {
+        let word = self.words[usize::from(!freeze)];
+        std::fs::write(self.group.join(self.file), word).unwrap();
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.group);
+    }
+}
+
+#[test]
+fn a_frozen_process_is_left_when_it_goes_on() {
+    for freezer in Freezer::all() {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        let case = Case::new(c("phases", &[]));
+        let mut program = case.untraced_start().spawn();
+        program.wait_for(|text| text.contains("phase 0\n"));
+        freezer.have(program.id());
+        freezer.freeze(true);
+        std::thread::sleep(Duration::from_millis(100));
+        let process = program.id().to_string();
+        let refused = Start::new([nopal().to_str().unwrap(), "attach", &process]).run("");
+        freezer.freeze(false);
+        assert_eq!(refused.end, End::Code(1), "{}", refused.stderr);
+        let frozen = "is frozen by its control group";
+        assert!(refused.stderr.contains(frozen), "{}", refused.stderr);
+
+        let mut tool = case.attach(program.id(), &trace);
+        freezer.freeze(true);
+        std::thread::sleep(Duration::from_millis(100));
+        tool.signal_group(libc::SIGINT);
+        std::thread::sleep(Duration::from_secs(3));
+        freezer.freeze(false);
+        let ended = tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("try again"), "{}", ended.stderr);
+        assert_nothing_left(program.id());
+        drop(program.stdin());
+        assert_eq!(program.wait().end, End::Code(5));
+    }
 }

@@ -186,6 +186,61 @@ fn recorded(scratch: &Path) -> String {
 }
 
 #[test]
+fn several_traces_are_read_as_one() {
+    let scratch = scratch();
+    let here = scratch.path();
+    let program = c("calls", &["-lm"]).path.display().to_string();
+    for name in ["a", "b"] {
+        let ended = run(&["record", "-o", name, &program], here);
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    }
+    fs::create_dir(here.join("temporary")).unwrap();
+    let text = |words: &[&str]| {
+        let mut start = start(words, here);
+        let place = here.join("temporary").into();
+        start.environment.push(("TMPDIR".into(), place));
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(0), "{words:?}: {}", ended.stderr);
+        let left = fs::read_dir(here.join("temporary")).unwrap().count();
+        assert_eq!(left, 0, "{words:?}");
+        ended.stdout
+    };
+    let calls = |words: &[&str], function: &str| {
+        let rows: serde_json::Value = serde_json::from_str(&text(words)).expect("valid JSON");
+        let rows = rows.as_array().unwrap();
+        let row = rows.iter().find(|row| row["function"] == function).unwrap();
+        row["calls"].as_u64().unwrap()
+    };
+    let of_both = calls(&["report", "--json", "a", "b"], "fib");
+    assert_eq!(of_both, 2 * calls(&["report", "--json", "a"], "fib"));
+    assert_eq!(
+        of_both,
+        calls(&["report", "--json", "-i", "a", "-i", "b"], "fib")
+    );
+    assert_eq!(
+        text(&["report", "--processes", "a", "b"]).lines().count(),
+        4
+    );
+    for words in [
+        &["graph", "fib", "-i", "a", "-i", "b"][..],
+        &["hist", "fib", "a", "-i", "b"],
+        &["replay", "-F", "main", "a", "b"],
+        &["slow", "main", "-i", "a", "-i", "b"],
+        &["requests", "main..main.end", "-i", "a", "-i", "b"],
+        &["flame", "--per", "process", "a", "b"],
+    ] {
+        assert!(
+            text(words).contains("main") || text(words).contains("fib"),
+            "{words:?}"
+        );
+    }
+    // Between the traces is so much time that no call has room for a name.
+    let picture = text(&["plot", "timeline", "--by", "thread", "a", "b"]);
+    assert_eq!(picture.matches(">\nthread ").count(), 2, "{picture}");
+    assert_error(&["report", "a", "a"], here, "that another one has, too");
+}
+
+#[test]
 fn every_reader_reads() {
     let scratch = scratch();
     let trace = recorded(scratch.path());

@@ -56,6 +56,12 @@ fn closing_all_descriptors() {
     Case::new(c("close_all", &[])).check();
 }
 
+/// While nopal needs a descriptor in the process, no other thread may see it.
+#[test]
+fn what_is_opened_gets_the_lowest_number() {
+    Case::new(c("lowest", &["-DHOLD"])).check_come_and_go();
+}
+
 #[test]
 fn surroundings_are_the_programs_own() {
     Case::new(c("surroundings", &[]))

@@ -1,7 +1,8 @@
 //! A running process, controlled by text.
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{AttachedProgram, End, Report, c, library};
+use nopal_tests::{AttachedProgram, End, Report, Start, c, library, nopal, passed};
+use std::io::Write;
 
 const FUNCTIONS: usize = 3000;
 
@@ -312,6 +313,61 @@ fn libraries_that_are_loaded_later() {
     attached.end();
 }
 
+#[test]
+fn markers_of_a_library_that_is_loaded_later() {
+    let (_, marking) = library("marking.c");
+    let mut attached = many();
+    let waits = "mark plugin_*@libmarking.so waits for its library\n";
+    let listed = |attached: &AttachedProgram, options: &[&str]| {
+        let runtime = attached.scratch.path().to_owned();
+        let mut start = Start::new([nopal().as_os_str()]);
+        let process = attached.program.id().to_string();
+        start.words.push("list".into());
+        start.words.extend(options.iter().map(Into::into));
+        start.words.push(process.into());
+        start
+            .environment
+            .push(("XDG_RUNTIME_DIR".into(), runtime.into()));
+        start.run("").stdout
+    };
+    let list = |attached: &AttachedProgram| listed(attached, &[]);
+    let waiting = |attached: &AttachedProgram| {
+        let files: serde_json::Value =
+            serde_json::from_str(&listed(attached, &["--json"])).unwrap();
+        files[0]["waiting_markers"].clone()
+    };
+    assert_eq!(
+        attached.ctl("reset\nstart\nmark plugin_*@libmarking.so on"),
+        waits
+    );
+    let state = attached.state();
+    let line = format!("mark plugin_*@libmarking.so on\n#{waits}");
+    assert!(state.contains(&line), "{state}");
+    // It is valid input.
+    attached.ctl(&line);
+    assert!(list(&attached).ends_with(&format!("\n{waits}")));
+    assert_eq!(
+        waiting(&attached),
+        serde_json::json!(["plugin_*@libmarking.so"])
+    );
+    attached.run(&format!("load {}", marking.display()));
+    let state = attached.state();
+    assert!(!state.contains("waits"), "{state}");
+    assert!(!list(&attached).contains("waits"));
+    assert_eq!(waiting(&attached), serde_json::json!([]));
+    // What is loaded and has no such marker is waited for in vain.
+    let refused = attached.refused("mark plugin_ltae@libmarking.so on");
+    assert!(
+        refused.contains("no marker matches plugin_ltae@libmarking.so"),
+        "{refused}"
+    );
+    attached.run(&format!("load {}", marking.display()));
+    attached.state();
+    let markers = ["plugin_begins", "plugin_late", "plugin_late"];
+    assert_eq!(passed(&attached.trace()), markers);
+    attached.end();
+}
+
 /// Whether or not anything of a library is traced that they load.
 #[test]
 fn children_that_stay_are_left_as_they_were() {
@@ -390,4 +446,73 @@ fn what_is_wrong_is_said() {
     }
     assert_eq!(attached.state(), before);
     attached.end();
+}
+
+/// While recording is stopped, calls that had begun may end, but what was called within them is not known: that time is
+/// not their own, and readers tell when it was.
+#[test]
+fn time_in_which_recording_was_stopped_is_no_calls_own() {
+    const STOPPED: u64 = 200_000_000;
+    for closed_later in [false, true] {
+        let options = ["-F", "outer", "-F", "part"];
+        let mut attached = AttachedProgram::new(c("stopped", &[]), &options);
+        attached.run("open");
+        attached.ctl("stop");
+        attached.run("work");
+        if closed_later {
+            attached.ctl("start");
+            attached.run("work");
+        }
+        let mut stdin = attached.stdin.as_ref().unwrap();
+        stdin.write_all(b"close\n").unwrap();
+        let ends = if closed_later { 4 } else { 3 };
+        let is_closed = |text: &str| text.matches("done\n").count() == ends;
+        attached.program.wait_for(is_closed);
+        let trace = attached.trace();
+        let (_scratch, ended) = attached.end();
+
+        let report = Report::of(&trace);
+        let calls = if closed_later { 20 } else { 0 };
+        assert_eq!(report.calls("part"), calls, "{}", ended.stderr);
+        let rows: Vec<_> = report.rows_of("outer").collect();
+        let [row] = rows[..] else {
+            panic!("{rows:?}");
+        };
+        let time = |name: &str| row[name].as_u64().unwrap();
+        let inside: u64 = report
+            .rows_of("part")
+            .map(|row| row["total_ns"].as_u64().unwrap())
+            .sum();
+        assert!(
+            time("total_ns") >= time("self_ns") + STOPPED + inside,
+            "{row}"
+        );
+        assert_eq!((time("calls"), time("unfinished")), (1, 0), "{row}");
+        assert_eq!(row["self_is_least"], true, "{row}");
+        assert!(row.get("total_is_least").is_none(), "{row}");
+        let stops = report.rows[0]["losses"]["stops"].as_array().unwrap();
+        assert_eq!(stops.len(), 1, "{stops:?}");
+        assert_eq!(stops[0][1].is_null(), !closed_later, "{stops:?}");
+    }
+}
+
+/// A program that is executed while its functions are off is followed all the same: what nopal hooks is never off.
+#[test]
+fn a_program_that_is_executed_while_recording_is_stopped_is_recorded_later() {
+    let mut attached = AttachedProgram::new(c("stopped", &[]), &["-F", "part"]);
+    attached.ctl("stop");
+    // The first program begins with its functions on; only the second with functions that are off, so it is the third
+    // that is not seen where hooks are off, too.
+    for executed in 2..4 {
+        let mut stdin = attached.stdin.as_ref().unwrap();
+        stdin.write_all(b"exec\n").unwrap();
+        let is_ready = |text: &str| text.matches("ready\n").count() == executed;
+        attached.program.wait_for(is_ready);
+    }
+    attached.ctl("start");
+    attached.run("open");
+    attached.run("work");
+    let trace = attached.trace();
+    let (_scratch, ended) = attached.end();
+    assert_eq!(Report::of(&trace).calls("part"), 20, "{}", ended.stderr);
 }

@@ -286,10 +286,10 @@ fn a_directory_is_one_recordings_and_its_files_may_vanish() {
     first.wait_until(|| trace.join("stream-0").exists());
     let second = case.traced_start(&trace).run("");
     assert_eq!(second.end, End::Code(1), "{second:?}");
-    let told = second
+    let reported = second
         .stderr
         .contains("is being written by another process");
-    assert!(told, "{}", second.stderr);
+    assert!(reported, "{}", second.stderr);
     fs::remove_file(trace.join("stream-0")).unwrap();
     std::io::Write::write_all(&mut input, b"two\n").unwrap();
     drop(input);

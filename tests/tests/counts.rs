@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::Path;
 
-use nopal_tests::{Case, End, Ended, Program, Start, cxx, nopal, scratch};
+use nopal_tests::{Case, End, Ended, Program, Start, c, cxx, nopal, scratch};
 use serde_json::Value;
 
 /// Calls of each function, by its symbol and the path of the file that it is in, summed over all callers.
 type Calls = BTreeMap<(String, String), u64>;
 
 /// A line `calls=NUMBER …` follows `cfn=FUNCTION`, and `cob=FILE` where that is not the caller's, which `ob=` names.
-/// Levels of recursion are told apart by `'2` and so on behind the name.
+/// Levels of recursion have `'2` and so on behind the name.
 fn callgrind_calls(output: &str) -> Calls {
     let mut calls = Calls::new();
     let (mut object, mut called_object, mut called) = ("", None, "");
@@ -181,4 +181,46 @@ fn symbols(program: &Path) -> Symbols {
         }
     }
     symbols
+}
+
+/// What is left out at recording and what is not are all calls, in each function; and each reader says that some are
+/// left out.
+#[test]
+fn calls_that_are_too_short_are_counted() {
+    for name in ["calls", "longjmp", "fork", "coroutines"] {
+        let case = Case::new(c(name, &[])).options(["--block", "-t", "30us"]);
+        let traced = case.unchanged();
+        let number = |row: &Value, member: &str| row[member].as_u64().unwrap_or(0);
+        let mut left_out = 0;
+        let mut calls: BTreeMap<&str, u64> = BTreeMap::new();
+        for row in &traced.report.rows {
+            let function = row["function"].as_str().expect("a row has a function");
+            let some = number(row, "left_out");
+            *calls.entry(function).or_default() += number(row, "calls") + some;
+            left_out += some;
+        }
+        assert!(left_out > 0, "{name}");
+        for (function, expected) in case.expected(&traced.ended) {
+            let found = calls.get(function.as_str()).copied().unwrap_or(0);
+            assert_eq!(found, expected, "{name}: {function}");
+        }
+        let losses = &traced.report.rows[0]["losses"];
+        assert_eq!(number(losses, "short_calls"), left_out, "{name}");
+        assert_eq!(number(losses, "least_duration_ns"), 30_000, "{name}");
+        assert!(
+            traced.said.contains(" shorter than 30.0 us left out"),
+            "{}",
+            traced.said
+        );
+        for reader in ["report", "graph", "replay", "info"] {
+            let mut start = Start::new([nopal().as_os_str(), OsStr::new(reader)]);
+            start.words.push(traced.directory().into());
+            let read = start.run("");
+            assert_eq!(read.end, End::Code(0), "{name}: {}", read.stderr);
+            assert!(
+                read.stdout.contains(" shorter than 30.0 us"),
+                "{name}: {reader}"
+            );
+        }
+    }
 }

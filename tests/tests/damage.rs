@@ -24,11 +24,15 @@ fn every_reader_tells_of_damage_and_ends_with_3() {
         start.directory = Some(scratch.path().to_owned());
         start.run("")
     };
-    let readers: [&[&str]; 11] = [
+    let whole = trace.to_str().unwrap();
+    let readers: [&[&str]; 14] = [
         &["report"],
+        &["diff", whole],
+        &["flame", "--against", whole, "-o", "change.svg"],
         &["report", "--processes"],
         &["report", "--hot-path"],
         &["slow", "*"],
+        &["requests", "body..body.end"],
         &["graph", "--per", "process"],
         &["graph"],
         &["replay"],
@@ -122,7 +126,8 @@ fn harm(file: &Path, another: &Path, harm: Harm, random: &mut fastrand::Rng) {
     let at = random.usize(..bytes.len());
     match harm {
         Harm::Emptied => bytes.clear(),
-        Harm::Cut => bytes.truncate(at),
+        // Behind a line, notes are those of a recording that was cut off there.
+        Harm::Cut => bytes.truncate(at - usize::from(bytes[..at].ends_with(b"\n"))),
         Harm::Flipped => bytes[at] ^= 1 << random.u8(..8),
         Harm::Longer => bytes.extend_from_within(at..),
         Harm::Filled => {
@@ -164,10 +169,11 @@ fn readers_tell_of_any_damage() {
         let recorded = case.traced_start(place).run("");
         assert_eq!(recorded.end, End::Code(0), "{}", recorded.stderr);
     }
-    let readers: [&[&str]; 11] = [
+    let readers: [&[&str]; 12] = [
         &["report", "--json"],
         &["report", "--processes", "--json"],
         &["slow", "*", "--json"],
+        &["requests", "body..body.end", "--json"],
         &[
             "flame",
             "--per",

@@ -107,7 +107,7 @@ fn assert_near(
     }
 }
 
-const FORMATS: [&str; 4] = ["perfetto", "speedscope", "csv", "pprof"];
+const FORMATS: [&str; 5] = ["perfetto", "speedscope", "csv", "parquet", "pprof"];
 
 #[test]
 fn viewers_find_the_calls_of_the_report() {
@@ -133,7 +133,7 @@ fn viewers_find_the_calls_of_the_report() {
             if format != "speedscope" || program == "calls" {
                 assert_eq!(numbers(&found["calls"]), calls, "{program} {format}");
             }
-            if format == "csv" {
+            if ["csv", "parquet"].contains(&format) {
                 assert_near(&numbers(&found["ns"]), &own, &calls);
             }
             assert_eq!(found["losses"], Value::Null, "{program} {format}");
@@ -180,6 +180,21 @@ fn exports_tell_what_was_lost_and_no_more_calls_than_there_are() {
 }
 
 #[test]
+fn perfetto_names_arguments_and_results() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("calls", &[])).options(["--args"]);
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    export("perfetto", &[], directory);
+    let found = read("perfetto", directory);
+    let calls: u64 = numbers(&found["calls"]).values().sum();
+    let values = numbers(&found["values"]);
+    assert!(calls > 0 && values["result"] > 0, "{found}");
+    assert_eq!([values["arg1"], values["arg6"]], [calls; 2], "{found}");
+}
+
+#[test]
 fn a_part_of_the_time_has_only_the_calls_in_it() {
     let recorded = scratch();
     let directory = recorded.path();
@@ -207,6 +222,26 @@ fn a_part_of_the_time_has_only_the_calls_in_it() {
     }
 }
 
+/// Of which only the entries are known: they are at a moment, and in the time or not.
+#[test]
+fn a_part_of_the_time_has_only_the_entries_in_it() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("calls", &[])).options(["--entry-only"]);
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let part = ["--from", "50%"];
+    let calls: u64 = report("calls", &part, directory).values().sum();
+    let all: u64 = report("calls", &[], directory).values().sum();
+    assert!((1..all).contains(&calls), "{calls} of {all}");
+    export("csv", &part, directory);
+    let table = std::fs::read_to_string(directory.join("csv")).unwrap();
+    assert_eq!(table.lines().count() as u64, 1 + calls);
+    let words = ["dump", "--as", "chrome", "--from", "50%", "trace"];
+    let text = run(&words, directory).stdout;
+    assert_eq!(text.matches("\"ph\":\"i\"").count() as u64, calls);
+}
+
 #[test]
 fn a_file_that_cannot_be_written_leaves_nothing() {
     let recorded = scratch();
@@ -227,4 +262,93 @@ fn a_file_that_cannot_be_written_leaves_nothing() {
     assert_eq!(nowhere.end, End::Code(1));
     assert!(nowhere.stderr.contains("no/file"), "{}", nowhere.stderr);
     assert_eq!(std::fs::read_dir(directory).unwrap().count(), 1);
+}
+
+/// The files below a directory, by their paths from there.
+fn files(directory: &Path) -> Vec<String> {
+    let listed = Command::new("find")
+        .args([".", "-type", "f", "-printf", "%P\n"])
+        .current_dir(directory)
+        .output()
+        .expect("find");
+    let text = String::from_utf8(listed.stdout).expect("text");
+    let mut files: Vec<String> = text.lines().map(str::to_owned).collect();
+    files.sort();
+    files
+}
+
+const TABLES: [&str; 4] = ["calls", "durations", "functions", "traces"];
+
+#[test]
+fn a_trace_is_one_file_of_each_table_where_its_labels_say() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("calls", &[]));
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let hostile = ["--label", "host=../../../x y", "--label", "version=a=b"];
+    let labels = [
+        &["--label", "service=first", "--label", "service=../cart"],
+        &hostile[..],
+    ]
+    .concat();
+    for _ in 0..2 {
+        export("parquet", &labels, directory);
+        let tables = directory.join("parquet");
+        let found = files(&tables);
+        assert_eq!(found.len(), TABLES.len(), "{found:?}");
+        for (file, table) in found.iter().zip(TABLES) {
+            let parts: Vec<&str> = file.split('/').collect();
+            let [of, day, service, version, host, part] = parts[..] else {
+                panic!("{file}");
+            };
+            assert_eq!(of, table);
+            assert!(day.starts_with("date=20") && day.len() == 15, "{day}");
+            assert_eq!(service, "service=..%2Fcart");
+            assert_eq!(version, "version=a%3Db");
+            assert_eq!(host, "host=..%2F..%2F..%2Fx%20y");
+            assert!(part.starts_with("part-") && part.ends_with(".parquet"));
+        }
+    }
+    let names = std::fs::read_dir(directory).unwrap().count();
+    assert_eq!(names, 2, "nothing but the trace and the tables");
+    std::fs::remove_dir_all(directory.join("parquet")).unwrap();
+    export("parquet", &["--functions-only"], directory);
+    let found = files(&directory.join("parquet"));
+    assert_eq!(found.len(), TABLES.len() - 1, "{found:?}");
+    assert!(found[0].starts_with("durations/") && found[0].contains("/service=calls"));
+    for wrong in ["host", "host=", "date=2026-11-21", "..=x"] {
+        let words = [
+            "export", "--as", "parquet", "--label", wrong, "-o", "no", "trace",
+        ];
+        assert_eq!(run(&words, directory).end, End::Code(2), "{wrong}");
+    }
+}
+
+#[test]
+fn a_table_that_cannot_be_written_is_not_there_and_its_trace_is_not_listed() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("calls", &[]));
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let tables = directory.join("parquet");
+    std::fs::create_dir(&tables).unwrap();
+    std::fs::write(tables.join("functions"), "in the way").unwrap();
+    let words = ["export", "--as", "parquet", "-o", "parquet", "trace"];
+    let ended = run(&words, directory);
+    assert_eq!(ended.end, End::Code(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("table functions"), "{}", ended.stderr);
+    let found = files(&tables);
+    assert!(found.contains(&"functions".to_owned()), "{found:?}");
+    assert!(
+        !found.iter().any(|file| file.starts_with("traces")),
+        "{found:?}"
+    );
+    let nowhere = ["export", "--as", "parquet", "trace"];
+    assert_eq!(
+        run(&nowhere, directory).end,
+        End::Code(2),
+        "a directory is needed"
+    );
 }

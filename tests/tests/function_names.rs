@@ -1,8 +1,11 @@
 //! Names of C++ functions: what is shown, and what finds them.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use nopal_tests::{Case, End, Recording, Start, cxx, nopal, scratch};
+use nopal_tests::{Case, End, Recording, Start, compile, cxx, nopal, scratch};
 
 fn recorded(options: &[&str]) -> Recording {
     let traced = Case::new(cxx("templates", &["-O1"]))
@@ -129,4 +132,60 @@ fn calls_have_their_places_in_the_source() {
         );
     }
     assert!(!replayed("-t0us").contains("templates.cc:"));
+}
+
+/// A script stands for elfutils' program, and the servers that it asks.
+#[test]
+fn debug_files_of_servers_are_used_if_the_user_names_servers() {
+    let scratch = scratch();
+    let place = |name: &str| scratch.path().join(name);
+    let program = compile("typed.c", &["gcc", "-g"], &["-O0"]);
+    let run = |words: &[&OsStr]| {
+        let ended = Start::new(words.iter().copied()).run("");
+        assert_eq!(ended.end, End::Code(0), "{words:?}: {}", ended.stderr);
+    };
+    let (stripped, debug) = (place("stripped"), place("debug"));
+    let (from, to) = (program.path.as_os_str(), debug.as_os_str());
+    run(&["objcopy".as_ref(), "--only-keep-debug".as_ref(), from, to]);
+    let to = stripped.as_os_str();
+    run(&["objcopy".as_ref(), "--strip-debug".as_ref(), from, to]);
+    let trace = place("trace");
+    let (nopal, out) = (nopal(), trace.as_os_str());
+    let record: [&OsStr; 4] = [nopal.as_os_str(), "record".as_ref(), "-o".as_ref(), out];
+    run(&[&record[..], &[stripped.as_os_str()]].concat());
+    fs::create_dir(place("bin")).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", place("bin").display());
+    let shown = |found: &Path, servers: Option<&str>| {
+        let (asked, finder) = (place("asked"), place("bin/debuginfod-find"));
+        let _ = fs::remove_file(&asked);
+        let script = format!(
+            "#!/bin/sh\necho $1 >> '{}'\necho '{}'\n",
+            asked.display(),
+            found.display()
+        );
+        fs::write(&finder, script).unwrap();
+        fs::set_permissions(&finder, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut start = Start::new([nopal.as_os_str(), "slow".as_ref(), "many".as_ref(), out]);
+        start.environment.push(("PATH".into(), path.clone().into()));
+        let servers = servers.unwrap_or_default();
+        start
+            .environment
+            .push(("DEBUGINFOD_URLS".into(), servers.into()));
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        let asked = fs::read_to_string(&asked).unwrap_or_default();
+        (
+            ended.stdout.contains("; main calls it at "),
+            asked.starts_with("debuginfo\n"),
+        )
+    };
+    assert_eq!(shown(&debug, None), (false, false));
+    assert_eq!(shown(&debug, Some("http://127.0.0.1:1/")), (true, true));
+    // Of another file, what it says is not of this one.
+    let other = compile("calls.c", &["gcc", "-g"], &["-lm"]);
+    assert_eq!(
+        shown(&other.path, Some("http://127.0.0.1:1/")),
+        (false, true)
+    );
 }

@@ -71,7 +71,10 @@ fn run(words: &[&OsStr], directory: &Path) -> Output {
     output
 }
 
-const READERS: [&[&str]; 32] = [
+const READERS: [&[&str]; 38] = [
+    &["diff"],
+    &["diff", "--json"],
+    &["flame", "-o", "change.svg", "--against"],
     &["report"],
     &["report", "--threads", "--json"],
     &["report", "--processes"],
@@ -79,6 +82,8 @@ const READERS: [&[&str]; 32] = [
     &["report", "--hot-path"],
     &["slow", "everything"],
     &["slow", "everything", "--json"],
+    &["requests", "everything..everything.end"],
+    &["requests", "everything..everything.end", "--json"],
     &["graph", "--per", "process"],
     &[
         "dump",
@@ -100,6 +105,7 @@ const READERS: [&[&str]; 32] = [
     &["flame", "-o", "flame.svg"],
     &["plot", "timeline", "-o", "timeline.svg"],
     &["plot", "cdf", "-o", "cdf.svg"],
+    &["plot", "scatter", "-o", "scatter.svg"],
     &["plot", "table"],
     &["dump", "--as", "raw"],
     &["dump", "--as", "chrome"],
@@ -131,7 +137,9 @@ fn names_are_text_in_every_reader() {
     assert_eq!(recorded.status.code(), Some(5), "{recorded:?}");
     for reader in READERS {
         let mut words: Vec<&OsStr> = reader.iter().map(OsStr::new).collect();
-        words.push(trace.as_os_str());
+        let compares = reader.contains(&"diff") || reader.contains(&"--against");
+        let traces = if compares { 2 } else { 1 };
+        words.extend(std::iter::repeat_n(trace.as_os_str(), traces));
         let output = run(&words, scratch.path());
         assert_harmless(&reader, &output.stdout);
         let is_asked_for = reader.iter().all(|word| !word.starts_with("no such"));
@@ -142,7 +150,13 @@ fn names_are_text_in_every_reader() {
             parsed.unwrap_or_else(|error| panic!("{reader:?}: {error}"));
         }
     }
-    for picture in ["flame.svg", "timeline.svg", "cdf.svg"] {
+    for picture in [
+        "flame.svg",
+        "change.svg",
+        "timeline.svg",
+        "cdf.svg",
+        "scatter.svg",
+    ] {
         let text = fs::read(scratch.path().join(picture)).unwrap();
         assert_harmless(&picture, &text);
         assert!(

@@ -1,7 +1,9 @@
 //! Kernel events beside the program's own: on one clock, in order, and as many as there were.
 
-use nopal_tests::{Awake, c, nopal};
+use nopal_tests::{Awake, End, Start, c, nopal, scratch};
+use nopal_trace::{Note, Trace};
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -262,7 +264,7 @@ fn wake_ups_that_are_forbidden_are_refused_before_anything_runs() {
     );
     let (said, expected) = place.record("sched_sleep", true);
     assert!(
-        !expected && said.contains("no tracepoint \"sched_sleep\"; the nearest are sched_"),
+        !expected && said.contains("no tracepoint \"sched_sleep\"; the nearest is sched_"),
         "{said}"
     );
 }
@@ -390,4 +392,105 @@ fn threads_of_a_pid_namespace_are_not_taken_for_those_with_their_numbers_outside
     assert!(inside().count() > 0, "its calls are there");
     assert!(!inside().any(|line| line.contains(" CPU ")), "{replay}");
     assert!(replay.contains("left CPU "), "those of the others are");
+}
+
+#[test]
+fn wake_ups_of_all_tasks_are_cases_where_these_are_more_urgent_than_the_running_one() {
+    let scratch = scratch();
+    let program = c("urgent", &[]);
+    let rounds = ROUNDS.to_string();
+    let mut other = Start::new([program.path.as_os_str(), rounds.as_ref()]).spawn();
+    let said = other.wait_for(|text| text.contains("urgent ") && text.contains("ordinary "));
+    let trace = scratch.path().join("trace");
+    let options = ["run", "-w", "--all", "-o", trace.to_str().unwrap()];
+    let traced = ["sh", "-c", "echo begun; read line"];
+    let words = [nopal().to_str().unwrap()].into_iter();
+    let mut tool = Start::new(words.chain(options).chain(traced)).spawn();
+    tool.wait_for(|text| text.contains("begun"));
+    other.stdin().write_all(b"go\n").unwrap();
+    assert_eq!(other.wait().end, End::Code(0));
+    drop(tool.stdin());
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(1), "of sh: {}", ended.stderr);
+    assert!(ended.stderr.contains("wakeup_all: "), "{}", ended.stderr);
+    let words = ["hist", "--json", "--by", "thread", "wakeup_all"];
+    let words = [nopal().to_str().unwrap()].into_iter().chain(words);
+    let found = Start::new(words.chain([trace.to_str().unwrap()])).run("");
+    let found: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
+    let number = |role: &str| -> u32 {
+        let (_, number) = said.split_once(role).unwrap();
+        number.lines().next().unwrap().trim().parse().unwrap()
+    };
+    let cases = |role: &str| {
+        let name = format!("thread {} ", number(role));
+        let mut groups = found["groups"].as_array().unwrap().iter();
+        let group = groups.find(|group| group["group"].as_str().unwrap().starts_with(&name));
+        group.map_or(0, |group| group["count"].as_u64().unwrap() as usize)
+    };
+    // The most urgent that waits is the case: now and then that is a thread of the kernel.
+    let urgent = cases("urgent ");
+    assert!(
+        (ROUNDS * 9 / 10..=ROUNDS).contains(&urgent),
+        "{urgent}: {found}"
+    );
+    assert_eq!(cases("ordinary "), 0, "{found}");
+    // The trace tells how a task of another program was scheduled.
+    let is_noted = |note: &Note| {
+        matches!(note, Note::Task { thread, facts, .. }
+            if *thread == number("urgent ") && (facts.policy, facts.rt_prio) == (libc::SCHED_FIFO as u32, 20))
+    };
+    assert!(Trace::open(&trace).unwrap().notes().iter().any(is_noted));
+}
+
+#[test]
+fn kernel_events_of_several_processes_need_the_rights_to_see_all_tasks() {
+    let open = OpenDirectory::new();
+    let user = [
+        "setpriv",
+        "--reuid",
+        NOBODY,
+        "--regid",
+        NOBODY,
+        "--clear-groups",
+    ];
+    let tool = open.directory.path().join("nopal");
+    let start = |words: &[&str]| {
+        let mut start = Start::new(user.into_iter().chain(words.iter().copied()));
+        let directory = open.directory.path().as_os_str();
+        for name in ["XDG_RUNTIME_DIR", "XDG_CACHE_HOME"] {
+            start.environment.push((name.into(), directory.into()));
+        }
+        start
+    };
+    let mut programs = [(); 2].map(|()| start(&["sh", "-c", "echo begun; read line"]).spawn());
+    for program in &mut programs {
+        program.wait_for(|text| text.contains("begun"));
+    }
+    let processes = programs.each_ref().map(|program| program.id().to_string());
+    let [first, second] = processes.each_ref().map(String::as_str);
+    let [tool, trace] = [&tool, &open.trace()].map(|path| path.to_str().unwrap().to_owned());
+    let attach = [
+        &*tool,
+        "attach",
+        "-o",
+        &trace,
+        "-F",
+        "read@libc*",
+        first,
+        second,
+    ];
+    let refused = "kernel events can be recorded with one process only: ";
+    let ended = start(&[&attach[..], &["-e", "sched_switch"]].concat()).run("");
+    assert_eq!(ended.end, End::Code(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains(refused), "{}", ended.stderr);
+    // Later as well.
+    let mut session = start(&attach).spawn();
+    session.wait_for_error(|text| text.contains("tracing 2 processes"));
+    let ended = start(&[&*tool, "ctl", first, "tracer offcpu on"]).run("");
+    assert!(ended.stderr.contains(refused), "{}", ended.stderr);
+    for program in &mut programs {
+        drop(program.stdin());
+        program.wait();
+    }
+    assert_eq!(session.wait().end, End::Code(0));
 }

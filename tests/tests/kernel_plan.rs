@@ -115,7 +115,7 @@ fn all_that_begins_with_ftraces_nop_is_planned_or_refused_with_another_reason() 
     let planned: BTreeSet<u64> = listed("functions").iter().map(|it| it.address).collect();
     let missing: Vec<&u64> = planned.difference(&found).collect();
     assert!(missing.is_empty(), "{missing:x?}");
-    // Of the rest, the reason is told.
+    // The rest is listed with the reason.
     let refused = listed("refused");
     let reasons: BTreeMap<u64, &str> = refused.iter().map(|it| (it.address, &*it.reason)).collect();
     let mut without_reason = 0;

@@ -205,7 +205,7 @@ impl Scene {
         std::thread::sleep(Duration::from_millis(50));
         let killed = tool.try_wait().expect("our child").is_some();
         let mut wrong = None;
-        // One that has died is told of below.
+        // One that has died is reported below.
         let difference = || {
             let lives = !"ZX?".contains(state(process));
             lives.then(|| text_difference(process, "")).flatten()

@@ -1,6 +1,8 @@
 //! Libraries: linked, loaded, unloaded.
 
-use nopal_tests::{Case, End, c, compile, copies, library, nopal, scratch, without_own_words};
+use nopal_tests::{
+    Case, End, c, compile, copies, library, nopal, passed, scratch, without_own_words,
+};
 use std::process::Command;
 
 fn linked() -> Case {
@@ -35,6 +37,28 @@ fn a_library_that_is_opened_is_traced_whole() {
     let calls = ["callback", "library_entry", "library_leaf", "library_inner"]
         .map(|function| traced.report.calls(function));
     assert_eq!(calls, [200, 20, 200, 200]);
+}
+
+#[test]
+fn what_a_library_that_is_opened_needs_is_traced_whole_too() {
+    let (directory, _) = library("library.c");
+    let directory = directory.to_str().expect("a plain path");
+    let between = compile(
+        "between.c",
+        &["gcc", "-O2", "-g", "-shared", "-fPIC"],
+        &[
+            "-Wl,--no-as-needed",
+            &format!("-L{directory}"),
+            "-llibrary",
+            &format!("-Wl,-rpath,{directory}"),
+        ],
+    );
+    let case = Case::new(c("dlopen", &[])).arguments([between.path.as_os_str(), "20".as_ref()]);
+    let traced = case.traced();
+    assert_eq!(traced.ended, case.untraced());
+    let calls = ["library_entry", "library_leaf", "library_inner"]
+        .map(|function| traced.report.calls(function));
+    assert_eq!(calls, [20, 200, 200]);
 }
 
 /// The executable does not know the library in between, and calls nothing else of it.
@@ -78,19 +102,19 @@ fn an_imported_function_is_traced_and_an_inner_one_is_not() {
 
 #[test]
 fn a_report_names_what_was_not_recorded_and_may_have_taken_the_time() {
-    let told = |options: &[&str]| {
+    let reported = |options: &[&str]| {
         let traced = linked().options(options).traced();
         let mut report = Command::new(nopal());
         report.args(["report".as_ref(), traced.directory().as_os_str()]);
         let report = report.output().expect("nopal runs");
         String::from_utf8(report.stdout).expect("a report is text")
     };
-    let part = told(&["-F", "library_leaf@liblibrary*"]);
+    let part = reported(&["-F", "library_leaf@liblibrary*"]);
     let said = "self time of library_leaf (100 % of all) may be in functions of liblibrary.so \
                 that were not recorded, such as library_inner: --libs";
     assert!(part.contains(said), "{part}");
     // Of the library, all was recorded that can be.
-    let whole = told(&["-F", "*@liblibrary*"]);
+    let whole = reported(&["-F", "*@liblibrary*"]);
     assert!(!whole.contains("not recorded"), "{whole}");
 }
 
@@ -180,5 +204,39 @@ fn a_function_of_a_library_that_is_loaded_later_is_waited_for() {
     let traced = case.traced();
     assert_eq!(traced.ended, case.untraced());
     let said = "no function matches library_laef@liblibrary*; the nearest are library_leaf";
+    assert!(traced.said.contains(said), "{}", traced.said);
+}
+
+#[test]
+fn markers_of_a_library_that_comes_and_goes_are_waited_for() {
+    const ROUNDS: usize = 5;
+    let (_, library) = library("marking.c");
+    let choose = |options: &[&str]| {
+        Case::new(c("dlopen", &[]))
+            .arguments([library.as_os_str(), ROUNDS.to_string().as_ref()])
+            .options(options)
+    };
+    for options in [
+        &["-M", "plugin_*@libmarking.so"][..],
+        &["-M", "plugin_*@*", "-F", "main"],
+    ] {
+        let case = choose(options);
+        let traced = case.traced();
+        assert_eq!(traced.ended, case.untraced(), "{options:?}");
+        let passed = passed(&traced.directory());
+        let often = |marker: &str| passed.iter().filter(|one| *one == marker).count();
+        for turn in 0..10 {
+            assert_eq!(often(&format!("plugin_turn i={turn}")), ROUNDS);
+        }
+        assert_eq!(often("plugin_begins"), ROUNDS, "before its constructors");
+        assert_eq!(often("plugin_end n=10"), ROUNDS, "{options:?}");
+        assert_eq!(passed.len(), ROUNDS * 12);
+        assert!(!traced.said.contains("no marker"), "{}", traced.said);
+    }
+    // What never comes is reported, and the program runs as ever.
+    let case = choose(&["-M", "plugin_*@libmakring.so"]);
+    let traced = case.traced();
+    assert_eq!(traced.ended, case.untraced());
+    let said = "no marker matched plugin_*@libmakring.so in all that was loaded";
     assert!(traced.said.contains(said), "{}", traced.said);
 }

@@ -1,6 +1,6 @@
 //! libnopal: functions of a program's own, connected to its markers while other threads pass them.
 
-use nopal_tests::{Case, Program, compile, nopal};
+use nopal_tests::{Case, Program, compile, library, nopal};
 use std::path::Path;
 use std::process::Command;
 
@@ -95,6 +95,89 @@ fn probes_come_and_go() {
             "{compiler} {flags:?}"
         );
     }
+}
+
+#[test]
+fn connections_wait_for_libraries_that_come_and_go() {
+    let (_, marking) = library("marking.c");
+    for (compiler, flags) in [
+        ("gcc", &["-O2", "-lnopal"][..]),
+        ("clang", &["-O2", "-l:libnopal.a", "-rdynamic"]),
+    ] {
+        let program = program("advance.c", compiler, flags);
+        let case = Case::new(program).arguments([marking.as_os_str(), "10".as_ref()]);
+        let ended = case.untraced();
+        let found = (&*ended.stdout, &*ended.stderr);
+        assert_eq!(found, ("done\n", ""), "{compiler} {flags:?}");
+    }
+}
+
+#[test]
+fn a_program_probes_its_own_instructions_and_returns() {
+    for (compiler, flags) in [
+        ("gcc", &["-O2", "-lnopal"][..]),
+        (
+            "gcc",
+            &[
+                "-O0",
+                "-falign-functions=16",
+                "-fcf-protection=full",
+                "-l:libnopal.a",
+            ],
+        ),
+        ("clang", &["-O3", "-mavx2", "-no-pie", "-l:libnopal.a"]),
+    ] {
+        let ended = Case::new(program("probe_at.c", compiler, flags)).untraced();
+        let found = (&*ended.stdout, &*ended.stderr);
+        assert_eq!(found, ("done\n", ""), "{compiler} {flags:?}");
+    }
+}
+
+/// Of this machine's C library, as objdump reads it.
+#[test]
+fn the_ends_of_instructions_are_known() {
+    let program = compile(
+        "lengths.c",
+        &["gcc", "-std=gnu17", "-O2"],
+        &[
+            &format!("-I{}", root().join("include").display()),
+            &format!("-I{}", root().join("runtime/library").display()),
+            &format!("-I{}", root().join("runtime/core").display()),
+            &format!("-I{}", root().join("runtime/port").display()),
+            &format!("-I{}", root().join("runtime/arch/x86_64").display()),
+        ],
+    );
+    let loaded = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = loaded.lines().find_map(|line| {
+        let path = line.split_ascii_whitespace().last()?;
+        path.contains("/libc.so").then_some(path)
+    });
+    let disassembled = Command::new("objdump")
+        .args(["-d", "--insn-width=16", libc.expect("a C library")])
+        .output()
+        .expect("objdump is there");
+    let text = String::from_utf8_lossy(&disassembled.stdout);
+    // FWAIT is an instruction of its own, which objdump shows with the next one.
+    let bytes = text.lines().filter_map(|line| {
+        let (address, rest) = line.split_once(":\t")?;
+        let (bytes, what) = rest.split_once('\t')?;
+        let is_one =
+            address.starts_with(' ') && !what.contains("(bad)") && !bytes.starts_with("9b ");
+        is_one.then(|| format!("{bytes}\n"))
+    });
+    let ended = Case::new(program)
+        .untraced_start()
+        .run(&bytes.collect::<String>());
+    let counts: Vec<u64> = ended
+        .stdout
+        .split_ascii_whitespace()
+        .map(|number| number.parse().unwrap())
+        .collect();
+    let [all, wrong, unknown] = counts[..] else {
+        panic!("{}", ended.stdout)
+    };
+    assert!(all > 100_000 && wrong == 0, "{}", ended.stdout);
+    assert!(unknown < all / 10_000, "{}", ended.stdout);
 }
 
 #[test]

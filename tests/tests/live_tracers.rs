@@ -111,7 +111,7 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
             "as the seed has it"
         );
         delays.make(&delay.replace(&LONG.to_string(), "1"));
-        wait_until("a delay after the reset is told of", || {
+        wait_until("a delay after the reset is shown", || {
             delays.worst() >= 1000
         });
     }
@@ -230,7 +230,7 @@ fn with_a_threshold_every_case_above_it_is_kept() {
         delays.make(&format!("hold 5 {LONG}"));
     }
     let kept = || latencies(&delays.tracing("cat latency_trace"));
-    wait_until("all are told of", || kept().len() >= 3);
+    wait_until("all are shown", || kept().len() >= 3);
     assert!(kept().iter().all(|latency| *latency >= 20_000));
     delays.tracing("echo 0 >tracing_max_latency");
     assert!(kept().is_empty());
@@ -244,7 +244,7 @@ fn a_case_stands_in_the_histogram_of_the_processor_that_it_ended_on() {
     let mut delays = Delays::new();
     delays.tracing("echo wakeup >current_tracer");
     delays.make("sleep 20");
-    wait_until("wake-ups are told of", || delays.samples("wakeup") >= 20);
+    wait_until("wake-ups are shown", || delays.samples("wakeup") >= 20);
     // The program waits for a line.
     let all = delays.samples("wakeup");
     let folders = delays.tracing("ls -d latency_hist/cpu*");

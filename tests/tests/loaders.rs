@@ -102,7 +102,7 @@ fn the_program_is_the_one_that_is_named() {
     let program = c("phases", &[]).path;
     let info = said(&["info".as_ref(), &traced.directory()]);
     let process = info.lines().find(|line| line.contains("status 5"));
-    let process = process.expect("its process is told of");
+    let process = process.expect("its process is named");
     assert!(process.ends_with(program.to_str().unwrap()), "{info}");
     let mut running = case.untraced_start().spawn();
     running.wait_for(|text| text.contains("phase 0\n"));

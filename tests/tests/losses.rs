@@ -112,7 +112,7 @@ const TEXTS: [&[&str]; 12] = [
     &["dump", "--as", "raw"],
 ];
 
-/// Formats of others, which have no comments: it is told on standard error.
+/// Formats of others, which have no comments: the loss is reported on standard error.
 const FOREIGN: [&[&str]; 4] = [
     &["dump", "--as", "devtrace"],
     &["dump", "--as", "folded"],
@@ -120,10 +120,11 @@ const FOREIGN: [&[&str]; 4] = [
     &["dump", "--as", "latency"],
 ];
 
-const PICTURES: [&[&str]; 6] = [
+const PICTURES: [&[&str]; 7] = [
     &["flame"],
     &["plot", "timeline"],
     &["plot", "cdf"],
+    &["plot", "scatter"],
     &["plot", "latency", "climb"],
     &["plot", "hist", "leaf"],
     &["plot", "table", "leaf"],
@@ -134,7 +135,7 @@ const BEGIN: &str = "this trace is incomplete: ";
 #[test]
 fn every_reader_begins_with_what_was_lost() {
     let recorded = Recorded::new(&["--buffer", "256K"], ["3", "60000"]);
-    let expected = "events were lost";
+    let expected = "events were lost (for lack of room)";
     let begins = |line: &str, begin: &str| line.starts_with(begin) && line.contains(expected);
     for words in TEXTS {
         let ended = recorded.read(words);
@@ -169,6 +170,8 @@ fn every_reader_begins_with_what_was_lost() {
     let info = recorded.read(&["info"]).stdout;
     assert!(info.lines().any(|line| line.starts_with("lost ")), "{info}");
     assert!(recorded.said.contains(expected), "{}", recorded.said);
+    let all = recorded.json(&["report", "--json"])[0]["losses"].clone();
+    assert_eq!(all["events_by_reason"]["no_room"], all["events"], "{all}");
 }
 
 #[test]
@@ -219,6 +222,28 @@ fn assert_calls_are_nested(chrome: &Value) {
         }
         open.push(call);
     }
+}
+
+/// What a flight recorder gave up for newer events is told by reason, and by thread.
+#[test]
+fn what_a_flight_recorder_gave_up_is_counted() {
+    let recorded = Recorded::new(&["--flight", "--buffer", "256K"], ["2", "60000"]);
+    let threads = recorded.json(&["report", "--threads", "--json"]);
+    let losses = &threads[0]["losses"];
+    let reasons = losses["events_by_reason"].as_object().unwrap();
+    let sum = reasons.values().filter_map(Value::as_u64).sum::<u64>();
+    assert_eq!(Some(sum), losses["events"].as_u64(), "{losses}");
+    let dropped = reasons["dropped"].as_u64().unwrap();
+    let rows = threads.as_array().unwrap().iter();
+    let of_threads: u64 = rows.map(|row| row["lost"].as_u64().unwrap()).sum();
+    assert!(
+        0 < dropped && dropped <= of_threads && of_threads <= sum,
+        "{of_threads} of threads, {losses}"
+    );
+    let text = recorded.read(&["report", "--threads"]).stdout;
+    assert!(text.contains(" for newer ones"), "{text}");
+    let of_none = "are of no thread here";
+    assert_eq!(text.contains(of_none), of_threads < sum, "{text}");
 }
 
 /// What was open where its records begin is known from its begin; what it called before is not.
@@ -295,9 +320,14 @@ fn without_durations_there_are_counts() {
         assert!(
             ended
                 .stderr
-                .contains("no such call was recorded to its end"),
+                .contains("no such call was recorded to its end; no times: only the entries"),
             "{}",
             ended.stderr
         );
     }
+    let path = recorded.read(&["report", "--hot-path"]).stdout;
+    assert!(
+        path.contains("no times") && !path.contains("main"),
+        "{path}"
+    );
 }

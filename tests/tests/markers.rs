@@ -91,9 +91,7 @@ fn markers_alone() {
     ] {
         let how = format!("{compiler} {flags:?}");
         let case = Case::new(program(compiler, flags)).options(["-M", "*", "--block"]);
-        let (untraced, traced) = (case.untraced(), case.traced());
-        assert_eq!(traced.ended.stdout, untraced.stdout, "{how}");
-        assert_eq!(traced.ended.end, untraced.end, "{how}");
+        let traced = case.unchanged();
         check(&traced, &how);
         assert!(traced.report.rows.is_empty(), "{how}: no functions");
     }
@@ -180,8 +178,7 @@ fn only_what_was_asked_for() {
 #[test]
 fn markers_of_a_program_in_rust() {
     let case = Case::new(example("nopal-mark", "marked")).options(["-M", "*"]);
-    let (untraced, traced) = (case.untraced(), case.traced());
-    assert_eq!(traced.ended.stdout, untraced.stdout);
+    let traced = case.unchanged();
     let expected = [0, 1, 2, 3, 4].map(|n| {
         let state = ["even", "odd"][n % 2];
         format!(r#"step n={n} name="Grüße" state={state}"#)
@@ -199,14 +196,14 @@ fn a_marker_that_is_not_there() {
     assert!(
         ended
             .stderr
-            .contains("no marker matches leav; the nearest are leaf"),
+            .contains("no marker matches leav; the nearest is leaf"),
         "{}",
         ended.stderr
     );
     assert_eq!(ended.stdout, "", "the program has not run");
 }
 
-/// The program `marked`, which passes its markers when it is told to, and a tool that steers it.
+/// The program `marked`, which passes its markers on command, and a tool that controls it.
 struct ControlledProgram {
     scratch: tempfile::TempDir,
     program: Running,
@@ -317,7 +314,7 @@ fn markers_are_switched_while_the_program_runs() {
         assert!(
             refused
                 .stderr
-                .contains("no marker matches frist; the nearest are first"),
+                .contains("no marker matches frist; the nearest is first"),
             "{}",
             refused.stderr
         );
@@ -406,7 +403,7 @@ fn static_probes() {
         controlled.records(&["counted:others", "counted:values"]);
         let refused = controlled.ctl("mark counted:value on");
         assert!(
-            refused.stderr.contains("the nearest are counted:values"),
+            refused.stderr.contains("the nearest is counted:values"),
             "{}",
             refused.stderr
         );

@@ -4,12 +4,12 @@ use std::ops::{Deref, DerefMut};
 
 use nopal_tests::mounted::{Mounted, start};
 use nopal_tests::process::{assert_nothing_left, wait_until};
-use nopal_tests::{End, Running, c};
+use nopal_tests::{End, Running, Start, c, nopal, scratch};
 
 /// Calls of `leaf` in a phase.
 const LEAVES: usize = 1000;
 
-/// The program `phases`, which goes on when it is told to: traced, with nothing chosen, and shown as files.
+/// The program `phases`, which goes on at a command: traced, with nothing chosen, and shown as files.
 struct Phases {
     mounted: Mounted,
     phase: u32,
@@ -186,4 +186,39 @@ fn files_go_with_their_session() {
     });
     drop(mounted.stdin);
     assert_eq!(mounted.program.wait().end, End::Code(5));
+}
+
+/// The devices are files here: only their names matter.
+#[test]
+fn the_kernel_s_module_has_a_folder_while_it_is_loaded() {
+    let scratch = scratch();
+    let script = r#"set -e
+        mkdir dev mount
+        for device in fuse null; do touch dev/$device; mount --bind /dev/$device dev/$device; done
+        mount --rbind dev /dev
+        "$0" mount mount 2>/dev/null &
+        until mountpoint -q mount; do sleep 0.01; done
+        ls mount
+        echo state >/dev/nopal
+        ls mount mount/kernel
+        cat mount/kernel/ctl
+        echo 'trace vfs_* new v' >mount/kernel/ctl
+        cat /dev/nopal
+        readlink mount/kernel/trace mount/kernel/latency_trace
+        ls mount/kernel/other 2>/dev/null || echo none
+        rm /dev/nopal
+        ls mount
+        kill -INT $!
+        wait $!"#;
+    let mut start = Start::new(["unshare", "--map-root-user", "--mount", "bash", "-c"]);
+    start.words.extend([script.into(), nopal().into()]);
+    start.directory = Some(scratch.path().into());
+    start
+        .environment
+        .push(("XDG_RUNTIME_DIR".into(), scratch.path().into()));
+    let ended = start.run("");
+    assert_eq!((ended.end, &*ended.stderr), (End::Code(0), ""));
+    let told = "mount:\nkernel\n\nmount/kernel:\nctl\nlatency_trace\ntrace\nstate\ntrace vfs_* new v\n\
+                /dev/nopal_trace\n/dev/nopal_latency\nnone\n";
+    assert_eq!(ended.stdout, told);
 }

@@ -1,11 +1,14 @@
 //! New processes and new programs.
 
+use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nopal_tests::process::wait_until;
 use nopal_tests::{
-    Case, End, Report, Start, announced_calls, c, nopal, scratch, without_own_words,
+    Awake, Case, End, Report, Start, announced_calls, c, nopal, scratch, shell_word,
+    without_own_words,
 };
 
 fn exec(way: &str, often: &str) -> Case {
@@ -25,7 +28,11 @@ fn fork_by_library_and_by_system_call() {
     };
     let children = 91;
     let threads = lines(&["report", "--threads"]);
-    assert_eq!(threads.lines().count(), 1 + children + 2, "{threads}");
+    let rows = threads
+        .lines()
+        .skip(1)
+        .take_while(|line| line.contains("  fork"));
+    assert_eq!(rows.count(), children + 2, "{threads}");
     assert!(!threads.contains('?'), "{threads}");
     let info = lines(&["info"]);
     assert!(info.contains("(72 more)") && !info.contains('?'), "{info}");
@@ -81,6 +88,39 @@ fn shells_and_pipes() {
     exec("shell", "5").check();
 }
 
+/// Whether nopal meets a program or none, it says so, and the process goes on with its own programs.
+#[test]
+fn a_process_that_executes_programs_while_nopal_attaches() {
+    const TRIES: u64 = 12;
+    let mut met = 0;
+    for number in 0..TRIES {
+        let way = if number % 2 == 0 { "main" } else { "thread" };
+        let case = Case::new(c("successions", &[])).arguments(["40", way]);
+        let mut program = case.untraced_start().spawn();
+        std::thread::sleep(std::time::Duration::from_millis(7 * number));
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        let mut start = Start::new([nopal()]);
+        let words = ["attach", "--for", "100ms", "-o"].map(Into::into);
+        start.words.extend(words);
+        start.words.push(trace.clone().into());
+        start.words.push(program.id().to_string().into());
+        let ended = start.run("");
+        let of_program = program.wait();
+        let what = format!("try {number}: {ended:?}, {of_program:?}");
+        assert_eq!(of_program.end, End::Code(7), "{what}");
+        assert_eq!(of_program.stdout, "the last one\n", "{what}");
+        assert_eq!(of_program.stderr, "", "{what}");
+        let begins = match ended.end {
+            End::Code(0) => "nopal: tracing process ",
+            _ => "nopal: the process is executing another program: try again\n",
+        };
+        assert!(ended.stderr.starts_with(begins), "{what}");
+        met += u64::from(ended.end == End::Code(0));
+    }
+    println!("met a program in {met} of {TRIES} tries");
+}
+
 #[test]
 fn exec_that_is_not_followed() {
     let traced = exec("chain", "10").options(["--no-follow"]).traced();
@@ -96,6 +136,12 @@ fn children_that_share_memory_and_thread_area() {
     Case::new(c("shared_clone", &[])).check();
 }
 
+/// They stand still, too, while text is changed that they execute.
+#[test]
+fn processes_in_the_memory_of_another_while_nopal_comes_and_goes() {
+    Case::new(c("sharers", &["-DHOLD"])).check_come_and_go();
+}
+
 /// They wait for nopal, which begins with one after the other.
 #[test]
 fn children_of_many_threads_at_once_are_recorded_or_told_of() {
@@ -105,8 +151,7 @@ fn children_of_many_threads_at_once_are_recorded_or_told_of() {
     let case = Case::new(c("spawning", &[]))
         .options(["--buffer", "256M"])
         .arguments(["50", "500", own, "1", "0", "x"]);
-    let (untraced, traced) = (case.untraced(), case.traced());
-    assert_eq!(nopal_tests::difference(&untraced, &traced.ended), None);
+    let traced = case.unchanged();
     assert_eq!(traced.report.calls("execute"), 500);
     let reported = reported(&traced.said);
     // Each child makes one thread, which finds nothing to do.
@@ -183,14 +228,14 @@ fn ends_with_7() -> Vec<u8> {
     parts.concat()
 }
 
-/// Each child is recorded, or told of; one that was killed may be told of, or may not have got so far. A kind that
+/// Each child is recorded or reported; one that was killed may be reported, or may not have got so far. A kind that
 /// ended with 7 has run.
 fn all_are_accounted_for(stdout: &str, report: &Report, said: &str) {
     let ran = stdout.lines().filter(|line| line.ends_with("status 7"));
     let expected = CHILDREN * ran.count() as u64;
     assert!(expected >= 5 * CHILDREN, "{stdout}");
     let sum = report.calls("ran") + reported(said);
-    // Those that execute twice may be told of twice.
+    // Those that execute twice may be reported twice.
     let most = expected + 2 * CHILDREN;
     assert!(
         (expected..=most).contains(&sum),
@@ -200,18 +245,17 @@ fn all_are_accounted_for(stdout: &str, report: &Report, said: &str) {
 }
 
 #[test]
-fn children_of_many_kinds_are_recorded_or_told_of() {
+fn children_of_many_kinds_are_recorded_or_reported() {
     for options in [&[][..], &["--libs"]] {
         let folder = scratch();
         let case = of_many_kinds(folder.path()).options(options);
-        let (untraced, traced) = (case.untraced(), case.traced());
-        assert_eq!(nopal_tests::difference(&untraced, &traced.ended), None);
+        let traced = case.unchanged();
         all_are_accounted_for(&traced.ended.stdout, &traced.report, &traced.said);
     }
 }
 
 #[test]
-fn children_of_many_kinds_are_recorded_or_told_of_when_attached() {
+fn children_of_many_kinds_are_recorded_or_reported_when_attached() {
     let folder = scratch();
     let hold = folder.path().join("go");
     let trace = folder.path().join("trace");
@@ -233,4 +277,259 @@ fn children_of_many_kinds_are_recorded_or_told_of_when_attached() {
         &Report::of(&trace),
         &said,
     );
+}
+
+/// The functions of the example's three processes, wherever they are loaded.
+const REQUESTS: [&str; 9] = [
+    "--args",
+    "-F",
+    "ask@request*",
+    "-F",
+    "look_up@request*",
+    "-F",
+    "serve@request*",
+    "-F",
+    "note@request*",
+];
+const SECTION: &str = "ask.arg1..note.arg1";
+
+/// Three processes through which 20 requests pass; in the second, two of them take 50 ms.
+fn pipeline() -> String {
+    let program = shell_word(&c("request", &[]).path);
+    format!("{program} ask 20 | {program} serve | {program} note")
+}
+
+/// The number of the process with this role, as it said.
+fn process(said: &str, role: &str) -> u32 {
+    let numbers = said.lines().filter_map(|line| line.strip_prefix(role));
+    let mut numbers = numbers.filter_map(|number| number.trim().parse().ok());
+    numbers.next().unwrap_or_else(|| panic!("{role}: {said}"))
+}
+
+/// Each request is a case from the first process to the last, and the picture of the longest has all three.
+fn assert_requests(trace: &Path, said: &str) {
+    let read = |words: &[&str]| {
+        let mut start = Start::new([nopal()]);
+        start.words.extend(words.iter().map(Into::into));
+        start.words.push(trace.into());
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        ended.stdout
+    };
+    let found: serde_json::Value =
+        serde_json::from_str(&read(&["hist", "--json", SECTION])).unwrap();
+    let [all] = &found["groups"].as_array().unwrap()[..] else {
+        panic!("{found}");
+    };
+    assert_eq!(all["count"], 20, "{found}");
+    assert!(all["max"].as_u64().unwrap() >= 50_000_000, "{found}");
+    let [ask, serve, note] = ["ask ", "serve ", "note "].map(|role| process(said, role));
+    let picture = read(&["plot", "timeline", "--section", SECTION]);
+    for text in ["ask", "look_up", "serve", "note"] {
+        assert!(
+            picture.contains(&format!("\n{text}\n")),
+            "{text}: {picture}"
+        );
+    }
+    for process in [ask, serve, note] {
+        assert!(picture.contains(&format!("thread {process} ")), "{picture}");
+    }
+    let (_, case) = picture.split_once("The longest of 20 cases of ").unwrap();
+    let ends = [format!("-{ask} to "), format!("-{note}.")];
+    assert!(ends.iter().all(|end| case.contains(end)), "{picture}");
+}
+
+#[test]
+fn a_request_is_a_case_through_the_processes_of_a_pipeline() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let mut start = Start::new([nopal().as_os_str(), "record".as_ref()]);
+    start.words.extend(REQUESTS.map(Into::into));
+    start.words.extend(["-o".into(), trace.clone().into()]);
+    start
+        .words
+        .extend(["--", "sh", "-c", &pipeline()].map(Into::into));
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_requests(&trace, &ended.stderr);
+}
+
+#[test]
+fn a_request_is_a_case_through_processes_that_one_session_is_attached_to() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let mut running = Start::new(["sh", "-c", &pipeline()]).spawn();
+    let roles = ["ask ", "serve ", "note "];
+    let said = running.wait_for_error(|text| roles.iter().all(|role| text.contains(role)));
+    let mut start = Start::new([nopal().as_os_str(), "attach".as_ref()]);
+    start.words.extend(REQUESTS.map(Into::into));
+    start.words.extend(["-o".into(), trace.clone().into()]);
+    let processes = roles.map(|role| process(&said, role).to_string());
+    start.words.extend(processes.map(Into::into));
+    let mut tool = start.spawn();
+    tool.wait_for_error(|text| text.contains("tracing 3 processes"));
+    running.stdin().write_all(b"go\n").unwrap();
+    assert_eq!(running.wait().end, End::Code(0));
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_requests(&trace, &said);
+}
+
+/// Three processes through which requests pass, recorded with `options`: where, and the numbers of the processes.
+fn slow_requests(options: &[&str], trace: &Path) -> Vec<u64> {
+    let program = c("slow_requests", &[]).path;
+    let mut start = Start::new([nopal().as_os_str(), "record".as_ref(), "--args".as_ref()]);
+    for function in ["ask", "serve", "grind", "doze", "note", "read", "write"] {
+        start.words.extend(["-F", function].map(Into::into));
+    }
+    start.words.extend(options.iter().map(Into::into));
+    start
+        .words
+        .extend(["-o".into(), trace.into(), program.into()]);
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let numbers = ended.stdout.split_whitespace();
+    numbers.map(|number| number.parse().unwrap()).collect()
+}
+
+fn requests(words: &[&str], trace: &Path) -> String {
+    let mut start = Start::new([nopal().as_os_str(), "requests".as_ref(), SECTION.as_ref()]);
+    start.words.extend(words.iter().map(Into::into));
+    start.words.push(trace.into());
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    ended.stdout
+}
+
+fn requests_as_json(words: &[&str], trace: &Path) -> Vec<serde_json::Value> {
+    let text = requests(&[words, &["--json"]].concat(), trace);
+    serde_json::from_str(&text).expect("valid JSON")
+}
+
+/// The function in which most of a time was spent.
+fn most(of: &serde_json::Value) -> &str {
+    let spent = of["spent_ns"].as_object().unwrap().iter();
+    let most = spent.max_by_key(|(_, ns)| ns.as_u64());
+    most.map_or("", |(function, _)| function)
+}
+
+/// In the program's order of what it plants: the request that slept, and the one that computed.
+const PLANTED: [(&str, &str); 2] = [("7", "doze"), ("3", "grind")];
+
+#[test]
+fn the_slowest_requests_come_first_with_what_other_processes_did_meanwhile() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let [first, second, third] = slow_requests(&[], &trace)[..] else {
+        panic!();
+    };
+    let found = requests_as_json(&["--until", "99%"], &trace);
+    for ((value, function), request) in PLANTED
+        .iter()
+        .zip(found.iter().filter(|one| one["is_least"] != true))
+    {
+        assert_eq!(request["value"], *value, "{found:?}");
+        assert_eq!(
+            (&request["process"], &request["end_process"]),
+            (&first.into(), &third.into())
+        );
+        let others = request["others"].as_array().unwrap();
+        let [other] = &others[..] else {
+            panic!("{request}");
+        };
+        assert_eq!(
+            (&other["process"], most(other)),
+            (&second.into(), *function),
+            "{request}"
+        );
+        assert!(request.get("wait_ns").is_none(), "{request}");
+    }
+    let text = requests(&[], &trace);
+    assert!(
+        text.contains("# ask.arg1..note.arg1: 1 case had not ended when the trace ended"),
+        "{text}"
+    );
+    assert!(
+        text.contains("of the clock") && text.contains("doze 1.00 s"),
+        "{text}"
+    );
+    let text = requests(&["--value", "11"], &trace);
+    let first = text.lines().find(|line| line.contains("value 11"));
+    assert!(first.is_some_and(|line| line.contains("≥ ")), "{text}");
+}
+
+/// Recorded until the kernel has told of all moments of what is planted whether threads ran: it keeps silent of switches
+/// from idle processors, and of some others where these have much to do.
+fn requests_with_all_switches(trace: &Path) -> Vec<u64> {
+    for _ in 0..10 {
+        let awake = Awake::new();
+        let processes = slow_requests(&["-e", "sched"], trace);
+        drop(awake);
+        let is_told = |(value, _): &(&str, &str)| {
+            let found = requests_as_json(&["--value", value], trace);
+            found.iter().all(|request| request["cpu_or_wait_ns"] == 0)
+        };
+        if PLANTED.iter().all(is_told) {
+            return processes;
+        }
+    }
+    panic!("the kernel was silent in each of ten recordings");
+}
+
+#[test]
+fn the_critical_path_of_a_request_leads_through_the_processes_that_it_waited_for() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let processes = requests_with_all_switches(&trace);
+    for (value, function) in PLANTED {
+        let found = requests_as_json(&["--value", value], &trace);
+        let [request] = &found[..] else {
+            panic!("{found:?}");
+        };
+        let path = request["path"].as_array().unwrap();
+        let of_path = path.iter().map(|step| step["process"].as_u64().unwrap());
+        assert_eq!(of_path.collect::<Vec<_>>(), processes, "{request}");
+        assert_eq!(
+            (most(request), most(&path[1])),
+            (function, function),
+            "{request}"
+        );
+        let number = |of: &serde_json::Value, name: &str| of[name].as_u64().unwrap();
+        let step = &path[1];
+        match function {
+            "doze" => assert!(number(step, "blocked_ns") >= 950_000_000, "{request}"),
+            _ => assert!(number(step, "cpu_ns") >= 190_000_000, "{request}"),
+        }
+        // Steps follow each other, and make up the whole. Moments are by the counter's rate at the time, durations by the
+        // mean of it.
+        let bound = 3 + path.len() as u64 + number(request, "duration_ns") / 100_000;
+        let mut now = number(request, "begin_ns");
+        for step in path {
+            assert!(number(step, "begin_ns").abs_diff(now) <= bound, "{request}");
+            now = number(step, "begin_ns") + number(step, "duration_ns");
+        }
+        let end = number(request, "begin_ns") + number(request, "duration_ns");
+        assert!(now.abs_diff(end) <= bound, "{request}");
+    }
+    let text = requests(&["--value", "7"], &trace);
+    let replay = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("replay  nopal "));
+    // Its words are quoted for a shell.
+    let line = format!("\"$0\" {}", replay.unwrap());
+    let nopal = nopal();
+    let words: [&OsStr; 4] = [
+        "sh".as_ref(),
+        "-c".as_ref(),
+        line.as_ref(),
+        nopal.as_os_str(),
+    ];
+    let replayed = Start::new(words).run("");
+    let called = |function: &str| replayed.stdout.contains(&format!("{function}("));
+    assert!(
+        ["ask", "serve", "doze", "note"].into_iter().all(called),
+        "{}",
+        replayed.stdout
+    );
+    assert!(!called("grind"), "{}", replayed.stdout);
 }

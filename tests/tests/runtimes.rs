@@ -176,3 +176,29 @@ fn a_library_that_follows_frame_pointers() {
 fn a_program_that_follows_jumps() {
     Case::new(c("follows", &["-rdynamic", "-DHOLD"])).check_come_and_go();
 }
+
+/// Calls that are open when such a runtime is loaded have no end in the trace. What is known of them
+/// ends when they are unwrapped, and not with the thread.
+#[test]
+fn calls_that_are_open_when_a_runtime_is_loaded() {
+    let library = c("runtime_late", &["-shared", "-fPIC", "-DRUNTIME"]).path;
+    let traced = Case::new(c("runtime_late", &["-DHOLD"]))
+        .arguments([&library])
+        .check();
+    assert!(
+        traced.said.contains("runs a Java virtual machine"),
+        "{}",
+        traced.said
+    );
+    assert_eq!(traced.ended.stdout, "1 100\n");
+    assert_eq!(traced.report.calls("step"), 100);
+    for function in ["outer", "inner", "main"] {
+        let rows: Vec<_> = traced.report.rows_of(function).collect();
+        let [row] = rows[..] else {
+            panic!("{function}: {rows:?}");
+        };
+        assert_eq!(row["unfinished"], 1, "{row}");
+        // The steps take longer than this.
+        assert!(row["total_ns"].as_u64().unwrap() < 400_000_000, "{row}");
+    }
+}

@@ -47,6 +47,16 @@ fn handlers_on_stacks_of_their_own() {
 }
 
 #[test]
+fn handlers_that_know_an_instruction_by_its_address() {
+    let case = || Case::new(c("recovers", &["-DHOLD"]));
+    let recording = case().check();
+    for function in ["fetch", "copy"] {
+        assert_eq!(recording.report.calls(function), 0, "{function}");
+    }
+    case().check_come_and_go();
+}
+
+#[test]
 fn traps_faults_and_a_profiler_of_the_programs_own() {
     // It begins with the trap.
     Case::new(c("own_traps", &[])).refused("trap").check();

@@ -20,6 +20,13 @@ fn an_unlimited_stack() {
     unlimited(Case::new(c("deep", &[])).options(["--block"])).check();
 }
 
+/// The mirrors leave a program the mappings that it needs itself.
+#[test]
+fn stacks_that_take_most_mappings() {
+    let said = Case::new(c("many_stacks", &["-DHOLD"])).unchanged().said;
+    assert!(said.contains("could not be mirrored"), "{said}");
+}
+
 #[test]
 fn a_small_stack() {
     Case::new(c("calls", &["-lm"]))

@@ -206,7 +206,7 @@ fn the_disk_is_full() {
         let ended = running.wait();
         assert_eq!(ended.end, End::Code(5), "{size}: {}", ended.stderr);
         assert!(ended.stdout.ends_with("phase 1\nend\n"));
-        assert!(ended.stderr.contains("nopal: "), "it is told");
+        assert!(ended.stderr.contains("nopal: "), "it is reported");
         if ended.stderr.contains("ran untraced") {
             let without = mapped_kib(untraced.id());
             assert!(

@@ -61,6 +61,21 @@ fn a_process_is_watched_and_goes_on() {
 }
 
 #[test]
+fn functions_that_are_off_to_hold_a_budget_are_shown() {
+    let running = busy();
+    let mut start = top(running.id());
+    start.words.extend(["--budget", "0.1%"].map(Into::into));
+    let mut terminal = Terminal::start(&start);
+    terminal.resize(140, 30);
+    // Only what differs from what was there before is drawn.
+    terminal.wait_for("budget");
+    terminal.wait_for("≥");
+    terminal.write("q");
+    assert_eq!(terminal.wait(), End::Code(0));
+    assert_goes_on(running);
+}
+
+#[test]
 fn what_ends_is_watched_to_its_end() {
     let mut running = busy();
     let mut terminal = Terminal::start(&top(running.id()));

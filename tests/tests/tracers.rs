@@ -107,6 +107,13 @@ fn locks_are_held_as_often_and_as_long_as_they_are() {
         "{}",
         traced.output
     );
+    // The thread has ended by now.
+    let (_, head) = traced.output.split_once("lockhold latency trace").unwrap();
+    let task = head.lines().find(|line| line.contains("| task: ")).unwrap();
+    // SAFETY: it cannot fail.
+    let user = unsafe { libc::getuid() };
+    assert!(task.contains(&format!("(uid:{user} nice:")), "{task}");
+    assert!(!task.contains(":-"), "{task}");
     assert!(
         !traced.output.contains(" nanosleep+0x0"),
         "{}",

@@ -1,11 +1,12 @@
 //! The timeline in a real browser: `tests/browser/page.mjs` drives Chromium.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use nopal_tests::{Running, Start, nopal, scratch, target_directory};
+use nopal_tests::{Running, Start, c, nopal, scratch, target_directory};
 use nopal_trace::synthetic::{self, Shape};
 use serde_json::{Value, json};
 
@@ -67,9 +68,9 @@ fn end(view: Running) {
     view.signal_group(libc::SIGINT);
 }
 
-fn report(trace: &Path, more: &[&str]) -> Vec<Value> {
-    let all = ["report", "--json", trace.to_str().unwrap()];
-    let ended = words(all.into_iter().chain(more.iter().copied())).run("");
+/// What a command prints as JSON.
+fn printed(command: &[&str], more: &[&str]) -> Value {
+    let ended = words(command.iter().chain(more).copied()).run("");
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
@@ -118,8 +119,22 @@ fn the_page_shows_a_trace_in_a_browser() {
 
     let (from, until) = (1_000_000, 5_000_000);
     let [from_text, until_text] = [from, until].map(|ns| format!("{ns}ns"));
-    let rows = report(&trace, &["--from", &from_text, "--until", &until_text]);
+    let time = ["--from", &from_text, "--until", &until_text];
+    let path = trace.to_str().unwrap();
+    let rows = printed(&["report", "--json", path], &time);
     let wanted = "function_7";
+    let hist = printed(&["hist", "--json", wanted, path], &time);
+    // The page has the most active thread first.
+    let threads = printed(&["report", "--threads", "--json", path], &[]);
+    let threads = threads.as_array().unwrap().iter().rev();
+    let most = threads
+        .max_by_key(|thread| thread["calls"].as_u64())
+        .unwrap();
+    let most = most["thread"].to_string();
+    let of_thread = printed(&["report", "--json", "--tid", &most, path], &time);
+    let csv = scratch.path().join("csv");
+    let export = ["export", "--as", "csv", "-o", csv.to_str().unwrap(), path];
+    words(export.into_iter().chain(time)).run("");
     let (views, addresses): (Vec<Running>, Vec<String>) = [&trace, &hostile, &growing]
         .map(|trace| view(trace))
         .into_iter()
@@ -132,14 +147,79 @@ fn the_page_shows_a_trace_in_a_browser() {
         "until": until,
         "rows": rows,
         "wanted": wanted,
+        "hist": hist,
+        "ofThread": of_thread,
+        "csv": csv,
         "wantedCalls": truth.functions[7].calls,
-        "pictures": std::env::var("NOPAL_PICTURES").ok(),
     });
     let file = scratch.path().join("plan");
     fs::write(&file, plan.to_string()).unwrap();
     node(&tests.join("page.mjs"), &[&file]);
     views.into_iter().for_each(end);
     recording.signal_group(libc::SIGINT);
+}
+
+/// How often each of some events of the kernel is of a thread, as the lines of `nopal dump` tell.
+fn times(dump: &str, mark: &str) -> BTreeMap<String, u64> {
+    let mut times = BTreeMap::new();
+    let threads = dump
+        .lines()
+        .filter_map(|line| line.split_once(mark)?.1.split_once(':'));
+    for (thread, _) in threads {
+        *times.entry(thread.to_owned()).or_insert(0) += 1;
+    }
+    times
+}
+
+#[test]
+fn the_page_shows_what_the_kernel_and_tracers_tell() {
+    let tests = browser_tests();
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let path = trace.to_str().unwrap();
+    let program = c("viewed", &[]);
+    let program = program.path.to_str().unwrap();
+    let record = [
+        "record", "-F", "*", "-M", "*", "--args", "-e", "sched", "-o", path, "--", program,
+    ];
+    let recorded = words(record).run("");
+    assert_eq!(recorded.stdout, "done\n", "{recorded:?}");
+
+    let selections = ["wakeup", "lockhold", "begun.id..served.id", "served.load"];
+    let hists = selections.map(|what| {
+        let hist = printed(&["hist", "--json", what, path], &[]);
+        (what.to_owned(), hist)
+    });
+    let threads = printed(&["report", "--threads", "--json", path], &[]);
+    let threads: Vec<Value> = threads
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["thread"].clone())
+        .collect();
+    let rows = printed(&["report", "--json", path], &[]);
+    let mut rows = rows.as_array().unwrap().iter();
+    let main = rows.find(|row| row["function"] == "main").unwrap();
+    let dump = words(["dump", "--as", "function", path]).run("").stdout;
+    let wakes = times(&dump, " + ");
+    let wakes: u64 = threads
+        .iter()
+        .filter_map(|thread| wakes.get(&thread.to_string()))
+        .sum();
+
+    let (running, address) = view(&trace);
+    let plan = json!({
+        "address": address,
+        "threads": threads,
+        "switches": times(&dump, " --> "),
+        "wakes": wakes,
+        "hists": hists.into_iter().collect::<BTreeMap<_, _>>(),
+        "main": main,
+    });
+    let file = scratch.path().join("plan");
+    fs::write(&file, plan.to_string()).unwrap();
+    node(&tests.join("tracks.mjs"), &[&file]);
+    end(running);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Frida, with functions in C or in JavaScript at all entries and exits.
 
-use super::tracer::{Ask, Attached, Built, Session, Tracer};
+use super::tracer::{Attached, Built, Load, Session, Tracer};
 use crate::programs::Programs;
 use crate::resident::Resident;
 use anyhow::{Context, Result, ensure};
@@ -51,8 +51,8 @@ impl Tracer for Frida {
         self.name
     }
 
-    fn ask(&self) -> Ask {
-        Ask::Seldom
+    fn load(&self) -> Load {
+        Load::Seldom
     }
 
     fn cannot(&self, what: &str) -> Option<&'static str> {

@@ -1,6 +1,7 @@
 //! nopal beside other tracers, in one run: their cost while off and while recording, their time to attach, their
 //! completeness, and the speed of their readers.
 
+mod all;
 mod frida;
 mod lttng;
 mod nopal;
@@ -17,7 +18,7 @@ use crate::table::Row;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::process::Stdio;
-use tracer::{Ask, Tracer};
+use tracer::{Load, Tracer};
 
 const ROUNDS: usize = 3;
 
@@ -59,7 +60,7 @@ pub fn measure(paths: &Paths, programs: &Programs, chosen: &[String]) -> Result<
     let (sqlite, objects) = (sqlite?, objects?);
     let mut rows = Vec::new();
     let mut tracers = Vec::new();
-    for made in tracer::all(paths, programs) {
+    for made in all::all(paths, programs) {
         match made {
             Ok(tracer) => tracers.push(tracer),
             Err(missing) => rows.push(absent(missing.name, &missing.why)),
@@ -73,8 +74,8 @@ pub fn measure(paths: &Paths, programs: &Programs, chosen: &[String]) -> Result<
     let mut failures = BTreeMap::new();
     for _ in 0..ROUNDS {
         let untraced = Untraced {
-            sqlite: answers(Resident::start(&sqlite, 0, 0)?, Ask::Often)?,
-            objects: answers(Resident::start(&objects, 0, 0)?, Ask::Often)?,
+            sqlite: answers(Resident::start(&sqlite, 0, 0)?, Load::Often)?,
+            objects: answers(Resident::start(&objects, 0, 0)?, Load::Often)?,
         };
         for tracer in &tracers {
             let name = tracer.name();
@@ -153,12 +154,12 @@ struct Untraced {
     objects: Answers,
 }
 
-fn answers(mut resident: Resident, ask: Ask) -> Result<Answers> {
-    let [call, fib, work] = ask.questions();
+fn answers(mut resident: Resident, load: Load) -> Result<Answers> {
+    let [call, fib, work] = load.requests();
     let answers = Answers {
-        call: resident.ask(call)?,
-        fib: resident.ask(fib)?,
-        work: resident.ask(work)?,
+        call: resident.request(call)?,
+        fib: resident.request(fib)?,
+        work: resident.request(work)?,
     };
     resident.end()?;
     Ok(answers)
@@ -180,7 +181,7 @@ impl Round<'_> {
         let Some(session) = self.tracer.launch("sqlite", true)? else {
             return Ok(());
         };
-        let traced = answers(session.resident, self.tracer.ask())?;
+        let traced = answers(session.resident, self.tracer.load())?;
         drop(session.rest);
         self.put(EMPTY, traced.call - self.untraced.sqlite.call);
         self.put(FIB, traced.fib - self.untraced.sqlite.fib);
@@ -188,7 +189,7 @@ impl Round<'_> {
             self.put(SQLITE, traced.work / self.untraced.sqlite.work);
         }
         if let Some(session) = self.tracer.launch("objects", true)? {
-            let traced = answers(session.resident, self.tracer.ask())?;
+            let traced = answers(session.resident, self.tracer.load())?;
             drop(session.rest);
             if self.tracer.cannot(OBJECTS).is_none() {
                 self.put(OBJECTS, traced.work / self.untraced.objects.work);
@@ -199,7 +200,7 @@ impl Round<'_> {
 
     fn off(&mut self) -> Result<()> {
         if let Some(session) = self.tracer.launch("sqlite", false)? {
-            let traced = answers(session.resident, Ask::Often)?;
+            let traced = answers(session.resident, Load::Often)?;
             drop(session.rest);
             self.put(OFF, traced.call - self.untraced.sqlite.call);
             self.put(SQLITE_OFF, traced.work / self.untraced.sqlite.work);
@@ -214,8 +215,8 @@ impl Round<'_> {
         let start = std::time::Instant::now();
         if let Some(mut attached) = self.tracer.attach(&resident)? {
             self.put(ATTACH, start.elapsed().as_secs_f64() * 1e3);
-            let [call, _, _] = self.tracer.ask().questions();
-            let call = resident.ask(call)?;
+            let [call, _, _] = self.tracer.load().requests();
+            let call = resident.request(call)?;
             self.put(EMPTY_ATTACHED, call - self.untraced.sqlite.call);
             for time in attached.toggle(&mut resident)? {
                 self.put(TOGGLE, time);
@@ -234,10 +235,10 @@ impl Round<'_> {
         let Some(mut session) = self.tracer.launch("objects", true)? else {
             return Ok(());
         };
-        let [call, _, _] = self.tracer.ask().questions();
-        session.resident.ask(call)?;
+        let [call, _, _] = self.tracer.load().requests();
+        session.resident.request(call)?;
         session.resident.end()?;
-        let made = CALLS / self.tracer.ask().fewer();
+        let made = CALLS / self.tracer.load().fewer();
         let Some(kept) = self.tracer.kept(session.rest)? else {
             return Ok(());
         };

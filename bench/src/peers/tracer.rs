@@ -1,9 +1,6 @@
 //! The common interface of the tracers.
 
-use super::{frida, lttng, nopal, uftrace, uprobes, xray};
-use crate::programs::Programs;
 use crate::resident::Resident;
-use crate::run::Paths;
 use anyhow::Result;
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -11,25 +8,25 @@ use std::process::Command;
 
 /// How much a program is asked to do, so that slow tracers come to an end too.
 #[derive(Clone, Copy)]
-pub enum Ask {
+pub enum Load {
     Often,
     Seldom,
 }
 
-impl Ask {
+impl Load {
     /// For calls of the empty function, of fib, and the program's own work.
-    pub fn questions(self) -> [&'static str; 3] {
+    pub fn requests(self) -> [&'static str; 3] {
         match self {
-            Ask::Often => ["call", "fib 32", "work"],
-            Ask::Seldom => ["call 200", "fib 18", "work 2"],
+            Load::Often => ["call", "fib 32", "work"],
+            Load::Seldom => ["call 200", "fib 18", "work 2"],
         }
     }
 
     /// How many times fewer calls of the empty function.
     pub fn fewer(self) -> f64 {
         match self {
-            Ask::Often => 1.0,
-            Ask::Seldom => 100.0,
+            Load::Often => 1.0,
+            Load::Seldom => 100.0,
         }
     }
 }
@@ -91,8 +88,8 @@ pub trait Attached {
 pub trait Tracer {
     fn name(&self) -> &'static str;
 
-    fn ask(&self) -> Ask {
-        Ask::Often
+    fn load(&self) -> Load {
+        Load::Often
     }
 
     /// Why a figure is missing.
@@ -134,35 +131,6 @@ pub trait Tracer {
     fn export(&self) -> Option<Command> {
         None
     }
-}
-
-pub struct Missing {
-    pub name: &'static str,
-    pub why: String,
-}
-
-pub fn all<'a>(
-    paths: &'a Paths,
-    programs: &'a Programs,
-) -> Vec<Result<Box<dyn Tracer + 'a>, Missing>> {
-    let mut made: Vec<Result<Box<dyn Tracer + 'a>, Missing>> = Vec::new();
-    let mut put = |name, tracer: Result<Box<dyn Tracer + 'a>>| {
-        let missing = |error: anyhow::Error| Missing {
-            name,
-            why: format!("{error:#}"),
-        };
-        made.push(tracer.map_err(missing));
-    };
-    put(nopal::NAME, nopal::new(paths, programs));
-    put(uftrace::COMPILED, uftrace::compiled(paths, programs));
-    put(uftrace::PATCHED, uftrace::patched(paths, programs));
-    put(xray::NAME, xray::new(paths, programs));
-    put(lttng::NAME, lttng::new(paths, programs));
-    put(frida::C, frida::new(programs, frida::C));
-    put(frida::SCRIPT, frida::new(programs, frida::SCRIPT));
-    put(uprobes::NAME, uprobes::new(paths, programs));
-    put(uprobes::BPF, uprobes::bpf(programs));
-    made
 }
 
 /// All bytes of the files below a directory.

@@ -1,6 +1,6 @@
 //! The kernel's breakpoints in user space: by tracefs, into the kernel's ring, and by bpftrace, counted.
 
-use super::tracer::{Ask, Attached, Built, Kept, Rest, Session, Tracer};
+use super::tracer::{Attached, Built, Kept, Load, Rest, Session, Tracer};
 use crate::programs::{Programs, is_installed};
 use crate::resident::{self, Resident};
 use crate::run::{Paths, remove};
@@ -146,8 +146,8 @@ impl Tracer for Uprobes<'_> {
         NAME
     }
 
-    fn ask(&self) -> Ask {
-        Ask::Seldom
+    fn load(&self) -> Load {
+        Load::Seldom
     }
 
     fn cannot(&self, what: &str) -> Option<&'static str> {
@@ -233,8 +233,8 @@ impl Tracer for Bpftrace {
         BPF
     }
 
-    fn ask(&self) -> Ask {
-        Ask::Seldom
+    fn load(&self) -> Load {
+        Load::Seldom
     }
 
     fn cannot(&self, what: &str) -> Option<&'static str> {

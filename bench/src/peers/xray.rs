@@ -83,7 +83,7 @@ impl Tracer for Xray<'_> {
     }
 
     fn toggle(&self, resident: &mut Resident) -> Result<Vec<f64>> {
-        let times = ["patch", "unpatch"].map(|word| resident.ask(word));
+        let times = ["patch", "unpatch"].map(|word| resident.request(word));
         times
             .into_iter()
             .map(|time| {

@@ -37,6 +37,10 @@ pub enum Event<'a> {
         event: u32,
         payload: &'a [u64],
     },
+    /// Calls that were left out of the packet since they were short: a word a site, see [`short_calls_of`].
+    ShortCalls {
+        sites: &'a [u64],
+    },
     Hole,
 }
 
@@ -131,14 +135,25 @@ impl<'a> Cursor<'a> {
                 let (&whole, rest) = rest.split_first()?;
                 let (payload, rest) = rest.split_at_checked(words)?;
                 clock = whole.max(before);
-                let event = word.event();
-                (Event::Marker { event, payload }, rest)
+                let event = match (word.event(), payload) {
+                    (SHORT_CALLS, [_, sites @ ..]) => Event::ShortCalls { sites },
+                    (event, payload) => Event::Marker { event, payload },
+                };
+                (event, rest)
             }
             _ => return None,
         };
         self.words = rest;
         Some(Record { clock, event })
     }
+}
+
+/// The number of [`Event::ShortCalls`] with the length of its records.
+pub const SHORT_CALLS: u32 = EVENT_SHORT_CALLS | EVENT_VARIABLE << EVENT_WORDS_SHIFT;
+
+/// The site of a word of [`Event::ShortCalls`], and how many of its calls were left out.
+pub const fn short_calls_of(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
 }
 
 #[inline(always)]

@@ -46,14 +46,14 @@ const fn kinds_of(most_words: u8) -> u32 {
 }
 
 impl Word {
-    /// Of an entry or exit of the call whose return address is at `slot`.
+    /// A record of an entry or exit of the call whose return address is at `slot`.
     #[inline]
     pub const fn new(kind: u32, site: u32, slot: u64, clock: u64) -> Word {
         let tag = slot >> 4 & 0xff;
         Word(clock & LOW | (kind as u64) << 32 | (site as u64) << 36 | tag << 56)
     }
 
-    /// Of an extended record.
+    /// The first word of an extended record.
     #[inline]
     pub const fn extended(event: u32, clock: u64) -> Word {
         Word(clock & LOW | (KIND_EXTENDED as u64) << 32 | (event as u64) << 36)

@@ -7,10 +7,11 @@ use std::{thread, vec};
 use anyhow::Result;
 use nopal_trace::{Clocks, Cost, Packet, ThreadInfo, Trace};
 
-use crate::calls::{CallRebuilder, Sink};
 use crate::filter::{Filter, Selected};
+use crate::range::{Start, Stop};
 use crate::retimer::Retimer;
 use crate::waits::{Waiting, Waits};
+pub use crate::worker::{Times, Worker};
 
 const PAUSE_PACKETS: usize = 16;
 
@@ -40,31 +41,6 @@ impl Default for Drive<'_> {
             filter: None,
             waits: None,
         }
-    }
-}
-
-/// What a worker gets of calls if a filter selects by time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Times {
-    /// Their parts within the selected time: a call that goes on outside of it is lost there.
-    Parts,
-    /// The whole calls.
-    Whole,
-    /// All calls of all threads: it selects by these and by time itself, with a [`crate::filter::Sieve`].
-    Own,
-}
-
-/// Takes the calls of threads, one thread after the other.
-pub trait Worker: Sink + Send {
-    /// What it gets of the calls that a filter selects by their times.
-    const TIMES: Times = Times::Parts;
-    /// Whether it is told how long calls waited.
-    const WAITS: bool = false;
-    /// Before a thread's records; `stream` is which of the trace's threads it is.
-    fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
-    /// After some of them, and after the last.
-    fn pause(&mut self) -> Result<()> {
-        Ok(())
     }
 }
 
@@ -113,10 +89,11 @@ impl<'a> Crew<'a, '_> {
     fn work<W: Worker>(&self, worker: &mut W) -> Result<()> {
         while let Some((stream, thread)) = self.next() {
             let read = match self.drive.filter.filter(|filter| !filter.is_everything()) {
-                None => self.read_with_waits(stream, thread, worker),
-                Some(filter) if W::TIMES == Times::Own || filter.has(stream) => {
-                    let mut selected = Selected::new(worker, filter, self.clocks);
-                    self.read_with_waits(stream, thread, &mut selected)
+                None => self.read_with_waits(stream, thread, None, worker),
+                Some(filter) if worker.times() == Times::Own || filter.has(stream) => {
+                    let until = self.until(filter, &thread, worker.times());
+                    let mut selected = Selected::new(worker, filter, self.clocks).until(until);
+                    self.read_with_waits(stream, thread, until, &mut selected)
                 }
                 Some(_) => {
                     self.count(thread.packets());
@@ -140,51 +117,104 @@ impl<'a> Crew<'a, '_> {
         &self,
         stream: usize,
         thread: ThreadInfo,
+        until: Option<u64>,
         worker: &mut W,
     ) -> Result<()> {
         match self.drive.waits.filter(|_| self.drive.net.is_none()) {
-            Some(waits) if W::WAITS => {
-                let mut waiting = Waiting::new(worker, waits, self.window::<W>());
-                self.read(stream, thread, &mut waiting)
+            Some(waits) if worker.takes_waits() => {
+                let window = self.window(worker.times());
+                let mut waiting = Waiting::new(worker, waits, window);
+                self.read(stream, thread, until, &mut waiting)
             }
-            _ => self.read(stream, thread, worker),
+            _ => self.read(stream, thread, until, worker),
         }
     }
 
-    /// Reads a thread, unless another worker fails meanwhile.
-    fn read<W: Worker>(&self, stream: usize, thread: ThreadInfo, worker: &mut W) -> Result<()> {
+    /// Reads a thread, unless another worker fails meanwhile. The selected time ends at the clock `until` of calls.
+    fn read<W: Worker>(
+        &self,
+        stream: usize,
+        thread: ThreadInfo,
+        until: Option<u64>,
+        worker: &mut W,
+    ) -> Result<()> {
         worker.begin(stream, &thread);
-        let mut rebuilder = CallRebuilder::default();
-        let mut retimer = Retimer::new(self.drive.net, self.window::<W>());
-        let mut rest = thread.packets();
-        while rest.len() > 0 {
+        let times = worker.times();
+        let window = self.window(times);
+        let (start, stop) = self.range(&thread, until, times);
+        let mut number = start.packet;
+        self.count(thread.packets_in(0..number));
+        let is_cut = times == Times::Parts;
+        let mut rebuilder = start.reopen(is_cut.then_some(window.0), worker);
+        let mut retimer = Retimer::new(self.drive.net, window);
+        loop {
             if self.failed.load(Ordering::Relaxed) {
-                break;
+                return Ok(());
             }
-            let packets = rest.clone().take(PAUSE_PACKETS);
-            for packet in rest.by_ref().take(PAUSE_PACKETS) {
+            let packets = thread.packets_in(number..number + PAUSE_PACKETS);
+            let mut taken = 0;
+            for packet in packets.clone() {
+                if stop.is_at(number + taken, &packet, &rebuilder) {
+                    break;
+                }
+                taken += 1;
                 match &mut retimer {
                     None => rebuilder.packet(&packet, worker),
                     Some(retimer) => {
                         let (words, clock) = retimer.packet(&packet);
-                        rebuilder.packet_with(&packet, &words, clock, worker);
+                        rebuilder.packet_with(&packet, &words, window.0, clock, worker);
                     }
                 }
             }
-            if rest.len() == 0 {
+            let is_last = taken < PAUSE_PACKETS;
+            if is_last {
                 rebuilder.end(worker);
             }
             worker.pause()?;
+            let packets = packets.take(taken);
             self.count(packets.clone());
             packets.for_each(|packet| packet.release());
+            number += taken;
+            if is_last {
+                break;
+            }
         }
+        self.count(thread.packets_in(number..usize::MAX));
         Ok(())
     }
 
+    /// Where to begin and to end. Whole calls without the cost of recording have clocks that need all records before, and
+    /// a worker that selects by time itself wants all calls.
+    fn range(&self, thread: &ThreadInfo, until: Option<u64>, times: Times) -> (Start, Stop) {
+        let needs_all = match times {
+            Times::Own => true,
+            Times::Whole => self.drive.net.is_some(),
+            Times::Parts => false,
+        };
+        let Some(filter) = self.drive.filter.filter(|_| !needs_all) else {
+            return Default::default();
+        };
+        let checkpoints = filter.checkpoints_of(thread);
+        let is_cut = times == Times::Parts;
+        (
+            Start::before(filter.from, thread, checkpoints),
+            Stop::behind(filter.until, until, is_cut, checkpoints),
+        )
+    }
+
+    /// Where the selected time of a thread ends, by the clocks that its calls have.
+    fn until(&self, filter: &Filter, thread: &ThreadInfo, times: Times) -> Option<u64> {
+        let until = filter.until?;
+        match self.drive.net {
+            None => Some(until),
+            cost => Some(Retimer::new(cost, self.window(times))?.end(thread.packets())),
+        }
+    }
+
     /// The time within which the clocks of calls are to be.
-    fn window<W: Worker>(&self) -> (u64, u64) {
+    fn window(&self, times: Times) -> (u64, u64) {
         match self.drive.filter {
-            Some(filter) if W::TIMES == Times::Parts => {
+            Some(filter) if times == Times::Parts => {
                 (filter.from.unwrap_or(0), filter.until.unwrap_or(u64::MAX))
             }
             _ => (0, u64::MAX),
@@ -203,6 +233,7 @@ impl<'a> Crew<'a, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calls::Sink;
     use crate::report;
     use nopal_trace::synthetic::{self, Shape};
 

@@ -3,11 +3,15 @@
 mod moment;
 mod selected;
 
+use std::sync::Arc;
+
 use anyhow::{Result, bail};
 use nopal_symbols::{Glob, Selection};
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
+use crate::losses;
 use crate::names::{Function, Names, ThreadNames};
+use crate::range::{Checkpoints, ThreadCheckpoints};
 use crate::text::{count, duration};
 
 pub use moment::Moment;
@@ -42,6 +46,8 @@ pub struct Filter {
     /// Values of the counter.
     pub from: Option<u64>,
     pub until: Option<u64>,
+    /// Places in the trace from which the selected time can be read.
+    pub checkpoints: Option<Arc<Checkpoints>>,
 }
 
 /// What is selected of a function.
@@ -68,6 +74,7 @@ impl Filter {
             least_ns: wanted.least_ns,
             from: moment(&wanted.from)?,
             until: moment(&wanted.until)?,
+            checkpoints: None,
         };
         if let (Some(from), Some(until)) = (filter.from, filter.until)
             && from > until
@@ -75,6 +82,12 @@ impl Filter {
             bail!("--until is before --from");
         }
         Ok(filter)
+    }
+
+    /// Selects these threads only, by their places in the trace.
+    pub fn select_threads(&mut self, places: &[u64], trace: &Trace) {
+        let all = 0..trace.threads().len() as u64;
+        self.threads = Some(all.map(|place| places.contains(&place)).collect());
     }
 
     pub fn is_everything(&self) -> bool {
@@ -89,6 +102,10 @@ impl Filter {
     pub fn has(&self, stream: usize) -> bool {
         let threads = self.threads.as_ref();
         threads.is_none_or(|threads| threads.get(stream).copied().unwrap_or(false))
+    }
+
+    pub(crate) fn checkpoints_of(&self, thread: &ThreadInfo) -> Option<&ThreadCheckpoints> {
+        self.checkpoints.as_ref()?.get(&thread.key())
     }
 
     /// The selected threads.
@@ -193,31 +210,6 @@ pub struct LeftOut {
     pub time: u64,
 }
 
-/// The counter where the trace begins: with a thread, if it has records of any.
-pub fn begin(trace: &Trace) -> u64 {
-    let threads = trace.threads();
-    let of_threads = threads.iter().filter_map(|thread| thread.packets().next());
-    let of_processors = trace.processors();
-    let of_processors = of_processors.filter_map(|processor| processor.packets().next());
-    let begin = of_threads.map(|packet| packet.clock_begin()).min();
-    begin
-        .or_else(|| of_processors.map(|packet| packet.clock_begin()).min())
-        .unwrap_or(0)
-}
-
-/// The counter at its last record, likewise.
-pub fn end(trace: &Trace) -> u64 {
-    let threads = trace.threads();
-    let of_threads = threads
-        .iter()
-        .filter_map(|thread| thread.packets().next_back());
-    let of_processors = trace.processors();
-    let of_processors = of_processors.filter_map(|processor| processor.packets().next_back());
-    let end = of_threads.map(|packet| packet.clock_end()).max();
-    end.or_else(|| of_processors.map(|packet| packet.clock_end()).max())
-        .unwrap_or(0)
-}
-
 /// A filter at work on one thread after the other.
 #[derive(Clone)]
 pub struct Sieve<'a> {
@@ -282,14 +274,15 @@ impl LeftOut {
     }
 
     /// Why no call is left: `all 20 calls are left out: 12 of other threads, 8 shorter than 1.00 ms`.
-    pub fn why(&self, filter: &Filter) -> String {
+    pub fn why(&self, filter: &Filter, trace: &Trace) -> String {
         if self.seen == 0 {
             let where_to_look = if filter.has_functions() {
                 ", of those that -F and -N select"
             } else {
                 ""
             };
-            return format!("no such call was recorded to its end{where_to_look}");
+            let reason = losses::reason(trace);
+            return format!("no such call was recorded to its end{where_to_look}{reason}");
         }
         let parts = [
             (self.threads, "of other threads".to_string()),

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use nopal_trace::{KernelEvent, Note, Packet, Succession, Trace};
+use nopal_trace::{KernelEvent, Losses, Note, Packet, SiteState, SiteStates, Succession, Trace};
 
-use crate::filter::{begin, end};
 use crate::kernel_events::kind;
-use crate::names::printable;
+use crate::losses;
+use crate::names::{Names, printable};
+use crate::span::{begin, end};
 use crate::text::{Align, Table, bytes, count, date, duration, rate, several};
 
 /// Processes, and flaws, that are listed one by one.
@@ -19,6 +20,7 @@ pub fn info(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> 
     processes(trace, out, width)?;
     writeln!(out)?;
     images(trace, out, width)?;
+    states(trace, out, width)?;
     if trace.damage_count() > 0 {
         writeln!(
             out,
@@ -112,12 +114,94 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     )?;
     fact("system", system(trace))?;
     fact("lost", lost(trace))?;
+    if let Some(stops) = losses::stops(trace) {
+        fact("stopped", stops)?;
+    }
+    fact("left out", left_out(trace))?;
     if !trace.has_check_sums() {
         let sums = "none: the trace was written by an older nopal, and damage to its records is not noticed";
         fact("sums", sums.into())?;
     }
+    fact("budget", budget(trace))?;
     fact("snapshots", snapshots(trace))?;
     fact("end", end_of(trace))
+}
+
+/// `5 %; functions went off or on 14 times (listed below)`
+fn budget(trace: &Trace) -> String {
+    let states = SiteStates::of(trace);
+    let Some(percent) = states.percent else {
+        return String::new();
+    };
+    let functions = several(
+        states.sites().count() as u64,
+        "function was off for a time",
+        "functions were off for a time",
+    );
+    let changes = several(states.changes, "change", "changes");
+    let begun = match states.begun_off {
+        0 => String::new(),
+        number => {
+            let began = several(number, "began off", "began off");
+            format!("; {began}, as the last recording of the program ended")
+        }
+    };
+    format!("{percent} % of the processor time: {functions}, {changes}{begun}")
+}
+
+/// When functions went off and on, for the sake of a budget.
+fn states(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    let names = Names::new(trace);
+    let begin = trace.clocks().monotonic_ns(begin(trace));
+    let mut table = Table::new(&[
+        ("at", Align::Right),
+        ("", Align::Left),
+        ("functions", Align::Left),
+    ]);
+    let mut changes = 0;
+    for note in trace.notes() {
+        let (counter, state, functions) = match note {
+            Note::Budget { counter, percent } => {
+                let budget = match percent {
+                    Some(percent) => format!("budget {percent} %"),
+                    None => "budget off".to_string(),
+                };
+                (*counter, budget, String::new())
+            }
+            Note::State {
+                counter,
+                state,
+                sites,
+                kept,
+            } => {
+                let state = match (state, kept) {
+                    (SiteState::Timed, _) => "timed",
+                    (SiteState::Off, false) => "off",
+                    (SiteState::Off, true) => "kept off",
+                };
+                let named = sites.iter().take(LISTED);
+                let mut named: Vec<String> = named
+                    .map(|site| names.function(*site).name.clone())
+                    .collect();
+                if sites.len() > LISTED {
+                    named.push(format!("{} more", sites.len() - LISTED));
+                }
+                (*counter, state.to_string(), named.join(", "))
+            }
+            _ => continue,
+        };
+        changes += 1;
+        if changes <= LISTED {
+            let at = trace.clocks().monotonic_ns(counter).saturating_sub(begin);
+            table.row(vec![duration(at), state, functions]);
+        }
+    }
+    if changes > 0 {
+        writeln!(out)?;
+        table.write(out, width)?;
+        more(out, changes)?;
+    }
+    Ok(())
 }
 
 /// The traces within this one.
@@ -175,7 +259,12 @@ fn system(trace: &Trace) -> String {
 }
 
 fn lost(trace: &Trace) -> String {
-    let mut parts = vec![several(trace.lost(), "event", "events")];
+    let lost = Losses::of(trace);
+    let events = several(lost.events, "event", "events");
+    let mut parts = vec![format!(
+        "{events}{}",
+        losses::reasons(lost.events, &lost.events_by_reason)
+    )];
     let (mut threads, mut stacks) = (0u64, 0u64);
     for note in trace.notes() {
         if let Note::Untraced {
@@ -199,6 +288,19 @@ fn lost(trace: &Trace) -> String {
         ));
     }
     parts.join(", ")
+}
+
+/// Calls that were too short.
+fn left_out(trace: &Trace) -> String {
+    let least = trace.session().least_duration_ns;
+    match (least, trace.short_calls()) {
+        (0, 0) => String::new(),
+        (_, calls) => format!(
+            "{} shorter than {}",
+            several(calls, "call", "calls"),
+            duration(least)
+        ),
+    }
 }
 
 fn end_of(trace: &Trace) -> String {

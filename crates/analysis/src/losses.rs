@@ -1,12 +1,17 @@
 //! The first line of every reader if a trace is incomplete.
 
-use nopal_trace::{Clocks, Losses, Trace};
+use std::collections::BTreeMap;
 
-use crate::filter::begin;
+use nopal_trace::{Clocks, Losses, Trace, losses};
+
 use crate::names::printable;
-use crate::text::{bytes, duration, several};
+use crate::span::begin;
+use crate::text::{bytes, count, duration, several};
 
-/// Pauses of the recording whose times are told.
+/// Reasons for losses that are told; there are fewer.
+const REASONS: usize = 16;
+
+/// At most this many pauses of the recording are listed with their times.
 const PAUSES: usize = 3;
 
 /// The losses, the pauses of the recording, and the resulting estimates. None if the trace is complete.
@@ -23,7 +28,8 @@ fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
     let some =
         |number: u64, one: &str, more: &str| (number > 0).then(|| several(number, one, more));
     let parts = [
-        some(losses.events, "event was lost", "events were lost"),
+        some(losses.events, "event was lost", "events were lost")
+            .map(|lost| format!("{lost}{}", reasons(losses.events, &losses.events_by_reason))),
         some(losses.packets, "packet is missing", "packets are missing"),
         damage(losses),
         some(
@@ -42,6 +48,8 @@ fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
             "kernel events were lost",
         ),
         pauses(losses, clocks, begin),
+        describe_stops(losses, clocks, begin).map(|times| format!("recording was stopped {times}")),
+        off(losses),
         (losses.unchecked).then(|| {
             "it has no checksums, since an older nopal wrote it, and damage is not noticed"
                 .to_string()
@@ -52,17 +60,71 @@ fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
         }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let short = short_calls(losses);
     if parts.is_empty() {
-        return None;
+        return short;
     }
     let bounds = match losses.has_gaps() {
         true => "; calls that were open at a gap end there, with their least possible times",
         false => "",
     };
+    let short = short.map_or_else(String::new, |short| format!("; {short}"));
     Some(format!(
-        "this trace is incomplete: {}{bounds}",
+        "this trace is incomplete: {}{bounds}{short}",
         parts.join(", ")
     ))
+}
+
+/// ` (1,234 for lack of room, 12 given up for newer ones)`: why `all` events were lost, as far as that is known.
+pub fn reasons(all: u64, events: &BTreeMap<String, u64>) -> String {
+    let text = |name: &str| match name {
+        losses::NO_ROOM => "for lack of room".to_owned(),
+        losses::UNKNOWN_THREAD => "in threads whose control block was not their own".to_owned(),
+        losses::TOO_MANY_THREADS => {
+            "in threads beyond those that can be recorded at once".to_owned()
+        }
+        losses::NO_CLOCK => "in threads that may not read the clock".to_owned(),
+        losses::INTERRUPTED => "amid handlers that interrupted each attempt".to_owned(),
+        losses::DROPPED => "given up for newer ones".to_owned(),
+        losses::AFTER_END => "after the trace's end".to_owned(),
+        other => format!("for the reason {other}"),
+    };
+    let known = events.iter().filter(|(_, events)| **events > 0);
+    let told: Vec<String> = known
+        .take(REASONS)
+        .map(|(name, events)| match *events == all {
+            true => text(name),
+            false => format!("{} {}", count(*events), text(name)),
+        })
+        .collect();
+    match told.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", told.join(", ")),
+    }
+}
+
+/// How many of the lost events no thread's packets count, as a comment; empty if there are none.
+pub fn of_no_thread(trace: &Trace) -> String {
+    let threads = trace.threads().into_iter();
+    let known = threads.fold(0, |sum: u64, thread| sum.saturating_add(thread.lost()));
+    match trace.lost().saturating_sub(known) {
+        0 => String::new(),
+        more => format!(
+            "# {} of the lost events are of no thread here: a thread lost them after its last records, or had none\n",
+            count(more)
+        ),
+    }
+}
+
+/// `1,234 calls shorter than 10.0 us were left out at recording (-t): their time is that of their callers`
+fn short_calls(losses: &Losses) -> Option<String> {
+    let shorter = format!("shorter than {}", duration(losses.least_duration_ns));
+    let one =
+        format!("call {shorter} was left out at recording (-t): its time is that of its caller");
+    let more = format!(
+        "calls {shorter} were left out at recording (-t): their time is that of their callers"
+    );
+    (losses.short_calls > 0).then(|| several(losses.short_calls, &one, &more))
 }
 
 /// `2 places are damaged, for which 64 KiB are left out or missing`
@@ -78,20 +140,52 @@ fn damage(losses: &Losses) -> Option<String> {
     })
 }
 
+/// `3 functions were off for a time, …`
+fn off(losses: &Losses) -> Option<String> {
+    let functions = match losses.functions_off {
+        0 => return None,
+        1 => "1 function was".to_owned(),
+        more => format!("{} functions were", count(more)),
+    };
+    Some(format!(
+        "{functions} off for a time, to hold the budget: calls then are missing, and their time is that of their callers"
+    ))
+}
+
 /// `recording of kernel events paused at 1.20 s`
 fn pauses(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
-    let since = |clock: &u64| {
-        let ns = clocks.monotonic_ns(*clock);
-        duration(ns.saturating_sub(clocks.monotonic_ns(begin)))
-    };
-    let all = &losses.kernel_event_pauses;
-    let mut times: Vec<String> = all.iter().take(PAUSES).map(since).collect();
-    if all.len() > PAUSES {
-        let more = (all.len() - PAUSES) as u64;
-        times.push(several(more, "more time", "more times"));
+    let times = losses.kernel_event_pauses.iter();
+    let times = times.map(|clock| since(clocks, begin, *clock));
+    some_of(times).map(|times| format!("recording of kernel events paused at {times}"))
+}
+
+/// `from 1.20 s to 1.70 s, from 3.00 s on`: when recording was stopped.
+pub fn stops(trace: &Trace) -> Option<String> {
+    describe_stops(&Losses::of(trace), trace.clocks(), begin(trace))
+}
+
+fn describe_stops(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
+    let since = |clock| since(clocks, begin, clock);
+    let times = losses.stops.iter().map(|(from, until)| match until {
+        Some(until) => format!("from {} to {}", since(*from), since(*until)),
+        None => format!("from {} on", since(*from)),
+    });
+    some_of(times)
+}
+
+fn since(clocks: &Clocks, begin: u64, clock: u64) -> String {
+    let ns = clocks.monotonic_ns(clock);
+    duration(ns.saturating_sub(clocks.monotonic_ns(begin)))
+}
+
+/// The first of them, and how many more there are. None if there are none.
+fn some_of(times: impl ExactSizeIterator<Item = String>) -> Option<String> {
+    let more = times.len().saturating_sub(PAUSES) as u64;
+    let mut listed: Vec<String> = times.take(PAUSES).collect();
+    if more > 0 {
+        listed.push(several(more, "more time", "more times"));
     }
-    let times = times.join(", ");
-    (!all.is_empty()).then(|| format!("recording of kernel events paused at {times}"))
+    (!listed.is_empty()).then(|| listed.join(", "))
 }
 
 /// A JSON object without members of 0. None if the trace is complete.
@@ -101,6 +195,24 @@ pub fn json(trace: &Trace) -> Option<String> {
         return None;
     }
     serde_json::to_string(&losses).ok()
+}
+
+/// What may be the reason that calls, or their ends, are not in a trace: `; this trace is incomplete: …`. Empty if it is
+/// complete.
+pub fn reason(trace: &Trace) -> String {
+    match (asked_for_entries(trace), line(trace)) {
+        (true, _) => format!("; {UNTIMED}{ASKED}"),
+        (_, Some(line)) => format!("; {line}"),
+        (_, None) => String::new(),
+    }
+}
+
+const UNTIMED: &str = "no times: only the entries of calls were recorded";
+const ASKED: &str = ": --entry-only was requested";
+
+fn asked_for_entries(trace: &Trace) -> bool {
+    let options = &trace.session().options;
+    options.iter().any(|option| option == "--entry-only")
 }
 
 /// Why a trace has no times, as a comment of its own, unless `any` call has one.
@@ -113,15 +225,10 @@ pub fn untimed(trace: &Trace, any: bool) -> String {
     {
         return String::new();
     }
-    let asked = trace
-        .session()
-        .options
-        .iter()
-        .any(|option| option == "--entry-only");
     let why = match Losses::of(trace).flaw {
-        _ if asked => ": --entry-only was requested".to_string(),
+        _ if asked_for_entries(trace) => ASKED.to_string(),
         Some(why) if why.contains("only entries") => format!(": {}", printable(&why)),
         _ => String::new(),
     };
-    format!("# no times: only the entries of calls were recorded{why}\n")
+    format!("# {UNTIMED}{why}\n")
 }

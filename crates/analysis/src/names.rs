@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
 use nopal_abi::SITE_LIMIT;
-use nopal_symbols::{Selection, demangle, demangle_as, nearest, short, short_with_parameters};
+use nopal_symbols::{
+    Selection, demangle, demangle_as, nearest, or_nearest, short, short_with_parameters,
+};
 use nopal_trace::{Note, ProcessInfo, ThreadInfo, Trace};
 
 /// How names of C++ and Rust functions are shown.
@@ -80,10 +82,15 @@ pub struct Names {
 
 impl Names {
     pub fn new(trace: &Trace) -> Names {
-        let mut images: HashMap<u32, &str> = HashMap::new();
+        let mut images: HashMap<u32, (&str, &str)> = HashMap::new();
         for note in trace.notes() {
-            if let Note::Image { image, path, .. } = note {
-                images.insert(*image, path);
+            if let Note::Image {
+                image,
+                path,
+                identity,
+            } = note
+            {
+                images.insert(*image, (path, identity));
             }
         }
         let unknown = Function {
@@ -98,14 +105,16 @@ impl Names {
             functions: vec![unknown],
             by_site: vec![0],
         };
-        let mut known: HashMap<(&str, u64), u32> = HashMap::new();
+        let mut known: HashMap<(&str, &str, u64), u32> = HashMap::new();
         for site in trace.sites().filter(|site| site.site < SITE_LIMIT) {
-            let path = images.get(&site.image).copied().unwrap_or("?");
+            let (path, identity) = images.get(&site.image).copied().unwrap_or(("?", ""));
             let functions = &mut names.functions;
-            let number = *known.entry((path, site.address)).or_insert_with(|| {
-                functions.push(Function::new(path, site.address, site.size, site.name));
-                functions.len() as u32 - 1
-            });
+            let number = *known
+                .entry((path, identity, site.address))
+                .or_insert_with(|| {
+                    functions.push(Function::new(path, site.address, site.size, site.name));
+                    functions.len() as u32 - 1
+                });
             let at = site.site as usize;
             if names.by_site.len() <= at {
                 names.by_site.resize(at + 1, 0);
@@ -113,7 +122,7 @@ impl Names {
             names.by_site[at] = number;
         }
         if Style::global() == Style::Short {
-            tell_apart(&mut names.functions);
+            distinguish(&mut names.functions);
         }
         names
     }
@@ -157,20 +166,15 @@ impl Names {
         let wanted = self.matching(pattern);
         if wanted.is_empty() {
             let names = self.functions.iter().map(|function| function.name.as_str());
-            match nearest(names, pattern).as_slice() {
-                [] => bail!("no function of this trace is named {pattern:?}"),
-                nearest => bail!(
-                    "no function of this trace is named {pattern:?}; the nearest are {}",
-                    nearest.join(", ")
-                ),
-            }
+            let near = or_nearest(&nearest(names, pattern));
+            bail!("no function of this trace is named {pattern:?}{near}")
         }
         Ok(wanted)
     }
 }
 
 /// Adds parameters to short names that stand for several full names, and shows those in full that are the same still.
-fn tell_apart(functions: &mut [Function]) {
+fn distinguish(functions: &mut [Function]) {
     for longer in [short_with_parameters, str::to_owned] {
         let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
         for (number, function) in functions.iter().enumerate() {
@@ -269,7 +273,7 @@ mod tests {
             .iter()
             .map(|raw| Function::new("/bin/p", 0, 0, raw))
             .collect();
-        tell_apart(&mut functions);
+        distinguish(&mut functions);
         let names: Vec<&str> = functions.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(
             names,

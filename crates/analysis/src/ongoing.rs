@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use nopal_trace::{Batch, Note, Subscriber, ThreadKey};
+use nopal_trace::{Batch, Note, SiteState, Subscriber, ThreadKey};
 
 use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink, Style};
 use crate::live_notes::LiveNotes;
@@ -18,6 +18,10 @@ pub struct Sum {
     /// The times may be longer: the begin or end of some calls is not known.
     pub total_is_least: bool,
     pub self_is_least: bool,
+    /// It was off for a time, for the sake of a budget: there were more calls.
+    pub calls_are_least: bool,
+    /// It is off, and for how long by now.
+    pub off_ns: Option<u64>,
 }
 
 /// The sums of a recording in progress.
@@ -29,6 +33,8 @@ pub struct Ongoing {
     /// By site number.
     functions: Vec<Option<Function>>,
     notes: LiveNotes,
+    /// Sites that were off for the sake of a budget: since when they are.
+    off: HashMap<u32, Option<u64>>,
 }
 
 #[derive(Default)]
@@ -43,7 +49,7 @@ impl Ongoing {
         self.functions.get(site as usize)?.as_ref()
     }
 
-    /// Sites that were called, with their sums at `now`, a value of the counter. `runs` tells whether a thread lives:
+    /// Sites that were called or are off, with their sums at `now`, a value of the counter. `runs` tells whether a thread lives:
     /// what one that has ended left behind takes no more time.
     pub fn sums(&self, now: u64, runs: impl Fn(ThreadKey) -> bool) -> HashMap<u32, Sum> {
         let called = (0..).zip(&self.ended).filter(|(_, sum)| sum.calls > 0);
@@ -60,6 +66,12 @@ impl Ongoing {
                     left.for_each(|frame| ticks.entry(frame.site()).or_default().bound());
                 }
             }
+        }
+        for (site, since) in &self.off {
+            let sum = ticks.entry(*site).or_default();
+            sum.calls_are_least = true;
+            sum.bound();
+            sum.off_ns = since.map(|since| clocks.duration_ns(now.saturating_sub(since)));
         }
         for sum in ticks.values_mut() {
             sum.total_is_least |= sum.self_ns > sum.total_ns;
@@ -104,6 +116,16 @@ fn add_running(rebuilder: &CallRebuilder, now: u64, sums: &mut HashMap<u32, Sum>
 impl Subscriber for Ongoing {
     fn note(&mut self, note: &Note) {
         self.notes.learn(note);
+        if let Note::State {
+            counter,
+            state,
+            sites,
+            ..
+        } = note
+        {
+            let since = (*state == SiteState::Off).then_some(*counter);
+            self.off.extend(sites.iter().map(|site| (*site, since)));
+        }
         for (site, function) in self.notes.functions(note) {
             let at = site as usize;
             if self.functions.len() <= at {
@@ -181,7 +203,9 @@ impl CallSink<'_> {
 const LESS: u32 = u32::MAX;
 
 impl Sink for CallSink<'_> {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
@@ -364,6 +388,35 @@ mod tests {
         let sums = ongoing.sums(1600, |_| true);
         assert_eq!(sums[&1], least(sum(1, 40, 20)));
         assert_eq!(sums[&2], sum(1, 20, 20));
+    }
+
+    #[test]
+    fn what_was_off_for_a_budget_has_bounds() {
+        let mut ongoing = ongoing_with_functions();
+        let mut words = resync(1000, abi::RESYNC_CHUNK).to_vec();
+        words.push(word(1000, abi::KIND_ENTRY, 1, 0));
+        words.push(word(1010, abi::KIND_EXIT, 1, 0));
+        ongoing.records(Batch {
+            thread: THREAD,
+            clock: 1000,
+            words: &words,
+            lossy: false,
+        });
+        let mut turn = |counter, state| {
+            ongoing.note(&Note::State {
+                counter,
+                state,
+                sites: vec![1, 2],
+                kept: false,
+            });
+            ongoing.sums(1300, |_| true)
+        };
+        let sums = turn(1200, SiteState::Off);
+        assert!(sums[&1].off_ns.is_some_and(|ns| ns > 0) && sums[&1].calls_are_least);
+        assert_eq!((sums[&2].calls, sums[&2].off_ns), (0, sums[&1].off_ns));
+        let sums = turn(1250, SiteState::Timed);
+        assert_eq!((sums[&1].calls, sums[&1].off_ns), (1, None));
+        assert!(sums[&1].calls_are_least && sums[&1].self_is_least);
     }
 
     /// Each thread has its own outermost calls.

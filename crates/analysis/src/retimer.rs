@@ -47,6 +47,17 @@ impl Retimer {
         self.set_back(packet.words(), packet.clock_begin(), cost)
     }
 
+    /// The end of the window, set back. To be given all packets of a thread, and no other use.
+    pub fn end<'p>(mut self, packets: impl Iterator<Item = Packet<'p>>) -> u64 {
+        let (from, until) = self.window;
+        let is_within =
+            |packet: &Packet| packet.clock_end() >= from && packet.clock_begin() <= until;
+        for packet in packets.filter(is_within) {
+            self.packet(&packet);
+        }
+        self.passed(u64::MAX)
+    }
+
     fn set_back(&mut self, words: &[u64], begin: u64, cost: Cost) -> (Vec<u64>, u64) {
         self.clock = self.clock.max(begin);
         let begin = self.passed(self.clock);
@@ -94,8 +105,12 @@ fn cost_of(word: Word, cost: Cost) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
     use crate::drive::Drive;
+    use crate::filter::{Filter, Wanted};
     use crate::report;
+    use crate::span::{begin, end};
     use nopal_abi::KIND_ENTRY;
     use nopal_trace::synthetic::Recorder;
     use nopal_trace::{Note, Session, Trace, Writer};
@@ -106,11 +121,8 @@ mod tests {
     };
 
     /// Calls of known duration under two callers, and what recording them adds.
-    #[test]
-    fn nested_times_are_those_without_recording() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("trace");
-        let mut writer = Writer::create(&path, Session::default()).unwrap();
+    fn nested(path: &Path) {
+        let mut writer = Writer::create(path, Session::default()).unwrap();
         for (counter, monotonic_ns) in [(0, 0), (1_000_000_000, 1_000_000_000)] {
             let realtime_ns = monotonic_ns;
             writer
@@ -156,8 +168,13 @@ mod tests {
         }
         recorder.exit(at(1, call - within), 1, slot);
         recorder.finish(&mut writer).unwrap();
-        drop(writer);
+    }
 
+    #[test]
+    fn nested_times_are_those_without_recording() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        nested(&path);
         let trace = Trace::open(&path).unwrap();
         let drive = Drive {
             workers: 1,
@@ -174,6 +191,41 @@ mod tests {
         near(row(100).self_ns / 100, 10 * 5 + 3);
         near(row(1).avg_ns, 100 * (10 * 35 + 3 + 7) + 1);
         near(row(1).self_ns, 100 * 7 + 1);
+    }
+
+    /// Both halves of the time have all calls, and the call that lasts over the middle is divided there.
+    #[test]
+    fn times_within_a_time_are_those_without_recording_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        nested(&path);
+        let trace = Trace::open(&path).unwrap();
+        let row = |from, until, name: &str| {
+            let mut filter = Filter::new(&trace, &Wanted::default()).unwrap();
+            (filter.from, filter.until) = (from, until);
+            let drive = Drive {
+                workers: 1,
+                net: trace.cost(),
+                filter: Some(&filter),
+                ..Drive::default()
+            };
+            let report = report::functions(&trace, &drive).unwrap();
+            let row = report.rows.into_iter().find(|row| row.function == name);
+            row.unwrap()
+        };
+        let middle = begin(&trace).midpoint(end(&trace));
+        let halves = [(None, Some(middle)), (Some(middle), None)];
+        let [early, late] = halves.map(|(from, until)| row(from, until, "f1"));
+        let all = 100 * (10 * 35 + 3 + 7) + 1;
+        let sum = early.total_ns + late.total_ns;
+        assert!(sum.abs_diff(all) <= 60, "{sum} for {all}");
+        assert!(
+            early.total_ns.abs_diff(late.total_ns) <= 400,
+            "{early:?}, {late:?}"
+        );
+        let [early, late] = halves.map(|(from, until)| row(from, until, "f3"));
+        assert!((999..=1001).contains(&(early.calls + late.calls)));
+        assert!(early.avg_ns.abs_diff(30) <= 1 && late.avg_ns.abs_diff(30) <= 1);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Where the functions of a trace are in the source.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
 
 use nopal_symbols::Image;
-use nopal_trace::{Note, Trace};
+use nopal_trace::Trace;
 
-use crate::names::{Names, printable};
+use crate::images::Images;
+use crate::names::{Function, Names, printable};
 
 /// `FILE:LINE` of each function, where the debug information of its file tells.
 #[derive(Default)]
@@ -16,25 +16,23 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads the files of the trace that are still there. A file with another content than that which was recorded, or
-    /// that is no regular file, tells nothing.
+    /// Reads the files of the trace that are still there.
     pub fn new(trace: &Trace, names: &Names) -> Sources {
-        let mut identities = HashMap::new();
-        for note in trace.notes() {
-            if let Note::Image { path, identity, .. } = note {
-                identities.insert(printable(path), (path.as_str(), identity.as_str()));
-            }
-        }
+        Sources::of_functions(trace, names, |_| true)
+    }
+
+    /// The same, of some functions.
+    pub fn of_functions(trace: &Trace, names: &Names, is_wanted: impl Fn(u32) -> bool) -> Sources {
+        let images = Images::new(trace);
         let mut by_path: HashMap<&str, Vec<usize>> = HashMap::new();
         for (number, function) in names.functions().iter().enumerate() {
-            by_path.entry(&function.path).or_default().push(number);
+            if is_wanted(number as u32) {
+                by_path.entry(&function.path).or_default().push(number);
+            }
         }
         let mut lines = vec![None; names.functions().len()];
         for (path, numbers) in by_path {
-            let Some(&(path, identity)) = identities.get(path) else {
-                continue;
-            };
-            let Some(image) = opened(Path::new(path), identity) else {
+            let Some(image) = images.open(path) else {
                 continue;
             };
             let address = |number: &usize| names.functions()[*number].address;
@@ -48,16 +46,83 @@ impl Sources {
         Sources { lines }
     }
 
-    /// Of a function, by its number in the names.
+    /// The source line of a function, by its number in the names.
     pub fn of(&self, function: u32) -> Option<&str> {
         self.lines.get(function as usize)?.as_deref()
     }
 }
 
-fn opened(path: &Path, identity: &str) -> Option<Image> {
-    if !path.is_absolute() || !path.is_file() {
-        return None;
+/// The first bytes of a call and of a jump, which a signed distance of this many bytes follows.
+const CALL: u8 = 0xe8;
+const JUMP: u8 = 0xe9;
+const DISTANCE: usize = 4;
+/// Bytes of a function that are looked at.
+const MOST_BYTES: u64 = 1 << 22;
+
+/// Where functions call others of the same file by name: `FILE:LINE` of each such call, by caller and callee.
+pub struct CallSites(HashMap<(u32, u32), Vec<String>>);
+
+impl CallSites {
+    /// Of the pairs of caller and callee.
+    pub fn new(trace: &Trace, names: &Names, pairs: BTreeSet<(u32, u32)>) -> CallSites {
+        let images = Images::new(trace);
+        let mut by_path: HashMap<&str, Vec<(u32, u32)>> = HashMap::new();
+        for pair in pairs {
+            let [caller, callee] = [pair.0, pair.1].map(|one| names.functions().get(one as usize));
+            if let (Some(caller), Some(callee)) = (caller, callee)
+                && caller.path == callee.path
+            {
+                by_path.entry(&caller.path).or_default().push(pair);
+            }
+        }
+        let mut sites = HashMap::new();
+        for (path, pairs) in by_path {
+            let Some(image) = images.open(path) else {
+                continue;
+            };
+            for pair in pairs {
+                let [caller, callee] = [pair.0, pair.1].map(|one| &names.functions()[one as usize]);
+                sites.insert(pair, lines(&image, &calls(&image, caller, callee.address)));
+            }
+        }
+        CallSites(sites)
     }
-    let image = Image::open(path).ok()?;
-    (image.identity() == identity).then_some(image)
+
+    pub fn of(&self, caller: u32, callee: u32) -> &[String] {
+        self.0.get(&(caller, callee)).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The instructions of a function that call the function at `target`, or jump to it. What merely looks like one would
+/// have to hold its very distance.
+fn calls(image: &Image, function: &Function, target: u64) -> Vec<u64> {
+    let size = function.size.min(MOST_BYTES) as usize;
+    let code = image.bytes(function.address, size).unwrap_or_default();
+    let instructions = code.windows(1 + DISTANCE).zip(function.address..);
+    let calls = instructions.filter(|(bytes, address)| {
+        let [CALL | JUMP, distance @ ..] = bytes else {
+            return false;
+        };
+        let distance = distance
+            .first_chunk()
+            .map_or(0, |bytes| i32::from_le_bytes(*bytes));
+        let next = address.wrapping_add(1 + DISTANCE as u64);
+        next.wrapping_add_signed(distance.into()) == target
+    });
+    calls.map(|(_, address)| address).collect()
+}
+
+/// Each line once, in order of the addresses.
+fn lines(image: &Image, addresses: &[u64]) -> Vec<String> {
+    let places = image.places(addresses);
+    let mut lines = Vec::new();
+    for address in addresses {
+        if let Some((file, line)) = places.get(address) {
+            let line = printable(&format!("{file}:{line}"));
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+    }
+    lines
 }

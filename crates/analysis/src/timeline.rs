@@ -7,6 +7,8 @@ use nopal_abi::Cursor;
 use nopal_trace::{Packet, ThreadInfo};
 
 use crate::calls::{CallRebuilder, Sink};
+use crate::filter::Filter;
+use crate::range::Start;
 
 /// A sink that makes events of calls.
 pub trait EventSource: Sink {
@@ -40,6 +42,23 @@ impl<'a, T: EventSource> ThreadEvents<'a, T> {
     }
 }
 
+impl<'a, T: EventSource> ThreadEvents<'a, T> {
+    /// Those of a thread from the time on that a filter selects, or shortly before.
+    pub fn selected(
+        thread: &ThreadInfo<'a>,
+        filter: &Filter,
+        mut source: T,
+    ) -> ThreadEvents<'a, T> {
+        let start = Start::before(filter.from, thread, filter.checkpoints_of(thread));
+        let packets = thread.packets_in(start.packet..usize::MAX);
+        let rebuilder = start.reopen(None, &mut source);
+        ThreadEvents {
+            rebuilder,
+            ..ThreadEvents::new(packets, source)
+        }
+    }
+}
+
 impl<T: EventSource> Iterator for ThreadEvents<'_, T> {
     type Item = (u64, T::Moment);
 
@@ -48,7 +67,7 @@ impl<T: EventSource> Iterator for ThreadEvents<'_, T> {
             if let Some(moment) = self.source.take() {
                 return Some(moment);
             }
-            if T::RUNS {
+            if self.source.takes_runs() {
                 self.rebuilder.run(&mut self.records, &mut self.source);
             }
             if self.rebuilder.step(&mut self.records, &mut self.source) {

@@ -140,7 +140,7 @@ struct Sites {
 
 impl Triggers {
     /// Adds a trigger, from a value of the counter on, or changes where that of this name waits; then what it has met
-    /// counts on. `place` is what people are told. An error says why no marker can have such a name, or names fields
+    /// counts on. `place` is its name in messages. An error says why no marker can have such a name, or names fields
     /// that the condition asks for and the marker lacks; it changes nothing.
     pub fn set(
         &mut self,
@@ -366,7 +366,9 @@ impl CallSink<'_> {
 }
 
 impl Sink for CallSink<'_> {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
@@ -558,7 +560,7 @@ mod tests {
         );
         let mut triggers = triggers(&[slow]);
         let mut words = Vec::new();
-        // Of 50 ns, and of 52 ns with another function in it.
+        // A call of 50 ns, and one of 52 ns with another function in it.
         for (begin, ticks) in [(1000, 25), (1100, 26)] {
             words.push(word(begin, abi::KIND_ENTRY, 1, 0));
             words.push(word(begin + 1, abi::KIND_ENTRY, 2, 1));

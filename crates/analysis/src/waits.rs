@@ -4,18 +4,21 @@
 //! open between these.
 
 use std::collections::HashMap;
+use std::io::{self, Write};
 use std::ops::{Add, AddAssign, Sub};
 
 use anyhow::Result;
-use nopal_trace::{KernelEvent, KernelRecord, TaskState, ThreadInfo, Trace};
+use nopal_trace::{Clocks, KernelEvent, KernelRecord, TaskState, ThreadInfo, Trace};
 
 use crate::calls::{Ending, Frame, Sink, Style};
-use crate::drive::{Times, Worker};
 use crate::kernel_events::{events, left_and_got};
+use crate::text::{bound, duration};
 use crate::tracers::Numbers;
+use crate::worker::{Times, Worker};
 
 /// Shown where times include waits that are not known.
-pub const OF_THE_CLOCK: &str = "times are of the clock: with `nopal record -e sched` they are told apart by running and waiting";
+pub const OF_THE_CLOCK: &str =
+    "times are of the clock: `nopal record -e sched` separates running from waiting";
 
 /// Shown where it is not known of some of the time.
 pub const OF_SOME: &str = "≥ cpu and wait: the kernel did not tell when some threads ran again; the rest of the time is either";
@@ -42,11 +45,47 @@ pub struct Parts {
     pub are_least: bool,
 }
 
+/// The headings of [`Parts::cells`].
+pub const PARTS: [&str; 2] = ["cpu", "wait"];
+
+impl Parts {
+    /// Of a time that may have been more if it `is_least`, as `shown` writes each.
+    pub fn cells(self, is_least: bool, shown: impl Fn(u64, bool) -> String) -> [String; 2] {
+        [self.cpu, self.wait].map(|time| shown(time, is_least || self.are_least))
+    }
+}
+
+/// A line where it is not known of some of the time whether it was on the processor.
+pub fn write_of_some(
+    mut parts: impl Iterator<Item = Option<Parts>>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match parts.any(|parts| parts.is_some_and(|parts| parts.are_least)) {
+        true => writeln!(out, "{OF_SOME}"),
+        false => Ok(()),
+    }
+}
+
 impl Waited {
     /// What is known.
     pub fn all(&self) -> u64 {
         let waking = self.blocked.saturating_add(self.runnable);
         waking.saturating_add(self.preempted)
+    }
+
+    /// Of a time in which the thread waited so: `20.7 us; waited: 20.1 ms blocked, …`.
+    pub fn describe(self, time: u64, clocks: &Clocks) -> String {
+        let parts = self.parts_of(time);
+        let on = bound(clocks.duration_ns(parts.cpu), parts.are_least);
+        let ns = self.map(|part| clocks.duration_ns(part));
+        let [blocked, preempted, runnable] = [ns.blocked, ns.preempted, ns.runnable].map(duration);
+        let unknown = match parts.are_least {
+            true => format!("; {} of either", duration(ns.unknown)),
+            false => String::new(),
+        };
+        format!(
+            "{on}; waited: {blocked} blocked, {preempted} preempted, {runnable} runnable{unknown}"
+        )
     }
 
     /// Divides a time in which the thread waited so.
@@ -129,6 +168,15 @@ struct Wait {
     woken: u64,
     end: u64,
     why: Why,
+    by: Option<Waker>,
+}
+
+/// A traced thread that ran where another was woken, and not in a hard interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waker {
+    pub stream: usize,
+    /// It may have been in work of the kernel for somebody else.
+    pub in_soft_interrupt: bool,
 }
 
 impl Wait {
@@ -187,13 +235,17 @@ impl OfThread {
 
 /// The waits of the threads of a trace. Grows with the number of context switches.
 #[derive(Clone, Debug)]
-pub struct Waits(Vec<OfThread>);
+pub struct Waits {
+    threads: Vec<OfThread>,
+    knows_wakers: bool,
+}
 
 /// A thread that has left its processor.
 #[derive(Clone, Copy)]
 struct Away {
     begin: u64,
     woken: Option<u64>,
+    by: Option<Waker>,
     why: Why,
 }
 
@@ -209,6 +261,7 @@ impl Away {
             woken: self.woken.unwrap_or(woken),
             end,
             why: self.why,
+            by: self.by,
         }
     }
 
@@ -229,6 +282,7 @@ impl Waits {
         let mut all = vec![OfThread::default(); threads.len()];
         let mut away: Vec<Option<Away>> = vec![None; threads.len()];
         let mut has_switches = false;
+        let mut knows_wakers = false;
         for (_, KernelRecord { clock, event }) in events(trace) {
             let place = |thread| numbers.place(thread, clock).map(|place| place as usize);
             let state = match event {
@@ -240,16 +294,31 @@ impl Waits {
                         *away = Some(Away {
                             begin: clock,
                             woken: None,
+                            by: None,
                             why: Why::Unknown,
                         });
                     }
                     continue;
                 }
-                KernelEvent::Wakeup { task, .. } => {
-                    if let Some(place) = place(task.thread)
-                        && let Some(away) = &mut away[place]
+                KernelEvent::Wakeup {
+                    task, waker, flags, ..
+                } => {
+                    knows_wakers |= flags.is_some();
+                    if let Some(at) = place(task.thread)
+                        && let Some(away) = &mut away[at]
+                        && away.woken.is_none()
                     {
-                        away.woken.get_or_insert(clock);
+                        away.woken = Some(clock);
+                        // Whether it was an interrupt is told by a kernel that gives flags.
+                        let flags = flags.filter(|flags| !flags.is_hard_interrupt());
+                        away.by = flags.and_then(|flags| {
+                            let stream = place(waker)?;
+                            let in_soft_interrupt = flags.is_soft_interrupt();
+                            (stream != at).then_some(Waker {
+                                stream,
+                                in_soft_interrupt,
+                            })
+                        });
                     }
                     continue;
                 }
@@ -266,6 +335,7 @@ impl Waits {
                 let now = Away {
                     begin: clock,
                     woken: None,
+                    by: None,
                     why,
                 };
                 if let Some(before) = away[place].replace(now) {
@@ -290,18 +360,41 @@ impl Waits {
                     woken: 0,
                     end: u64::MAX,
                     why: Why::Unknown,
+                    by: None,
                 });
             }
         }
-        has_switches.then_some(Waits(all))
+        has_switches.then_some(Waits {
+            threads: all,
+            knows_wakers,
+        })
+    }
+
+    /// Whether wake-ups were recorded, and which of them were in interrupts.
+    pub fn knows_wakers(&self) -> bool {
+        self.knows_wakers
     }
 
     /// The time off its processor of a thread of the trace between two values of the counter.
     pub fn within(&self, stream: usize, from: u64, until: u64) -> Waited {
-        match self.0.get(stream) {
+        match self.threads.get(stream) {
             Some(thread) => thread.within(from, until),
             None => Waited::default(),
         }
+    }
+
+    /// The last time between two values of the counter at which a thread that was blocked was woken by another traced
+    /// one: when, and by which.
+    pub fn last_woken(&self, stream: usize, from: u64, until: u64) -> Option<(u64, Waker)> {
+        let waits = &self.threads.get(stream)?.waits;
+        let begun = waits.partition_point(|wait| wait.begin < until);
+        let within = waits[..begun]
+            .iter()
+            .rev()
+            .take_while(|wait| wait.end > from);
+        let mut woken = within
+            .filter(|wait| wait.why == Why::Blocked && wait.woken > from && wait.woken < until);
+        woken.find_map(|wait| Some((wait.woken, wait.by?)))
     }
 }
 
@@ -309,8 +402,8 @@ impl Waits {
 ///
 /// The function that waited is that of the innermost timed call when the next record comes. So threads that change their
 /// stacks, and calls that are left by a jump, need no rules of their own.
-pub struct Waiting<'a, W> {
-    worker: &'a mut W,
+pub struct Waiting<'a> {
+    worker: &'a mut dyn Worker,
     waits: &'a Waits,
     /// The time within which waits count.
     window: (u64, u64),
@@ -328,9 +421,9 @@ pub struct Waiting<'a, W> {
     outside: Waited,
 }
 
-impl<'a, W: Worker> Waiting<'a, W> {
+impl<'a> Waiting<'a> {
     /// Waits count between the values of `window`.
-    pub fn new(worker: &'a mut W, waits: &'a Waits, window: (u64, u64)) -> Waiting<'a, W> {
+    pub fn new(worker: &'a mut dyn Worker, waits: &'a Waits, window: (u64, u64)) -> Waiting<'a> {
         Waiting {
             worker,
             waits,
@@ -346,7 +439,7 @@ impl<'a, W: Worker> Waiting<'a, W> {
     }
 
     fn of_thread(&self) -> &'a [Wait] {
-        let thread = self.waits.0.get(self.stream);
+        let thread = self.waits.threads.get(self.stream);
         thread.map_or(&[], |thread| &thread.waits)
     }
 
@@ -423,7 +516,19 @@ fn timed(frames: &[Frame]) -> Option<&Frame> {
     frames.iter().rev().find(timed)
 }
 
-impl<W: Worker> Sink for Waiting<'_, W> {
+impl Sink for Waiting<'_> {
+    /// Waits that began before are of no open call.
+    fn begin_at(&mut self, clock: u64) {
+        self.reach(clock, || None);
+        self.outside = Waited::default();
+        self.worker.begin_at(clock);
+    }
+
+    /// Nothing has happened since.
+    fn reopen(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        self.worker.reopen(frames, arguments)
+    }
+
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         if let [under @ .., frame] = frames {
             self.reach(frame.clock, || timed(under));
@@ -463,6 +568,10 @@ impl<W: Worker> Sink for Waiting<'_, W> {
         self.worker.mark(clock, event, payload, frames);
     }
 
+    fn short(&mut self, clock: u64, site: u32, calls: u32) {
+        self.worker.short(clock, site, calls);
+    }
+
     /// The calls that were open have ended.
     fn missing(&mut self, clock: u64, ticks: u64) {
         self.reach(clock, || None);
@@ -480,8 +589,10 @@ impl<W: Worker> Sink for Waiting<'_, W> {
     }
 }
 
-impl<W: Worker> Worker for Waiting<'_, W> {
-    const TIMES: Times = W::TIMES;
+impl Worker for Waiting<'_> {
+    fn times(&self) -> Times {
+        self.worker.times()
+    }
 
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.stream = stream;

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 
 use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Sink};
 use nopal_analysis::drive::Drive;
-use nopal_analysis::filter::{Filter, Moment, Wanted, begin};
+use nopal_analysis::filter::{Filter, Moment, Wanted};
 use nopal_analysis::graph;
 use nopal_analysis::hist::{self, By};
 use nopal_analysis::names::Names;
 use nopal_analysis::report;
 use nopal_analysis::slow;
+use nopal_analysis::span::begin;
 use nopal_analysis::values::ValueSelection;
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Random, Shape};

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use nopal_analysis::diff::{self, Comparison, Run};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{self, Format, Latency, Weight, dump};
 use nopal_analysis::filter::{Filter, Moment, Wanted};
@@ -50,6 +51,44 @@ fn check(name: &str, write: impl FnOnce(&Trace, &mut Vec<u8>) -> Result<()>) {
 fn report_table() {
     check("report.txt", |trace, out| {
         Ok(report::functions(trace, &drive())?.write_table(out, WIDTH)?)
+    });
+}
+
+fn compared(trace: &Trace, write: impl FnOnce(&Comparison, [&[Run]; 2])) {
+    let run = |name: &str, wanted: Wanted| {
+        let filter = Filter::new(trace, &wanted).unwrap();
+        let drive = Drive {
+            filter: Some(&filter),
+            ..drive()
+        };
+        Run::new(name, trace, None, &drive).unwrap()
+    };
+    let before = [run("old.data", Wanted::default())];
+    let without = Wanted {
+        not: vec!["read".into()],
+        ..Wanted::default()
+    };
+    let after = [run("new.data", without)];
+    write(&diff::compare(&before, &after), [&before, &after]);
+}
+
+#[test]
+fn diff_table() {
+    check("diff.txt", |trace, out| {
+        compared(trace, |comparison, sides| {
+            diff::write_text(comparison, sides, None, out, WIDTH).unwrap();
+        });
+        Ok(())
+    });
+}
+
+#[test]
+fn diff_json() {
+    check("diff.json", |trace, out| {
+        compared(trace, |comparison, sides| {
+            diff::write_json(comparison, sides, None, out).unwrap();
+        });
+        Ok(())
     });
 }
 
@@ -307,7 +346,7 @@ fn what_has_no_values_says_why() {
         (
             "yield_too",
             filter(&[], 0),
-            "no function of this trace is named \"yield_too\"; the nearest are yield_to",
+            "no function of this trace is named \"yield_too\"; the nearest is yield_to",
         ),
         (
             "read.arg9",
@@ -335,7 +374,10 @@ fn a_latency_needs_a_call_that_ended() {
     let directory = tempfile::tempdir().unwrap();
     let trace = made::trace(&directory.path().join("made.data"));
     for (of, expected) in [
-        ("once", "once: no such call was recorded to its end"),
+        (
+            "once",
+            "once: no such call was recorded to its end; this trace is incomplete: 3 events were lost (2 for lack of room, 1 for the reason other); calls that were open at a gap end there, with their least possible times",
+        ),
         (
             "read.result",
             "read.result: a latency needs the duration of a function",

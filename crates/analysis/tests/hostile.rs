@@ -11,6 +11,7 @@ use nopal_analysis::dump::{self, Format, Latency, Weight, dump};
 use nopal_analysis::graph::{self, Apart, Per, Shown};
 use nopal_analysis::info::info;
 use nopal_analysis::names::Names;
+use nopal_analysis::prototypes::Prototypes;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation};
 use nopal_analysis::slow;
@@ -51,8 +52,18 @@ fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     report::write_threads_json(&report::threads(trace, &drive)?, trace, out)?;
     let mut names = Names::new(trace);
     if let Ok(calls) = slow::slowest(trace, &names, "*", 5, &drive) {
-        slow::write_text(&calls, trace, &names, Some("a trace's"), out)?;
-        slow::write_json(&calls, trace, &names, out)?;
+        let prototypes = &mut Prototypes::new(trace, &names);
+        let places = &slow::Places::new(trace, &names, &calls);
+        slow::write_text(
+            &calls,
+            trace,
+            &names,
+            prototypes,
+            places,
+            &["a trace's".into()],
+            out,
+        )?;
+        slow::write_json(&calls, trace, &names, prototypes, places, out)?;
     }
     let all = Format::Latency(Latency {
         of: Some("function".into()),

@@ -165,3 +165,48 @@ fn they_are_moments_in_the_track_of_their_thread() {
         "the other's is the processor's"
     );
 }
+
+/// A trampoline of BPF calls the rest of a function that has been entered: its exit has another slot.
+#[test]
+fn an_exit_in_the_kernel_ends_the_topmost_call_of_its_function_wherever_its_slot_is() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = Writer::create(&path, Session::default()).unwrap();
+    for note in [
+        Note::Image {
+            image: 1,
+            path: "kernel".into(),
+            identity: String::new(),
+        },
+        Note::Sites {
+            image: 1,
+            sites: vec![
+                (1, READ, 0x40, "vfs_read".into()),
+                (2, UNNAMED, 0x40, "ksys_read".into()),
+            ],
+        },
+        Note::Thread {
+            process: THREAD,
+            thread: THREAD,
+            begin: 1000,
+            name: "reads".into(),
+            kernel: true,
+        },
+    ] {
+        writer.note(&note).unwrap();
+    }
+    let mut recorder = Recorder::new(THREAD, THREAD, 1000);
+    for clock in [2000, 3000] {
+        recorder.entry(clock, 2, 0x9000);
+        recorder.entry(clock + 100, 1, 0x8000);
+        recorder.exit(clock + 200, 1, 0x7f80);
+        recorder.exit(clock + 300, 2, 0x8f80);
+    }
+    recorder.end_chunk();
+    recorder.write_full(&mut writer).unwrap();
+    writer.sync_metadata().unwrap();
+    let trace = Trace::open(&path).unwrap();
+    let rows = report::functions(&trace, &Drive::default()).unwrap().rows;
+    let told: Vec<_> = rows.iter().map(|row| (row.calls, row.unfinished)).collect();
+    assert_eq!(told, [(2, 0), (2, 0)]);
+}

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use nopal_abi as abi;
+use nopal_analysis::diff::{self, Run};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{self, Format, Weight, dump};
 use nopal_analysis::filter::Filter;
@@ -17,6 +18,7 @@ use nopal_analysis::names::Names;
 use nopal_analysis::ongoing::Ongoing;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation, Report};
+use nopal_analysis::requests;
 use nopal_analysis::slow::{self, SlowCall};
 use nopal_analysis::values::ValueSelection;
 use nopal_trace::synthetic::{Random, Recorder, bytes_mut};
@@ -37,7 +39,7 @@ struct Call {
 #[derive(Clone, Copy)]
 enum Step {
     Enter(usize),
-    /// Of a call that has a return address of its own.
+    /// The exit of a call that has a return address of its own.
     Leave(usize),
 }
 
@@ -321,6 +323,7 @@ fn write(path: &Path, programs: &[Program], harm: Harm, seed: u64) -> (Trace, Lo
     let events = Note::Lost {
         process: 1,
         events: all.events,
+        reasons: Default::default(),
     };
     writer.note(&events).unwrap();
     let end = Note::End {
@@ -373,12 +376,36 @@ fn check(trace: &Trace, truth: &Truth, what: &str) {
         assert!(row.max_ns <= whole.longest, "{what}: {row:?} {whole:?}");
     }
     check_threads(trace, truth, &report, what);
+    check_diff(trace, &report, what);
     check_graph(trace, truth, what);
     check_related(trace, truth, what);
     check_texts(trace, truth, what);
     check_hist(trace, truth, what);
     check_slow(trace, truth, what);
+    check_requests(trace, truth, what);
     check_ongoing(trace, truth, what);
+}
+
+/// What is lost is lost on both sides of a trace and itself.
+fn check_diff(trace: &Trace, report: &Report, what: &str) {
+    let run = || [Run::new("trace", trace, None, &drive()).unwrap()];
+    let comparison = diff::compare(&run(), &run());
+    assert_eq!(comparison.rows.len(), report.rows.len(), "{what}");
+    for row in &comparison.rows {
+        let reported = report.rows.iter().find(|one| one.function == row.function);
+        let (reported, side) = (reported.unwrap(), row.before.as_ref().unwrap());
+        assert_eq!(row.before, row.after, "{what}: {row:?}");
+        assert!(!row.significant && row.change_ns == 0.0, "{what}: {row:?}");
+        assert_eq!(side.self_ns, reported.self_ns as f64, "{what}: {row:?}");
+        assert_eq!(side.total_ns, reported.total_ns as f64, "{what}: {row:?}");
+        assert_eq!(
+            side.self_is_least, reported.self_is_least,
+            "{what}: {row:?}"
+        );
+    }
+    let losses = losses::line(trace);
+    let told = run()[0].losses.as_ref().map(|(line, _)| line.clone());
+    assert_eq!(told, losses, "{what}");
 }
 
 fn check_threads(trace: &Trace, truth: &Truth, report: &Report, what: &str) {
@@ -520,6 +547,36 @@ fn check_slow(trace: &Trace, truth: &Truth, what: &str) {
         for (function, own) in &call.spent {
             let whole = truth.of(name(*function));
             assert!(*own <= whole.own, "{what}: {} {call:?}", name(*function));
+        }
+    }
+}
+
+fn check_requests(trace: &Trace, truth: &Truth, what: &str) {
+    let names = Names::new(trace);
+    let filter = Filter::default();
+    let Ok(found) = requests::longest(trace, &names, "f1..f1.end", None, 5, &filter, &drive())
+    else {
+        return;
+    };
+    let ticks: Vec<u64> = found
+        .longest
+        .iter()
+        .map(|one| one.end - one.begin)
+        .collect();
+    assert!(ticks.is_sorted_by(|a, b| a >= b), "{what}: {ticks:?}");
+    for request in &found.longest {
+        let spent = request.spent();
+        let all: u64 = spent.iter().map(|one| one.ticks).sum();
+        assert_eq!(all, request.end - request.begin, "{what}: {request:?}");
+        for one in spent {
+            let Some(function) = one.function else {
+                continue;
+            };
+            let name = names.functions()[function as usize].name.as_str();
+            assert!(
+                one.ticks <= truth.of(name).own,
+                "{what}: {name} {request:?}"
+            );
         }
     }
 }

@@ -68,6 +68,7 @@ struct Found {
     groups: Vec<(String, u64)>,
     notes: Vec<String>,
     json: serde_json::Value,
+    text: String,
 }
 
 fn found(made: Made, value: &str, by: Option<&str>, filter: &Filter) -> anyhow::Result<Found> {
@@ -86,11 +87,14 @@ fn found(made: Made, value: &str, by: Option<&str>, filter: &Filter) -> anyhow::
     let (groups, notes) = hist::distributions(&trace, &names, &what, filter, by, &drive)?;
     let mut json = Vec::new();
     hist::write_json(&mut json, &trace, &what, &groups, &notes, Scale::Log2)?;
+    let mut text = Vec::new();
+    hist::write_text(&mut text, &what, &groups, Scale::Log2, 120)?;
     let pair = |group: &Group| (group.name.clone(), group.distribution.count());
     Ok(Found {
         groups: groups.iter().map(pair).collect(),
         notes,
         json: serde_json::from_slice(&json)?,
+        text: String::from_utf8(text)?,
     })
 }
 
@@ -103,6 +107,24 @@ const REQUESTS: Made = &[
     (&[("len", NUMBER)], &[&[40], &[50]]),
     (&[("size", NUMBER), ("user", NUMBER)], &[&[60, 1]]),
 ];
+
+#[test]
+fn addresses_are_shown_as_their_field_is() {
+    let made: Made = &[(
+        &[("address", FieldKind::Hexadecimal(64)), ("len", NUMBER)],
+        &[&[0x7f32_1000_1000, 4096], &[0x7f32_1000_3000, 4096]],
+    )];
+    let all = Filter::default();
+    let text = |value| found(made, value, None, &all).unwrap().text;
+    let addresses = text("request.address");
+    assert!(
+        addresses.starts_with(
+            "request.address: 2 values, from 0x7f3210001000 to 0x7f3210003000, mean 0x7f3210002000\n"
+        ),
+        "{addresses}"
+    );
+    assert!(text("request.len").contains("from 4,096 to 4,096"));
+}
 
 #[test]
 fn markers_without_the_field_of_the_groups_are_told() {

@@ -177,9 +177,33 @@ fn each_wait_is_told_of_the_calls_that_were_open() {
         for site in 1..=SITES {
             assert_eq!(own(site), of(&report, site).own, "seed {seed}, f{site}");
         }
+        // Of a thread all of them, of a function by who called it.
+        let threads = report::threads(&trace, &drive).unwrap();
+        assert_eq!(threads[0].waited, Some(all), "seed {seed}");
+        let processes = report::processes(&trace, &drive).unwrap();
+        assert_eq!(processes[0].waited, Some(all), "seed {seed}");
+        for site in 1..=SITES {
+            let name = format!("f{site}");
+            let callers = report::related(&trace, &name, report::Relation::Callers, &drive);
+            let callers = callers.unwrap();
+            let own = callers
+                .iter()
+                .fold(Waited::default(), |sum, row| sum + row.waited.unwrap().own);
+            assert_eq!(own, of(&report, site).own, "seed {seed}, f{site}");
+        }
+        let callees = report::related(&trace, "f*", report::Relation::Callees, &drive).unwrap();
+        let own = callees
+            .iter()
+            .fold(Waited::default(), |sum, row| sum + row.waited.unwrap().own);
+        // Nobody called the outermost.
+        let nobody = report::related(&trace, "f*", report::Relation::Callers, &drive).unwrap();
+        let outermost = nobody.iter().find(|row| row.module == "-").unwrap();
+        let outermost = outermost.waited.unwrap();
+        assert_eq!(outermost.total, all, "seed {seed}");
+        assert_eq!(own + outermost.own, all, "seed {seed}");
         // Both halves of the time have all of it; where a call goes on, and a wait in it, each has its part.
         let middle =
-            nopal_analysis::filter::begin(&trace).midpoint(nopal_analysis::filter::end(&trace));
+            nopal_analysis::span::begin(&trace).midpoint(nopal_analysis::span::end(&trace));
         let halves = [(None, Some(middle)), (Some(middle), None)].map(|(from, until)| {
             let mut filter = Filter::new(&trace, &Wanted::default()).unwrap();
             (filter.from, filter.until) = (from, until);

@@ -2,7 +2,7 @@
 
 mod lock;
 
-pub use lock::{Condvar, Mutex, MutexGuard};
+pub use lock::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};

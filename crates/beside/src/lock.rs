@@ -4,7 +4,7 @@
 use std::sync::{self, PoisonError, TryLockError};
 use std::time::Duration;
 
-pub use std::sync::MutexGuard;
+pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 /// As [`std::sync::Mutex`], but never poisoned.
 #[derive(Debug, Default)]
@@ -32,6 +32,26 @@ impl<T: ?Sized> Mutex<T> {
             Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+}
+
+/// As [`std::sync::RwLock`], but never poisoned.
+#[derive(Debug, Default)]
+pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock(sync::RwLock::new(value))
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,5 +111,15 @@ mod tests {
         let soon = Duration::from_millis(1);
         assert_eq!(*signal.wait_timeout_while(lock.lock(), soon, |_| true), 2);
         assert_eq!(lock.into_inner(), 2);
+        let lock = RwLock::new(1);
+        let panics = || {
+            let mut held = lock.write();
+            *held = 2;
+            panic!("while it is held");
+        };
+        std::thread::scope(|scope| scope.spawn(panics).join()).unwrap_err();
+        assert_eq!(*lock.read(), 2);
+        *lock.write() = 3;
+        assert_eq!(*lock.read(), 3);
     }
 }

@@ -2,27 +2,35 @@
 
 mod alone;
 mod calls;
+mod ctl;
+mod diff;
 mod export;
 mod kernel;
-mod of_what;
+mod list;
 mod pictures;
 mod recording;
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nopal_analysis::dump::{Format, Latency, Look, Weight};
 use nopal_analysis::names::Style;
-use nopal_analysis::report::Sort;
+use nopal_analysis::report::{PROCESSES_BY, RELATED_BY, Sort, THREADS_BY};
 use nopal_record::Options;
 
 use calls::FilterArguments;
 use calls::subject_and_trace;
-pub use calls::{ByArgument, Hist, PerArgument, Slow, Subject};
+pub use calls::{ByArgument, Hist, PerArgument, Requests, Slow, Subject};
+pub use ctl::{Ctl, Whose};
+pub use diff::Diff;
 pub use export::Export;
-pub use of_what::{Ctl, List, Whose};
-pub use pictures::{Cdf, Curve, Flame, Kind, PictureOutput, Plot, Table, Timeline};
+pub use list::List;
+pub use pictures::{
+    Cdf, Curve, Flame, FlameBy, Kind, PictureOutput, Plot, Scatter, Table, Timeline, TimelineBy,
+};
 pub use recording::{Attach, Probe, Record, Run, Top};
 
 /// Trace Linux programs: every call of every function, without recompiling
@@ -91,10 +99,12 @@ pub enum Command {
     Tui(Tui),
     Replay(Replay),
     Slow(Slow),
+    Requests(Requests),
     Graph(Graph),
     Hist(Hist),
     Plot(Plot),
     Flame(Flame),
+    Diff(Diff),
     Dump(Dump),
     Export(Export),
     Info(Info),
@@ -138,9 +148,9 @@ pub struct Report {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// Order the rows by this column
-    #[arg(short, long, value_name = "COLUMN", default_value = "total", value_parser = sort_parser())]
-    sort: String,
+    /// Order the rows by this column, the largest first; the columns of functions, unless others are shown [default: total]
+    #[arg(short, long, value_name = "COLUMN", value_parser = sort_parser(), conflicts_with_all = ["hot_path", "by_arg", "kernel"])]
+    pub sort: Option<String>,
 
     /// Show only the first N rows
     #[arg(short = 'n', long, value_name = "N")]
@@ -166,17 +176,22 @@ pub struct Report {
     #[arg(long, value_name = "FUNCTION")]
     pub callees: Option<String>,
 
+    /// Show the calls of a function by the values of an argument: by its name, where there is debug information, or its
+    /// number [default: 1], or by the result (needs record --args)
+    #[arg(long, value_name = "FUNCTION[:ARGUMENT|:result]", conflicts_with_all = ["threads", "processes", "hot_path", "callers", "callees"])]
+    pub by_arg: Option<String>,
+
     /// Show functions of the kernel (record -k), and the functions that they ran in
-    #[arg(long, conflicts_with_all = ["threads", "processes", "hot_path", "callers", "callees", "net"])]
+    #[arg(long, conflicts_with_all = ["threads", "processes", "hot_path", "callers", "callees", "by_arg", "net"])]
     pub kernel: bool,
 
     /// Subtract from all times the cost of recording, as measured when it began; functions that wait for a given time
     /// took longer than shown
-    #[arg(long, conflicts_with_all = ["from", "until"])]
+    #[arg(long)]
     pub net: bool,
 
     /// Print a JSON array
-    #[arg(long, conflicts_with_all = ["hot_path", "callers", "callees", "kernel"])]
+    #[arg(long, conflicts_with_all = ["hot_path", "kernel"])]
     pub json: bool,
 }
 
@@ -205,6 +220,10 @@ pub struct Replay {
     /// Show file and line of each function, if its file is still there and has debug information
     #[arg(short, long)]
     pub lines: bool,
+
+    /// Show arguments and results as the words that were recorded, without their types
+    #[arg(long)]
+    pub words: bool,
 
     #[command(flatten)]
     pub filter: FilterArguments,
@@ -239,6 +258,9 @@ pub struct Graph {
     /// The trace [default: nopal.data]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
+
+    #[command(flatten)]
+    more: More,
 
     #[command(flatten)]
     pub filter: FilterArguments,
@@ -344,15 +366,68 @@ pub struct Completions {
     pub directory: PathBuf,
 }
 
+/// The traces that a reader reads as one.
 #[derive(Debug, Args)]
 pub struct Input {
-    /// The trace
-    #[arg(value_name = "DIR", default_value = Options::DIRECTORY)]
-    pub directory: PathBuf,
+    /// The trace, or several of one machine, read as one [default: nopal.data]
+    #[arg(value_name = "DIR")]
+    directories: Vec<PathBuf>,
+
+    #[command(flatten)]
+    more: More,
+}
+
+/// Traces that are named by an option.
+#[derive(Clone, Debug, Default, Args)]
+pub struct More {
+    /// Read this trace, and others together with it, as one [may be repeated]
+    #[arg(id = "input", short = 'i', long = "input", value_name = "DIR")]
+    directories: Vec<PathBuf>,
+}
+
+impl Input {
+    pub fn new(directories: impl IntoIterator<Item = PathBuf>, more: &More) -> Input {
+        Input {
+            directories: directories.into_iter().collect(),
+            more: more.clone(),
+        }
+    }
+
+    pub fn directories(&self) -> Vec<PathBuf> {
+        let named = self.directories.iter().chain(&self.more.directories);
+        let mut named: Vec<PathBuf> = named.cloned().collect();
+        if named.is_empty() {
+            named.push(Options::DIRECTORY.into());
+        }
+        named
+    }
+
+    /// The traces, as other commands take them: none if it is the one that they read anyway.
+    pub fn named(&self) -> Vec<String> {
+        let directories = self.directories();
+        if directories == [Path::new(Options::DIRECTORY)] {
+            return Vec::new();
+        }
+        let named = directories.iter().map(|one| one.display().to_string());
+        named.collect()
+    }
+
+    /// The traces, for people.
+    pub fn name(&self) -> String {
+        let directories = self.directories();
+        let names = directories.iter().map(|one| one.display().to_string());
+        names.collect::<Vec<_>>().join(", ")
+    }
 }
 
 fn sort_parser() -> PossibleValuesParser {
-    PossibleValuesParser::new(Sort::ALL.map(|(name, _)| name))
+    let mut names = Sort::ALL.map(|(name, _)| name).to_vec();
+    names.extend(THREADS_BY.map(|(name, _)| name));
+    names.extend(PROCESSES_BY.map(|(name, _)| name));
+    names.extend(RELATED_BY.map(|(name, _)| name));
+    let mut seen = HashSet::new();
+    names.retain(|name| seen.insert(*name));
+    PossibleValuesParser::new(names)
 }
 
 impl Dump {
@@ -388,13 +463,17 @@ impl Graph {
     pub fn parts(&self) -> (Input, Option<&str>) {
         let (function, directory) =
             subject_and_trace(self.function.as_deref(), self.directory.as_deref());
-        (Input { directory }, function)
+        (Input::new(directory, &self.more), function)
     }
 }
 
 impl Report {
-    pub fn sort(&self) -> Sort {
-        Sort::named(&self.sort).unwrap_or_default()
+    /// The order of functions.
+    pub fn sort(&self) -> Result<Sort> {
+        let Some(name) = &self.sort else {
+            return Ok(Sort::default());
+        };
+        Sort::named(name).with_context(|| format!("functions have no column {name}"))
     }
 }
 
@@ -433,7 +512,7 @@ mod tests {
         let Command::Attach(attach) = attach.command else {
             panic!("{attach:?}")
         };
-        let attached = attach.options();
+        let attached = attach.options().unwrap();
         assert_eq!(attached, Options::new(Target::Processes(vec![7])));
         assert_eq!(record(&["-p", "7"]), attached);
     }

@@ -57,6 +57,14 @@ const ALL: &[(&str, &[Example])] = &[
                 "Record a server and its workers in one trace",
                 "nopal attach --children 4711 --for 10s",
             ),
+            (
+                "Record all processes of a name, also those that come later",
+                "nopal attach nginx --for 10s",
+            ),
+            (
+                "Record a service of systemd",
+                "nopal attach --unit postgresql.service --for 10s",
+            ),
         ],
     ),
     (
@@ -156,6 +164,19 @@ const ALL: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "requests",
+        &[
+            (
+                "Show where the time of the three longest requests went, from one function to another",
+                "nopal requests read_request.arg1..write_reply.arg1 -n 3",
+            ),
+            (
+                "Show the path of one of them through threads and processes",
+                "nopal requests read_request.arg1..write_reply.arg1 --value 17",
+            ),
+        ],
+    ),
+    (
         "graph",
         &[
             (
@@ -207,6 +228,19 @@ const ALL: &[(&str, &[Example])] = &[
         )],
     ),
     (
+        "plot scatter",
+        &[
+            (
+                "Draw the addresses of page faults over time",
+                "nopal plot scatter exceptions:page_fault_user.address -o faults.svg",
+            ),
+            (
+                "Draw each call that took longer than a millisecond, a colour for each thread",
+                "nopal plot scatter handle --values 1ms.. --by thread -o handle.png",
+            ),
+        ],
+    ),
+    (
         "plot cdf",
         &[(
             "Draw the distribution of durations, a line for each thread",
@@ -229,7 +263,30 @@ const ALL: &[(&str, &[Example])] = &[
     ),
     (
         "flame",
-        &[("Draw a flame graph", "nopal flame -o flame.svg")],
+        &[
+            ("Draw a flame graph", "nopal flame -o flame.svg"),
+            (
+                "Draw what takes more time than in another trace in red, and what takes less in blue",
+                "nopal flame --against old.data new.data -o change.svg",
+            ),
+        ],
+    ),
+    (
+        "diff",
+        &[
+            (
+                "Show which functions changed between the last two recordings",
+                "nopal diff",
+            ),
+            (
+                "Compare two versions by three runs of each, with a test of significance between runs",
+                "nopal diff old-1 old-2 old-3 -- new-1 new-2 new-3",
+            ),
+            (
+                "Compare two recordings of a server by what one request takes",
+                "nopal diff --per handle_request old.data new.data",
+            ),
+        ],
     ),
     (
         "dump",
@@ -258,6 +315,10 @@ const ALL: &[(&str, &[Example])] = &[
             (
                 "Write the calls of a function as spans, by the identity of their requests",
                 "nopal export --as otlp --span handle --request handle.arg2 -o spans.otlp",
+            ),
+            (
+                "Add the calls to the tables of many traces, for DuckDB and Spark",
+                "nopal export --as parquet --label service=cart --label version=1.4 -o tables",
             ),
         ],
     ),

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use nopal_analysis::losses;
-use nopal_export::write;
+use nopal_export::{Format, write, write_tables};
 
 use crate::arguments::Export;
 use crate::file;
@@ -27,6 +27,10 @@ pub fn run(arguments: &Export) -> Result<()> {
     let mut left_out = None;
     driven("writing events", &filter, |drive| {
         left_out = match &arguments.output {
+            Some(root) if options.format == Format::Parquet => {
+                write_tables(&trace, &options, drive, root)?;
+                None
+            }
             Some(path) => file::write(path, |out| write(&trace, &options, drive, out))?.line(),
             None => {
                 let mut out = output::stdout()?;

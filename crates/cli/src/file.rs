@@ -1,90 +1,28 @@
 //! Files that readers write: there whole or not at all, and compressed if their names say so.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use rustix::io::Errno;
+use nopal_export::WholeFile;
 use ruzstd::encoding::{CompressionLevel, compress};
-use tempfile::NamedTempFile;
 
 const BUFFER: usize = 1 << 18;
-
-/// A file under way. Only its owner may read it, since a trace may hold secrets.
-enum UnderWay {
-    /// It has no name yet, so that nothing is left if nopal is killed.
-    Nameless(File),
-    /// Where the file system has no files without a name.
-    Named(NamedTempFile),
-    /// A device or a pipe, which is written to as it is.
-    Device(File),
-}
 
 /// Gives `write` the content of the file `path`, compressed for names in `.gz` and `.zst`. If it fails, or the disk is
 /// full, an older file of that name stays as it was.
 pub fn write<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
     let written = || -> Result<T> {
-        let under_way = open(path)?;
-        let file = match &under_way {
-            UnderWay::Nameless(file) | UnderWay::Device(file) => file,
-            UnderWay::Named(named) => named.as_file(),
-        };
-        let value = packed(path, file, write)?;
-        finish(under_way, path)?;
+        let whole = WholeFile::open(path)?;
+        let value = packed(path, whole.file(), write)?;
+        whole.finish(path)?;
         Ok(value)
     };
     written().with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn directory(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    }
-}
-
-fn open(path: &Path) -> Result<UnderWay> {
-    if let Ok(found) = fs::metadata(path)
-        && !found.is_file()
-    {
-        return Ok(UnderWay::Device(File::options().write(true).open(path)?));
-    }
-    let directory = directory(path);
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    match rustix::fs::open(&directory, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Ok(UnderWay::Nameless(file.into())),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
-            Ok(UnderWay::Named(NamedTempFile::new_in(&directory)?))
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn finish(under_way: UnderWay, path: &Path) -> Result<()> {
-    match under_way {
-        UnderWay::Device(_) => {}
-        UnderWay::Named(named) => {
-            named.as_file().sync_data()?;
-            named.persist(path)?;
-        }
-        UnderWay::Nameless(file) => {
-            file.sync_data()?;
-            // A link replaces nothing: it gets a name of its own, which is then renamed.
-            let place = tempfile::Builder::new().make_in(directory(path), |name| {
-                let from = format!("/proc/self/fd/{}", file.as_raw_fd());
-                let linked = rustix::fs::linkat(CWD, from, CWD, name, AtFlags::SYMLINK_FOLLOW);
-                linked.map_err(Into::into)
-            })?;
-            place.persist(path)?;
-        }
-    }
-    Ok(())
 }
 
 fn packed<T>(
@@ -164,6 +102,7 @@ impl<W: Write> Write for Drain<W> {
 mod tests {
     use super::*;
     use anyhow::bail;
+    use std::fs;
     use std::io::Read;
     use std::os::unix::fs::PermissionsExt;
 

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use nopal_analysis::names::{Style, printable};
 use nopal_analysis::text::{Align, Table, count, several};
 use nopal_plan::{EntriesOnly, How, Plan, Refused, Site, VectorUse, vector_use};
+use nopal_serve::{Access, Client};
 use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch};
 use serde_json::{Value, json};
 
@@ -66,13 +67,46 @@ pub fn run(list: &List) -> Result<()> {
     }
     if list.json {
         let whole = match process {
-            Some(_) => Value::from(all),
+            Some(process) => {
+                if let Some(program) = all.first_mut() {
+                    program["waiting_markers"] = waiting(process).into();
+                }
+                Value::from(all)
+            }
             None => all.pop().unwrap_or_default(),
         };
         written = serde_json::to_writer_pretty(&mut out, &whole).map_err(io::Error::from);
         written = written.and_then(|()| writeln!(out));
     }
+    if let Some(process) = process.filter(|_| !list.json) {
+        written = written.and_then(|()| write_waiting(&mut out, process));
+    }
     finish(out, written.map_err(Into::into))
+}
+
+fn write_waiting(out: &mut dyn Write, process: i32) -> io::Result<()> {
+    let mut all = waiting(process).into_iter();
+    all.try_for_each(|name| writeln!(out, "mark {name} waits for its library"))
+}
+
+/// The markers that the session of a process waits for, as its control file tells in comments.
+fn waiting(process: i32) -> Vec<String> {
+    let access = Access {
+        read: true,
+        ..Access::default()
+    };
+    let text = Client::connect(process).and_then(|mut client| {
+        client.open("ctl", access)?;
+        client.read_all()
+    });
+    // Nobody traces the process, or another user does.
+    let Ok(text) = text else { return Vec::new() };
+    let text = String::from_utf8_lossy(&text);
+    let name = |line: &str| {
+        let name = line.strip_prefix("#mark ")?;
+        Some(printable(name.strip_suffix(" waits for its library")?))
+    };
+    text.lines().filter_map(name).collect()
 }
 
 fn process(word: &OsStr) -> Option<i32> {
@@ -177,8 +211,10 @@ fn write_text(
         }
     }
     writeln!(out)?;
-    if plan.copies_stacks || nopal_record::handles_stacks(names.0, &names.0.imports()) {
-        writeln!(out, "{path}: {}", nopal_record::HANDLES_STACKS)?;
+    let runtime = nopal_record::runtime_of(names.0, &names.0.imports());
+    if plan.copies_stacks || runtime.is_some() {
+        let why = nopal_record::handles_stacks_because(runtime);
+        writeln!(out, "{path}: {why}")?;
     }
     if let Err(refusal) = nopal_record::ensure_not_go(names.0, &path) {
         writeln!(out, "{refusal}")?;

@@ -4,6 +4,7 @@
 mod arguments;
 mod ctl;
 mod cut;
+mod diff;
 mod doctor;
 mod dump;
 mod examples;
@@ -15,6 +16,7 @@ mod hist;
 mod info;
 mod list;
 mod manual;
+mod message;
 mod mount;
 mod open;
 mod output;
@@ -25,6 +27,7 @@ mod progress;
 mod record;
 mod replay;
 mod report;
+mod requests;
 mod run;
 mod settings;
 mod size;
@@ -77,7 +80,7 @@ fn command_line() -> i32 {
     let arguments = Arguments::of_process();
     let settings = Settings::of_process();
     for complaint in &settings.complaints {
-        record::tell(complaint);
+        message::write(complaint);
     }
     match arguments.color.or(settings.color).unwrap_or_default() {
         Color::Auto => ColorChoice::Auto,
@@ -90,7 +93,7 @@ fn command_line() -> i32 {
     match run(arguments.command) {
         Ok(status) => status,
         Err(error) => {
-            record::tell(&format!("{error:#}"));
+            message::write(&format!("{error:#}"));
             nopal_record::status_of(&error)
         }
     }
@@ -99,7 +102,7 @@ fn command_line() -> i32 {
 fn run(command: Command) -> Result<i32> {
     match command {
         Command::Record(record) => return record::run(&record.options(), |_| ()),
-        Command::Attach(attach) => return record::run(&attach.options(), |_| ()),
+        Command::Attach(attach) => return record::run(&attach.options()?, |_| ()),
         Command::Run(arguments) => return run::run(arguments),
         Command::Probe(probe) => return record::run(&probe.options(), |_| ()),
         Command::Detach(detach) => ctl::detach(&detach)?,
@@ -110,10 +113,12 @@ fn run(command: Command) -> Result<i32> {
         Command::Tui(tui) => tui::run(&tui)?,
         Command::Replay(replay) => replay::run(&replay)?,
         Command::Slow(slow) => slow::run(&slow)?,
+        Command::Requests(requests) => requests::run(&requests)?,
         Command::Graph(graph) => graph::run(&graph)?,
         Command::Hist(hist) => hist::run(&hist)?,
         Command::Plot(plot) => plot::run(&plot)?,
         Command::Flame(flame) => flame::run(&flame)?,
+        Command::Diff(diff) => diff::run(&diff)?,
         Command::Dump(dump) => dump::run(&dump)?,
         Command::Export(export) => export::run(&export)?,
         Command::Info(info) => info::run(&info)?,

@@ -1,9 +1,12 @@
 //! Opens traces, and goes over them with the progress shown.
 
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anstream::eprintln;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
 use nopal_analysis::names::{Names, printable};
@@ -29,30 +32,66 @@ pub fn status() -> i32 {
 }
 
 impl Input {
-    /// Opens the trace, and reports damage in one line.
+    /// Opens the trace, or several as one, and reports damage in one line.
     pub fn open(&self) -> Result<Trace> {
-        if self.directory.try_exists().is_ok_and(|exists| !exists) {
-            bail!(
-                "there is no {}: record a trace with `nopal record PROGRAM`",
-                self.directory.display()
-            );
+        let directories = self.directories();
+        if let [directory] = directories.as_slice() {
+            return open(directory);
         }
-        let trace = Trace::open(&self.directory)?;
-        if let Some(first) = trace.damage().first() {
-            let more = match trace.damage_count() {
-                0 | 1 => String::new(),
-                all => format!(", and {} more places", all - 1),
-            };
-            let file = printable(&first.file.display().to_string());
-            let (offset, what) = (first.offset, first.what);
-            let left_out = bytes(trace.left_out());
-            eprintln!(
-                "nopal: the trace is damaged: {file} at {offset}: {what}{more}; {left_out} are left out or missing"
-            );
-            IS_DAMAGED.store(true, Ordering::Relaxed);
-        }
-        Ok(trace)
+        let traces = directories.iter().map(|directory| open(directory));
+        let traces = traces.collect::<Result<Vec<_>>>()?;
+        let place = Temporary::new()?;
+        nopal_trace::merge(&traces, &place.0).context("cannot read these traces as one")?;
+        // What has been opened is mapped, and needs no name.
+        Trace::open(&place.0)
     }
+}
+
+/// A directory for a trace of several, which take as much room there once more.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Result<Temporary> {
+        let asked = std::env::var_os("TMPDIR").map(PathBuf::from);
+        let place = asked.unwrap_or_else(|| "/var/tmp".into());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let number = now.map_or(0, |since| since.as_nanos());
+        let name = format!("nopal-{}-{number}", std::process::id());
+        let directory = place.join(name);
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&directory);
+        made.with_context(|| format!("cannot create {}", directory.display()))?;
+        Ok(Temporary(directory))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(directory: &Path) -> Result<Trace> {
+    if directory.try_exists().is_ok_and(|exists| !exists) {
+        bail!(
+            "there is no {}: record a trace with `nopal record PROGRAM`",
+            directory.display()
+        );
+    }
+    let trace = Trace::open(directory)?;
+    if let Some(first) = trace.damage().first() {
+        let more = match trace.damage_count() {
+            0 | 1 => String::new(),
+            all => format!(", and {} more places", all - 1),
+        };
+        let file = printable(&first.file.display().to_string());
+        let (offset, what) = (first.offset, first.what);
+        let left_out = bytes(trace.left_out());
+        eprintln!(
+            "nopal: the trace is damaged: {file} at {offset}: {what}{more}; {left_out} are left out or missing"
+        );
+        IS_DAMAGED.store(true, Ordering::Relaxed);
+    }
+    Ok(trace)
 }
 
 impl Subject {

@@ -3,19 +3,16 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
-use nopal_plot::{PNG_WRITER, Picture, PngWriter};
+use nopal_plot::Picture;
 
 use crate::arguments::PictureOutput;
 use crate::output::{self, finish};
-
-const WITHOUT_PNG: &str =
-    "this nopal was built without PNG, as `make quick` does: write an SVG, or build it with `make`";
 
 /// The format of a picture, by its file name.
 #[derive(Clone, Copy)]
 enum Format {
     Svg,
-    Png(PngWriter),
+    Png,
 }
 
 impl PictureOutput {
@@ -34,7 +31,7 @@ impl PictureOutput {
         };
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("svg") => Ok(Format::Svg),
-            Some("png") => Ok(Format::Png(PNG_WRITER.context(WITHOUT_PNG)?)),
+            Some("png") => Ok(Format::Png),
             _ => bail!(
                 "{}: the name of a picture must end in .svg or .png",
                 file.display()
@@ -45,7 +42,7 @@ impl PictureOutput {
     pub fn write(&self, picture: &Picture) -> Result<()> {
         let bytes = match self.format()? {
             Format::Svg => picture.svg.clone(),
-            Format::Png(png) => png(&picture.svg)?,
+            Format::Png => picture.png()?,
         };
         match &self.file {
             Some(file) => std::fs::write(file, bytes).with_context(|| file.display().to_string()),

@@ -1,19 +1,21 @@
 //! `nopal record` and `nopal attach`: runs a program, and ends as it ended; or records a running process.
 
+use crate::message;
 use crate::status_line::StatusLine;
 use anyhow::{Result, ensure};
+use nopal_analysis::losses::reasons;
 use nopal_analysis::names::printable;
-use nopal_analysis::text::{bytes, several};
+use nopal_analysis::text::{bytes, duration, several};
 use nopal_process::Ending;
 use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
+use nopal_trace::losses::NO_ROOM;
 use std::ffi::OsString;
-use std::io::Write;
 
 /// Returns the status to end with, or ends by the program's signal. `after` prints more when the program has ended.
 pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     refuse_option(&options.target)?;
     if let Some(risk) = options.risk() {
-        tell(risk);
+        message::write(risk);
     }
     let mut status_line = None;
     let outcome = nopal_record::record(options, |handle, left_out| {
@@ -21,12 +23,12 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
         status_line = StatusLine::start(&handle, options);
     });
     drop(status_line);
-    let outcome = outcome.map_err(|error| nopal_record::run_alone(error, tell))?;
+    let outcome = outcome.map_err(|error| nopal_record::run_alone(error, message::write))?;
     // The program has ended: a closed standard error must not change the status. SAFETY: no handler is installed, only
     // ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     for line in summary(&outcome, options) {
-        tell(&line);
+        message::write(&line);
     }
     if outcome.untraced.is_none() {
         after(&outcome);
@@ -46,35 +48,12 @@ pub fn survive(program: i32) -> i32 {
     let ending = nopal_process::wait_as_survivor(program);
     // SAFETY: no handler is installed, only ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    tell("nopal has failed, and the program ran on untraced");
+    message::write("nopal has failed, and the program ran on untraced");
     match ending {
         Ending::Exited(status) => status,
         Ending::Killed { signal, .. } => end_by(signal),
         Ending::Unknown => 1,
     }
-}
-
-/// Writes a line on standard error. A failure to write changes nothing.
-pub fn tell(line: &str) {
-    let _ = writeln!(
-        anstream::stderr(),
-        "nopal: {}",
-        printable(&without_numbers(line))
-    );
-}
-
-/// A message without the numbers that Rust adds to errors of the system: ` (os error 2)`.
-fn without_numbers(line: &str) -> String {
-    let mut parts = line.split(" (os error ");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let rest = part.trim_start_matches(|char: char| char.is_ascii_digit());
-        match rest.strip_prefix(')').filter(|_| rest.len() < part.len()) {
-            Some(rest) => text.push_str(rest),
-            None => text.extend([" (os error ", part]),
-        }
-    }
-    text
 }
 
 /// A word with a hyphen is an unknown option, unless it is after `--`, as a program's name.
@@ -98,12 +77,12 @@ fn say_attached(target: &Target, left_out: &[String]) {
     let Target::Processes(processes) = target else {
         return;
     };
-    left_out.iter().for_each(|line| tell(line));
+    left_out.iter().for_each(|line| message::write(line));
     match processes.len() - left_out.len() {
         1 if processes.len() == 1 => {
-            tell(&format!("tracing process {}; Ctrl-C ends it", processes[0]))
+            message::write(&format!("tracing process {}; Ctrl-C ends it", processes[0]))
         }
-        traced => tell(&format!(
+        traced => message::write(&format!(
             "tracing {}; Ctrl-C ends it",
             several(traced as u64, "process", "processes")
         )),
@@ -111,7 +90,7 @@ fn say_attached(target: &Target, left_out: &[String]) {
     let untraced = processes
         .iter()
         .filter_map(|process| untraced_children(*process));
-    untraced.for_each(|line| tell(&line));
+    untraced.for_each(|line| message::write(&line));
 }
 
 /// What processes a traced one had started before, such as a server's workers.
@@ -154,6 +133,13 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     if outcome.events == 0 && any && matches!(options.target, Target::Processes(_)) {
         lines.push("none of them was called (--libs adds all functions of libraries)".into());
     }
+    if let Some(least) = options.least {
+        let least = duration(least.as_nanos() as u64);
+        lines.push(format!(
+            "{} shorter than {least} left out",
+            several(outcome.short, "call", "calls")
+        ));
+    }
     if outcome.refused > 0 {
         lines.push(format!(
             "{} cannot be traced (`nopal list` says which and why)",
@@ -168,13 +154,12 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
             }
             WhenFull::Flight => "-F leaves more room for the others",
         };
-        let lost = several(outcome.lost, "event was lost", "events were lost");
-        lines.push(match outcome.muted {
-            0 => format!("{lost} (mostly for lack of room: {remedy})"),
-            _ => format!(
-                "{lost}: their threads may not read the clock (seccomp or PR_SET_TSC), or there was no room"
-            ),
-        });
+        let mut lost = several(outcome.lost, "event was lost", "events were lost");
+        lost += &reasons(outcome.lost, &outcome.lost_by_reason);
+        if outcome.lost_by_reason.contains_key(NO_ROOM) {
+            lost += &format!(": {remedy}");
+        }
+        lines.push(lost);
     }
     if outcome.given_up > 0 {
         lines.push(match options.when_full {
@@ -223,6 +208,7 @@ fn end_by(signal: i32) -> i32 {
 mod tests {
     use super::*;
     use nopal_record::Target;
+    use std::collections::BTreeMap;
 
     fn outcome() -> Outcome {
         Outcome {
@@ -234,8 +220,9 @@ mod tests {
             system: 0,
             lost: 0,
             given_up: 0,
+            short: 0,
             snapshots: Vec::new(),
-            muted: 0,
+            lost_by_reason: BTreeMap::new(),
             bytes: 65536,
             warnings: Vec::new(),
             untraced: None,
@@ -248,11 +235,12 @@ mod tests {
 
     #[test]
     fn what_helps_against_loss_depends_on_what_was_asked_for() {
-        let said = |when_full, lost, given_up, muted| {
+        let said = |when_full, lost: &[(&str, u64)], given_up| {
+            let lost = lost.iter();
             let outcome = Outcome {
-                lost,
+                lost: lost.clone().map(|(_, events)| events).sum(),
+                lost_by_reason: lost.map(|&(name, events)| (name.into(), events)).collect(),
                 given_up,
-                muted,
                 ..outcome()
             };
             let options = Options {
@@ -262,11 +250,14 @@ mod tests {
             summary(&outcome, &options)[1..].join("\n")
         };
         let buffer = "a larger --buffer";
-        assert!(said(WhenFull::Drop, 5, 0, 0).contains("--block"));
-        assert!(!said(WhenFull::Block, 5, 0, 0).contains("--block"));
-        assert!(!said(WhenFull::Drop, 5, 0, 2).contains(buffer));
-        assert!(said(WhenFull::Flight, 0, 5, 0).starts_with("5 older events"));
-        assert!(!said(WhenFull::Drop, 0, 5, 0).contains(buffer));
+        assert!(said(WhenFull::Drop, &[("no_room", 5)], 0).contains("--block"));
+        assert!(!said(WhenFull::Block, &[("no_room", 5)], 0).contains("--block"));
+        assert_eq!(
+            said(WhenFull::Drop, &[("no_clock", 5), ("unknown_thread", 2)], 0),
+            "7 events were lost (5 in threads that may not read the clock, 2 in threads whose control block was not their own)"
+        );
+        assert!(said(WhenFull::Flight, &[], 5).starts_with("5 older events"));
+        assert!(!said(WhenFull::Drop, &[], 5).contains(buffer));
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub fn run(arguments: &Replay) -> Result<()> {
     let look = Look {
         color: colors(),
         sources: arguments.lines,
+        words: arguments.words,
         filter: arguments.filter.of(&trace)?,
     };
     paged(Pages::Several, |out| {

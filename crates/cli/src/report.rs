@@ -1,13 +1,14 @@
 //! `nopal report`: functions, with their numbers of calls and times.
 
-use std::io::Write;
+use std::io::{self, Write};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nopal_analysis::drive::Drive;
+use nopal_analysis::filter::Filter;
 use nopal_analysis::graph;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
-use nopal_analysis::report::{self, Related, Relation};
+use nopal_analysis::report::{self, Column, Related, Relation};
 use nopal_analysis::waits::{OF_THE_CLOCK, Waits};
 use nopal_trace::{Cost, Trace};
 
@@ -21,118 +22,203 @@ const READING: &str = "reading calls";
 const NET: &str = "# net times assume that each call computes: one that waits or spins until a given time took up to its time without --net";
 
 pub fn run(arguments: &Report) -> Result<()> {
-    let trace = arguments.input.open()?;
-    let filter = &arguments.filter.of(&trace)?;
-    let net = match arguments.net {
-        true => Some(trace.cost().context(
-            "the cost of recording is not in the trace: it was recorded by an older nopal, or the cost could not be measured",
-        )?),
-        false => None,
+    let trace = &arguments.input.open()?;
+    let filter = &arguments.filter.of(trace)?;
+    let net = net(arguments, trace)?;
+    let waits = Waits::new(trace).filter(|_| net.is_none());
+    let reading = Reading {
+        arguments,
+        trace,
+        filter,
+        net,
+        waits,
     };
     let mut out = output::stdout()?;
     if !arguments.json {
-        out.write_all(losses::comment(&trace).as_bytes())?;
+        out.write_all(losses::comment(trace).as_bytes())?;
         if net.is_some() {
             writeln!(out, "{NET}")?;
         }
     }
-    let written = if arguments.threads {
-        let rows = driven(READING, filter, |drive| {
-            report::threads(&trace, &of_net(drive, net))
-        })?;
-        let shown = limited(&rows, arguments.limit);
-        match arguments.json {
-            true => report::write_threads_json(shown, &trace, &mut out),
-            false => {
-                let any = rows.iter().any(|row| row.is_timed);
-                out.write_all(losses::untimed(&trace, any).as_bytes())?;
-                report::write_threads(shown, &mut out, width())
-            }
+    let written = reading.write(&mut out);
+    finish(out, written)
+}
+
+fn net(arguments: &Report, trace: &Trace) -> Result<Option<Cost>> {
+    if !arguments.net {
+        return Ok(None);
+    }
+    ensure!(
+        trace.short_calls() == 0,
+        "no net times: calls were left out at recording (-t), and what it cost to record them is in the times of their callers"
+    );
+    let cost = trace.cost().context(
+        "the cost of recording is not in the trace: it was recorded by an older nopal, or the cost could not be measured",
+    )?;
+    Ok(Some(cost))
+}
+
+/// A report of a trace.
+struct Reading<'a> {
+    arguments: &'a Report,
+    trace: &'a Trace,
+    filter: &'a Filter,
+    net: Option<Cost>,
+    waits: Option<Waits>,
+}
+
+impl Reading<'_> {
+    fn write(&self, out: &mut dyn Write) -> Result<()> {
+        let arguments = self.arguments;
+        if arguments.threads {
+            self.threads(out)
+        } else if arguments.processes {
+            self.processes(out)
+        } else if arguments.hot_path {
+            self.hot_path(out)
+        } else if let Some(by) = &arguments.by_arg {
+            self.by_argument(by, out)
+        } else if arguments.kernel {
+            let rows = driven(READING, self.filter, |drive| {
+                report::kernel(self.trace, drive)
+            })?;
+            Ok(report::write_kernel(self.limited(&rows), out, width())?)
+        } else if let Some((pattern, relation)) = related(arguments) {
+            self.related(pattern, relation, out)
+        } else {
+            self.functions(out)
         }
-    } else if arguments.processes {
-        let rows = driven(READING, filter, |drive| {
-            report::processes(&trace, &of_net(drive, net))
-        })?;
-        let shown = limited(&rows, arguments.limit);
-        match arguments.json {
-            true => report::write_processes_json(shown, &trace, &mut out),
-            false => {
-                let any = rows.iter().any(|row| row.is_timed);
-                out.write_all(losses::untimed(&trace, any).as_bytes())?;
-                report::write_processes(shown, &mut out, width())
-            }
+    }
+
+    fn driven<T>(&self, work: impl FnOnce(&Drive) -> Result<T>) -> Result<T> {
+        driven(READING, self.filter, |drive| {
+            work(&Drive {
+                net: self.net,
+                waits: self.waits.as_ref(),
+                ..*drive
+            })
+        })
+    }
+
+    fn threads(&self, out: &mut dyn Write) -> Result<()> {
+        let mut rows = self.driven(|drive| report::threads(self.trace, drive))?;
+        self.order(&mut rows, &report::THREADS_BY)?;
+        let shown = self.limited(&rows);
+        if self.arguments.json {
+            return Ok(report::write_threads_json(shown, self.trace, out)?);
         }
-    } else if arguments.hot_path {
-        let names = Names::new(&trace);
-        let waits = waits(&trace, net);
-        let tree = driven(READING, filter, |drive| {
-            graph::tree(&trace, &names, &with_waits(drive, net, waits.as_ref()))
-        })?;
-        out.write_all(losses::untimed(&trace, tree.has_times()).as_bytes())?;
-        let has_waits = waits.is_some();
-        graph::write_hot_path(&mut out, &tree, &names, trace.clocks(), has_waits, width())
-    } else if arguments.kernel {
-        let rows = driven(READING, filter, |drive| report::kernel(&trace, drive))?;
-        report::write_kernel(limited(&rows, arguments.limit), &mut out, width())
-    } else if let Some((pattern, relation)) = related(arguments) {
-        let rows = driven(READING, filter, |drive| {
-            report::related(&trace, pattern, relation, &of_net(drive, net))
-        })?;
+        let any = rows.iter().any(|row| row.is_timed);
+        self.write_untimed(any, out)?;
+        out.write_all(losses::of_no_thread(self.trace).as_bytes())?;
+        report::write_threads(shown, out, width())?;
+        self.write_of_the_clock(any, out)
+    }
+
+    fn processes(&self, out: &mut dyn Write) -> Result<()> {
+        let mut rows = self.driven(|drive| report::processes(self.trace, drive))?;
+        self.order(&mut rows, &report::PROCESSES_BY)?;
+        let shown = self.limited(&rows);
+        if self.arguments.json {
+            return Ok(report::write_processes_json(shown, self.trace, out)?);
+        }
+        let any = rows.iter().any(|row| row.is_timed);
+        self.write_untimed(any, out)?;
+        report::write_processes(shown, out, width())?;
+        self.write_of_the_clock(any, out)
+    }
+
+    fn related(&self, pattern: &str, relation: Relation, out: &mut dyn Write) -> Result<()> {
+        let mut rows =
+            self.driven(|drive| report::related(self.trace, pattern, relation, drive))?;
+        self.order(&mut rows, &report::RELATED_BY)?;
+        let shown = self.limited(&rows);
+        if self.arguments.json {
+            return Ok(report::write_related_json(shown, self.trace, out)?);
+        }
         let any = rows.iter().any(Related::is_timed);
-        out.write_all(losses::untimed(&trace, any || rows.is_empty()).as_bytes())?;
-        report::write_related(limited(&rows, arguments.limit), relation, &mut out, width())
-    } else {
-        let waits = waits(&trace, net);
-        let mut report = driven(READING, filter, |drive| {
-            report::functions(&trace, &with_waits(drive, net, waits.as_ref()))
-        })?;
-        if net.is_some() && arguments.json {
-            report.bound_by(&driven(READING, filter, |drive| {
-                report::functions(&trace, drive)
+        self.write_untimed(any || rows.is_empty(), out)?;
+        report::write_related(shown, relation, out, width())?;
+        self.write_of_the_clock(any, out)
+    }
+
+    fn hot_path(&self, out: &mut dyn Write) -> Result<()> {
+        let names = Names::new(self.trace);
+        let tree = self.driven(|drive| graph::tree(self.trace, &names, drive))?;
+        self.write_untimed(tree.has_times(), out)?;
+        let (clocks, has_waits) = (self.trace.clocks(), self.waits.is_some());
+        Ok(graph::write_hot_path(
+            out,
+            &tree,
+            &names,
+            clocks,
+            has_waits,
+            width(),
+        )?)
+    }
+
+    fn by_argument(&self, by: &str, out: &mut dyn Write) -> Result<()> {
+        let (name, rows) = self.driven(|drive| report::by_argument(self.trace, by, drive))?;
+        let shown = self.limited(&rows);
+        if self.arguments.json {
+            return Ok(report::write_by_argument_json(
+                &name, shown, self.trace, out,
+            )?);
+        }
+        self.write_untimed(rows.iter().any(|row| row.timed > 0), out)?;
+        Ok(report::write_by_argument(&name, shown, out, width())?)
+    }
+
+    fn functions(&self, out: &mut dyn Write) -> Result<()> {
+        let (arguments, trace) = (self.arguments, self.trace);
+        let mut report = self.driven(|drive| report::functions(trace, drive))?;
+        if self.net.is_some() && arguments.json {
+            report.bound_by(&driven(READING, self.filter, |drive| {
+                report::functions(trace, drive)
             })?);
         }
         let unexplained = match arguments.json {
             true => Vec::new(),
-            false => report::unexplained(&trace, &report),
+            false => report::unexplained(trace, &report),
         };
-        report.sort(arguments.sort());
+        report.sort(arguments.sort()?);
         if let Some(rows) = arguments.limit {
             report.limit(rows);
         }
-        match arguments.json {
-            true => report.write_json(&trace, &mut out),
-            false => out
-                .write_all(losses::untimed(&trace, report.has_times()).as_bytes())
-                .and_then(|()| report.write_table(&mut out, width()))
-                .and_then(
-                    |()| match net.is_none() && !report.has_waits() && report.has_times() {
-                        true => writeln!(out, "{OF_THE_CLOCK}"),
-                        false => Ok(()),
-                    },
-                )
-                .and_then(|()| {
-                    let mut lines = unexplained.iter();
-                    lines.try_for_each(|line| writeln!(out, "{line}"))
-                }),
+        if arguments.json {
+            return Ok(report.write_json(trace, out)?);
         }
-    };
-    finish(out, written.map_err(Into::into))
-}
+        self.write_untimed(report.has_times(), out)?;
+        report.write_table(out, width())?;
+        self.write_of_the_clock(report.has_times(), out)?;
+        for line in unexplained {
+            writeln!(out, "{line}")?;
+        }
+        Ok(())
+    }
 
-fn of_net<'a>(drive: &Drive<'a>, net: Option<Cost>) -> Drive<'a> {
-    Drive { net, ..*drive }
-}
+    fn order<Row>(&self, rows: &mut [Row], columns: &[Column<Row>]) -> Result<()> {
+        match &self.arguments.sort {
+            Some(by) => report::order(rows, columns, by),
+            None => Ok(()),
+        }
+    }
 
-/// The cost of recording is not known by waits.
-fn waits(trace: &Trace, net: Option<Cost>) -> Option<Waits> {
-    Waits::new(trace).filter(|_| net.is_none())
-}
+    fn limited<'r, Row>(&self, rows: &'r [Row]) -> &'r [Row] {
+        let limit = self.arguments.limit.unwrap_or(rows.len());
+        &rows[..limit.min(rows.len())]
+    }
 
-fn with_waits<'a>(drive: &Drive<'a>, net: Option<Cost>, waits: Option<&'a Waits>) -> Drive<'a> {
-    Drive {
-        net,
-        waits,
-        ..*drive
+    /// Says why there are no times, unless `any` call has one.
+    fn write_untimed(&self, any: bool, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(losses::untimed(self.trace, any).as_bytes())
+    }
+
+    /// Says what times are where they are not divided, if there are `any`.
+    fn write_of_the_clock(&self, any: bool, out: &mut dyn Write) -> Result<()> {
+        if any && self.net.is_none() && self.waits.is_none() {
+            writeln!(out, "{OF_THE_CLOCK}")?;
+        }
+        Ok(())
     }
 }
 
@@ -145,8 +231,4 @@ fn related(arguments: &Report) -> Option<(&str, Relation)> {
         .callees
         .as_deref()
         .map(|function| (function, Relation::Callees)))
-}
-
-fn limited<Row>(rows: &[Row], limit: Option<usize>) -> &[Row] {
-    &rows[..limit.unwrap_or(rows.len()).min(rows.len())]
 }

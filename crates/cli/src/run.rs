@@ -12,25 +12,25 @@ use nopal_trace::Trace;
 use std::io::Write;
 
 use crate::arguments::Run;
-use crate::record::{self, tell as say};
+use crate::{message, record};
 
 pub fn run(arguments: Run) -> Result<i32> {
     let options = arguments.options()?;
     record::run(&options, |outcome| {
         for tracer in &options.tracers {
             // The program has run: an empty result is not its failure.
-            if let Err(error) = tell(tracer, outcome) {
-                say(&format!("{error:#}"));
+            if let Err(error) = show(tracer, outcome) {
+                message::write(&format!("{error:#}"));
             }
         }
         let directory = printable(&outcome.directory.display().to_string());
         for name in &options.event_tracers {
-            say(&format!(
+            message::write(&format!(
                 "`nopal dump --as latency --of {name} {directory}` shows what {name} recorded"
             ));
         }
         if options.tracers.is_empty() && options.event_tracers.is_empty() {
-            say(&format!(
+            message::write(&format!(
                 "`nopal dump --as function {directory}` shows all of it, `nopal replay {directory}` as a tree"
             ));
         }
@@ -38,7 +38,7 @@ pub fn run(arguments: Run) -> Result<i32> {
 }
 
 /// On standard error: standard output is the program's.
-fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
+fn show(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
     let trace = Trace::open(&outcome.directory)?;
     let names = Names::new(&trace);
     let mut worst: Option<Case> = None;
@@ -52,13 +52,13 @@ fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
         let [half, most] = [0.5, 0.99].map(|part| group.distribution.quantile(part));
         let [half, most] = [half, most].map(|value| duration(value.unsigned_abs()));
         let cases = several(group.distribution.count(), "case", "cases");
-        say(&format!(
+        message::write(&format!(
             "{}: {cases}, p50 {half}, p99 {most}; the worst:",
             tracer.name()
         ));
     }
     for line in past.describe() {
-        say(&line);
+        message::write(&line);
     }
     let mut text = Vec::new();
     if let Some(worst) = worst {

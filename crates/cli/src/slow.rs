@@ -5,8 +5,8 @@ use std::io::Write;
 use anyhow::Result;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
+use nopal_analysis::prototypes::Prototypes;
 use nopal_analysis::slow;
-use nopal_record::Options;
 
 use crate::arguments::Slow;
 use crate::open::driven;
@@ -21,14 +21,28 @@ pub fn run(arguments: &Slow) -> Result<()> {
     let calls = driven("reading calls", &filter, |drive| {
         slow::slowest(&trace, &names, function, number, drive)
     })?;
+    let prototypes = &mut match arguments.words {
+        true => Prototypes::default(),
+        false => Prototypes::new(&trace, &names),
+    };
+    let places = &slow::Places::new(&trace, &names, &calls);
     let mut out = output::stdout()?;
-    let directory = input.directory.display().to_string();
-    let directory = Some(directory.as_str()).filter(|name| *name != Options::DIRECTORY);
+    let directories = input.named();
     let written = match arguments.json {
-        true => slow::write_json(&calls, &trace, &names, &mut out),
+        true => slow::write_json(&calls, &trace, &names, prototypes, places, &mut out),
         false => out
             .write_all(losses::comment(&trace).as_bytes())
-            .and_then(|()| slow::write_text(&calls, &trace, &names, directory, &mut out)),
+            .and_then(|()| {
+                slow::write_text(
+                    &calls,
+                    &trace,
+                    &names,
+                    prototypes,
+                    places,
+                    &directories,
+                    &mut out,
+                )
+            }),
     };
     finish(out, written.map_err(Into::into))
 }

@@ -11,7 +11,7 @@ use nopal_analysis::text::{bytes, count};
 use nopal_record::{Handle, Options, Progress, Target};
 use rustix::termios::{LocalModes, tcgetattr, tcgetpgrp};
 
-use crate::record::tell;
+use crate::message;
 
 /// Shorter recordings show nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ fn show(handle: &Handle, ended: &Receiver<()>, is_free: bool) {
             continue;
         }
         if let Some(warning) = warnings.of(&progress) {
-            bar.suspend(|| tell(&warning));
+            bar.suspend(|| message::write(&warning));
         }
         bar.set_message(line(&progress));
         bar.tick();

@@ -12,7 +12,7 @@ use nopal_record::Options;
 use nopal_trace::Trace;
 use nopal_view::{Server, Shown};
 
-use crate::arguments::{Input, View};
+use crate::arguments::{Input, More, View};
 use crate::output;
 use crate::progress::Progress;
 
@@ -21,7 +21,7 @@ const OPENER: &str = "xdg-open";
 
 pub fn run(arguments: &View) -> Result<()> {
     let directory = directory(arguments.what.as_deref())?;
-    let trace = Input { directory }.open()?;
+    let trace = Input::new([directory], &More::default()).open()?;
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let shown = {
         let progress = Progress::new("making the index");

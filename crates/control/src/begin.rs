@@ -3,6 +3,7 @@
 use anyhow::{Context, Error, Result};
 use nopal_analysis::tracers::{Section, Tracer};
 
+use crate::budget::Share;
 use crate::draft::Draft;
 use crate::engine::Mark;
 use crate::grammar::{Command, parse};
@@ -53,6 +54,10 @@ pub fn tracer(tracer: &Tracer) -> Vec<Command> {
 pub fn event_tracer(name: &str) -> Command {
     let (name, on) = (name.to_owned(), true);
     Command::Tracer { name, on }
+}
+
+pub fn budget(share: Share) -> Command {
+    Command::Budget(Some(share))
 }
 
 fn made(section: &Section) -> Command {

@@ -3,11 +3,13 @@
 use anyhow::{Context, Result, bail};
 use nopal_analysis::dump::Look;
 
+use crate::budget::{Share, Spared};
 use crate::draft::{Draft, refusals};
-use crate::engine::{Engine, FoundSite, Lookup, Refused, SiteKey};
+use crate::engine::{Engine, FoundSite, Lookup, Refused};
 use crate::grammar::Command;
 use crate::selection::FunctionSelection;
 use crate::setup::{Setup, reconcile};
+use crate::site_key::SiteKey;
 use crate::state::State;
 
 /// Control of a session. Changes go through [`Control::command`] and [`Control::write`].
@@ -112,6 +114,28 @@ impl Control {
         &self.setup
     }
 
+    pub fn budget(&self) -> Option<Share> {
+        self.state.budget
+    }
+
+    /// What is off for the budget's sake.
+    pub fn spared(&self) -> &Spared {
+        &self.state.spared
+    }
+
+    /// Has these functions off for the sake of the budget, if there is one, and no others. Those that it may not have
+    /// off, see [`Setup::may_spare`], stay as they are.
+    pub fn spare(&mut self, engine: &mut dyn Engine, spared: Spared) -> Result<()> {
+        if self.state.budget.is_none() {
+            return Ok(());
+        }
+        let changed = self.with(engine).change(|draft| {
+            draft.state.spared = spared;
+            Ok(())
+        });
+        changed.map(drop)
+    }
+
     /// The functions that traces mean and that can never be traced.
     pub fn refused(&self) -> impl Iterator<Item = SiteKey> {
         let traces = self.state.traces.iter();
@@ -145,7 +169,7 @@ impl Controller<'_> {
         let before = std::mem::replace(&mut self.control.state, state);
         let settled = self
             .set_up(self.control.state.setup())
-            .and_then(|(refused, answers)| self.tell(&before, found, &refused, answers));
+            .and_then(|(refused, answers)| self.report(&before, found, &refused, answers));
         if settled.is_err() {
             self.control.state = before;
             let back = self.set_up(self.control.state.setup());
@@ -158,7 +182,7 @@ impl Controller<'_> {
         settled
     }
 
-    /// Brings the engine to a setup. Gives the sites that could not be inserted, and what is to be told. After an error
+    /// Brings the engine to a setup. Gives the sites that could not be inserted, and the answers. After an error
     /// it is in between, as `self.control.setup` says.
     fn set_up(&mut self, wanted: Setup) -> Result<(Vec<Refused>, Vec<String>)> {
         let setup = &mut self.control.setup;
@@ -183,7 +207,7 @@ impl Controller<'_> {
     }
 
     /// Leaves out the sites that could not be inserted, and says which. An error where nothing is left for somebody.
-    fn tell(
+    fn report(
         &mut self,
         before: &State,
         found: &[Vec<FoundSite>],

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 use nopal_abi::Capture;
+use nopal_symbols::or_nearest;
 
-use crate::engine::{FoundSite, Lookup, Mark, Missing, Refused, SiteKey, Watch};
+use crate::budget::{Share, Spared};
+use crate::engine::{FoundSite, Lookup, Mark, Missing, Refused, Watch};
 use crate::grammar::Command;
 use crate::probe::Probe;
 use crate::selection::{FunctionSelection, Location, Part};
-use crate::state::{ActiveProbe, Held, State, Trace};
+use crate::site_key::SiteKey;
+use crate::state::{ActiveFunctions, ActiveProbe, State, Trace};
 use crate::syntax::quoted;
 
-/// Refused functions that are told of by name.
+/// At most this many refused functions are named.
 const MOST_NAMED: usize = 3;
 
 /// A state in the making.
@@ -51,9 +54,13 @@ impl Draft<'_> {
             Command::Start => self.start(true),
             Command::Stop => self.start(false),
             Command::Uniform(on) => self.uniform(on),
+            Command::Budget(share) => self.budget(share),
             Command::Arguments => bail!(
                 "whether arguments are recorded is chosen when a session begins: nopal record --args, nopal attach --args"
             ),
+            Command::Processors => {
+                bail!("only a kernel is recorded by processors: nopal ctl kernel 'processors IDS'")
+            }
             Command::Mark { name, on } => self.mark(Mark { name, on }),
             Command::Probe(probe) => self.make_probe(probe),
             Command::SwitchProbe { name, on } => {
@@ -156,8 +163,21 @@ impl Draft<'_> {
         Ok(())
     }
 
+    fn budget(&mut self, share: Option<Share>) -> Result<()> {
+        let is_flight = self.lookup.facts().no_snapshots.is_none();
+        ensure!(
+            share.is_none() || !is_flight,
+            "a flight recorder (--flight) cannot have a budget: its records are not read before they are given up"
+        );
+        self.state.budget = share;
+        if share.is_none() {
+            self.state.spared = Spared::default();
+        }
+        Ok(())
+    }
+
     /// Functions that somebody is to have inserted: those that can be.
-    pub fn hold(&mut self, what: FunctionSelection, capture: Capture) -> Result<Held> {
+    pub fn hold(&mut self, what: FunctionSelection, capture: Capture) -> Result<ActiveFunctions> {
         let found = self.found_or_waiting(&what)?;
         let held = held(what, capture, &found);
         if !found.is_empty() && held.sites.is_empty() {
@@ -168,7 +188,11 @@ impl Draft<'_> {
     }
 
     /// The same where it is no mistake that there are none.
-    pub fn hold_any(&mut self, what: FunctionSelection, capture: Capture) -> Result<Held> {
+    pub fn hold_any(
+        &mut self,
+        what: FunctionSelection,
+        capture: Capture,
+    ) -> Result<ActiveFunctions> {
         let found = self.find(&what)?;
         Ok(held(what, capture, &found))
     }
@@ -189,7 +213,8 @@ impl Draft<'_> {
 
     /// Finds all functions in what `lookup` has beside what is known, where it was loaded.
     pub fn find_more(&mut self) -> Result<()> {
-        let mut holders: Vec<Held> = self.state.holders_mut().map(|held| held.clone()).collect();
+        let mut holders: Vec<ActiveFunctions> =
+            self.state.holders_mut().map(|held| held.clone()).collect();
         for held in &mut holders {
             let found = self.find(&held.what)?;
             held.first = held.first.or(first(&found));
@@ -245,22 +270,38 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// An error where no marker has such a name. Those of a library may come with it.
+    /// An error where no marker has such a name, nor will one come with a library.
     pub fn marker_exists(&mut self, name: &str) -> Result<()> {
-        if name.contains('@') || !self.lookup.markers(name)?.is_empty() {
+        if !self.lookup.markers(name)?.is_empty() || self.marker_may_come(name)? {
             return Ok(());
         }
         let nearest = self.lookup.nearest(Missing::Marker(name));
         ensure!(
             nearest.is_empty(),
-            "no marker matches {name}; the nearest are {}",
-            nearest.join(", ")
+            "no marker matches {name}{}",
+            or_nearest(&nearest)
         );
-        ensure!(
-            !self.lookup.markers("*")?.is_empty() || !self.lookup.markers("*:*")?.is_empty(),
-            "no marker matches {name}: the program has none"
-        );
-        bail!("no marker matches {name}")
+        let has_none =
+            self.lookup.markers("*")?.is_empty() && self.lookup.markers("*:*")?.is_empty();
+        let none = if has_none {
+            ": the program has none"
+        } else {
+            ""
+        };
+        let hint = match name.contains('@') {
+            true => String::new(),
+            false => format!("; {name}@LIBRARY waits for a library"),
+        };
+        bail!("no marker matches {name}{none}{hint}")
+    }
+
+    /// Whether a library is named that is not loaded, or that several can be.
+    fn marker_may_come(&mut self, name: &str) -> Result<bool> {
+        let Some((_, module)) = name.rsplit_once('@') else {
+            return Ok(false);
+        };
+        let all_of_it = Location::Names(format!("@{module}"));
+        Ok(is_glob(module) || self.lookup.find(&all_of_it)?.is_empty())
     }
 
     // ---- probes ----
@@ -300,10 +341,15 @@ impl Draft<'_> {
     }
 }
 
-fn held(what: FunctionSelection, capture: Capture, found: &[FoundSite]) -> Held {
+/// Whether a word may mean several names.
+fn is_glob(word: &str) -> bool {
+    word.contains(['*', '?', '[', '{'])
+}
+
+fn held(what: FunctionSelection, capture: Capture, found: &[FoundSite]) -> ActiveFunctions {
     let mut sites: Vec<SiteKey> = able(found).collect();
     sites.sort();
-    Held {
+    ActiveFunctions {
         what,
         capture,
         sites: sites.into(),
@@ -333,16 +379,16 @@ impl Draft<'_> {
     /// The functions that are meant, each once.
     pub fn find(&mut self, what: &FunctionSelection) -> Result<Vec<FoundSite>> {
         if let [only] = what.parts() {
-            return self.lookup.find(&only.place);
+            return self.lookup.find(&only.location);
         }
         let mut known = HashSet::new();
         for part in what.parts().iter().filter(|part| part.excluded) {
-            let excluded = self.lookup.find(&anywhere(&part.place))?;
+            let excluded = self.lookup.find(&anywhere(&part.location))?;
             known.extend(excluded.into_iter().map(|site| site.key));
         }
         let mut found = Vec::new();
         for part in what.parts().iter().filter(|part| !part.excluded) {
-            let sites = self.lookup.find(&part.place)?.into_iter();
+            let sites = self.lookup.find(&part.location)?.into_iter();
             found.extend(sites.filter(|site| known.insert(site.key)));
         }
         Ok(found)
@@ -356,7 +402,7 @@ impl Draft<'_> {
         Ok(found)
     }
 
-    /// The functions that are meant; none only where one of the places may come to be.
+    /// The functions that are meant; none only where one of the locations may come to be.
     pub fn found_or_waiting(&mut self, what: &FunctionSelection) -> Result<Vec<FoundSite>> {
         let found = self.find(what)?;
         if found.is_empty() && !self.waits(what)? {
@@ -365,10 +411,10 @@ impl Draft<'_> {
         Ok(found)
     }
 
-    /// Whether one of the places is in a module that is not loaded, and may be later.
+    /// Whether one of the locations is in a module that is not loaded, and may be later.
     fn waits(&mut self, what: &FunctionSelection) -> Result<bool> {
         for part in what.parts().iter().filter(|part| !part.excluded) {
-            let module = match &part.place {
+            let module = match &part.location {
                 Location::Names(names) => names.rsplit_once('@').map(|(_, module)| module),
                 Location::InModule { module, .. } | Location::RangeInModule { module, .. } => {
                     Some(&**module)
@@ -389,9 +435,9 @@ impl Draft<'_> {
     }
 
     fn nothing_found(&mut self, what: &FunctionSelection) -> Result<()> {
-        for Part { place, .. } in what.parts() {
+        for Part { location, .. } in what.parts() {
             if let Location::Range { start, end } | Location::RangeInModule { start, end, .. } =
-                place
+                location
             {
                 ensure!(
                     start < end,
@@ -407,14 +453,9 @@ impl Draft<'_> {
         );
         let wanted = what.parts().iter().find(|part| !part.excluded);
         let nearest = wanted.map_or_else(Vec::new, |part| {
-            self.lookup.nearest(Missing::Functions(&part.place))
+            self.lookup.nearest(Missing::Functions(&part.location))
         });
-        ensure!(
-            nearest.is_empty(),
-            "no function matches {only}; the nearest are {}",
-            nearest.join(", ")
-        );
-        bail!("no function matches {only}")
+        bail!("no function matches {only}{}", or_nearest(&nearest))
     }
 
     /// What cannot be traced and why, in a line; empty if all can.
@@ -425,13 +466,13 @@ impl Draft<'_> {
     /// With addresses as they are in the files, which other processes of the same program share.
     pub fn portable(&mut self, what: FunctionSelection) -> FunctionSelection {
         let mut locate = |address| self.lookup.locate(address);
-        what.map_locations(|place| match place {
+        what.map_locations(|location| match location {
             Location::Address(address) => match locate(address) {
                 Some(at) => Location::InModule {
                     module: at.module,
                     address: at.address,
                 },
-                None => place,
+                None => location,
             },
             Location::Range { start, end } if start < end => {
                 match (locate(start), locate(end - 1)) {
@@ -442,7 +483,7 @@ impl Draft<'_> {
                             end: last.address + 1,
                         }
                     }
-                    _ => place,
+                    _ => location,
                 }
             }
             other => other,
@@ -451,8 +492,8 @@ impl Draft<'_> {
 }
 
 /// Names to leave out are left out of all that is chosen, libraries too.
-fn anywhere(place: &Location) -> Location {
-    match place {
+fn anywhere(location: &Location) -> Location {
+    match location {
         Location::Names(names) if !names.contains('@') => Location::Names(format!("{names}@*")),
         other => other.clone(),
     }

@@ -8,13 +8,10 @@ use nopal_abi::Capture;
 use nopal_analysis::tracers::{Live, Tracer};
 use nopal_analysis::triggers::{Hits, Trigger};
 
+use crate::budget::Share;
 use crate::probe::Probe;
 use crate::selection::Location;
-
-/// A function of a file that a session traces, in whichever of its processes. The engine numbers them from 0 on, with
-/// few gaps. A number means the same function until the session ends, also while the file is not loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SiteKey(pub u32);
+use crate::site_key::SiteKey;
 
 /// A function at a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,10 +68,19 @@ pub enum Mode {
     /// Its calls are not recorded, and pay a jump or two.
     #[default]
     Off,
+    /// Like that, for the sake of a budget: the trace tells that its calls are missing.
+    Spared,
     /// Its calls pay what a recorded one pays, and no record of them gets into the trace.
     Silent,
     /// Its calls are recorded.
     On,
+}
+
+impl Mode {
+    /// Whether calls run through what records them.
+    pub fn pays(self) -> bool {
+        matches!(self, Mode::Silent | Mode::On)
+    }
 }
 
 /// A site that stays as it is, and why.
@@ -128,7 +134,7 @@ pub struct Mark {
     pub on: bool,
 }
 
-/// Whose records are kept: those of these processes and threads; of all, if there are none. With `children`, also of
+/// The processes and threads whose records are kept; all, if there are none. With `children`, also the records of
 /// the processes that these fork from now on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
@@ -150,7 +156,8 @@ pub enum Change {
         sites: Vec<SiteKey>,
         mode: Mode,
     },
-    /// Takes the jumps of sites out of the text. Sites that are not inserted are passed over.
+    /// Takes the jumps of sites out of the text. Those that are [`Mode::Spared`] still are. Sites that are not inserted
+    /// are skipped.
     Remove {
         sites: Vec<SiteKey>,
     },
@@ -173,7 +180,7 @@ pub enum Change {
     /// Has kernel events recorded that these tracers need, and no others but those that the session was asked for. An
     /// error says what is forbidden, and how to allow it.
     RecordKernelEvents(Vec<Tracer>),
-    /// Has a tracer told of records as they come, and of all notes from the trace's first on.
+    /// Subscribes a tracer to records as they come, and to all notes from the trace's first on.
     Subscribe {
         name: String,
         live: Live,
@@ -182,17 +189,22 @@ pub enum Change {
         name: String,
     },
     /// Has a trigger looked for from now on, or, if there is one of this name, at another place, in the records of sites
-    /// that are [`Mode::Silent`] or [`Mode::On`]. `place` is what people are told. When it has fired, the engine's owner
+    /// that are [`Mode::Silent`] or [`Mode::On`]. `place` is its name in messages. When it has fired, the engine's owner
     /// calls [`crate::Control::fired`]; the engine takes snapshots itself.
     SetTrigger {
         name: String,
         place: String,
         trigger: Trigger<Arc<[SiteKey]>>,
     },
+    /// Has the cost of recording measured, and [`crate::Control::spare`] called as often as it has to change.
+    Budget(Option<Share>),
     /// Its sites stay as they are.
     RemoveTrigger {
         name: String,
     },
+    /// Tells in the trace that the user has recording stopped from now on, or started.
+    Stop,
+    Start,
 }
 
 /// What came of a change.
@@ -263,7 +275,13 @@ pub trait Engine: Lookup {
 
     fn calls(&mut self, sites: &[SiteKey]) -> Calls;
 
-    /// Of the trigger of this name.
+    /// For people: how the probe of this name is there, where that is not as was asked, or not yet.
+    fn probe_note(&mut self, name: &str) -> Option<String>;
+
+    /// What recording costs now, of the budget: a line for people, if there is one.
+    fn spending(&mut self) -> Option<String>;
+
+    /// The hits of the trigger of this name.
     fn hits(&mut self, trigger: &str) -> Hits;
 
     /// The results of snapshots so far, a line each, for people.

@@ -14,8 +14,8 @@ pub struct File {
     pub(crate) shown: Shown,
     /// The begin of a line whose end has not been written.
     pub(crate) pending: Vec<u8>,
-    /// What a list of places will be, where one is being written.
-    pub(crate) places: Option<Vec<Part>>,
+    /// What a list of locations will be, where one is being written.
+    pub(crate) locations: Option<Vec<Part>>,
 }
 
 pub(crate) enum Shown {

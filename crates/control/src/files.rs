@@ -87,7 +87,7 @@ impl Control {
             role,
             shown,
             pending: Vec::new(),
-            places: None,
+            locations: None,
         };
         if access.truncate {
             self.with(engine).truncate(&mut file);

@@ -3,9 +3,10 @@
 use nopal_analysis::triggers::{Action, Event, Trigger};
 use nopal_analysis::values::Condition;
 
+use crate::budget::Share;
 use crate::probe::{Probe, Way};
 use crate::selection::FunctionSelection;
-use crate::syntax::{self, Line, command, numbers_in, places_in, probe_part, quoted, when_part};
+use crate::syntax::{self, Line, command, locations_in, numbers_in, probe_part, quoted, when_part};
 
 /// The command of a line.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,12 +28,14 @@ pub enum Command {
         ids: Vec<u32>,
         children: bool,
     },
+    Processors,
     Start,
     Stop,
     Reset,
     Query(FunctionSelection),
     Simulate(FunctionSelection),
     Uniform(bool),
+    Budget(Option<Share>),
     Arguments,
     Section {
         name: String,
@@ -81,7 +84,7 @@ pub enum Command {
 pub fn parse(line: &str) -> Result<Option<Command>, String> {
     let line = syntax::line(line)?;
     let text = |number: usize| line.argument(number).to_owned();
-    let what = || FunctionSelection::parsed(places_in(line.argument(0)));
+    let what = || FunctionSelection::parsed(locations_in(line.argument(0)));
     let numbers = || numbers_in(line.argument(0));
     let switch = |on| Command::Switch { name: text(0), on };
     let mark = |on| Command::Mark { name: text(0), on };
@@ -101,6 +104,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         command::SIZE => Command::Size(numbers().first().copied().unwrap_or(0)),
         command::WATCH => watch(false),
         command::WATCH_CHILDREN => watch(true),
+        command::PROCESSORS | command::PROCESSORS_ALL => Command::Processors,
         command::START => Command::Start,
         command::STOP => Command::Stop,
         command::RESET => Command::Reset,
@@ -108,6 +112,11 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         command::TESTTRACEIN => Command::Simulate(what()),
         command::UNIFORM_ON => Command::Uniform(true),
         command::UNIFORM_OFF => Command::Uniform(false),
+        command::BUDGET => {
+            let share = line.argument(0).parse();
+            Command::Budget(Some(share.map_err(|error| line.failed(error))?))
+        }
+        command::BUDGET_OFF => Command::Budget(None),
         command::ARGUMENTS_ON | command::ARGUMENTS_OFF => Command::Arguments,
         command::MARK_ON => mark(true),
         command::MARK_OFF => mark(false),
@@ -115,6 +124,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
             let way = match () {
                 () if line.has(probe_part::RETURN) => Way::Return,
                 () if line.has(probe_part::BREAKPOINT) => Way::Breakpoint,
+                () if line.has(probe_part::AUTO) => Way::Auto,
                 () => Way::Jump,
             };
             let name = line.has(probe_part::NAMED).then(|| text(1));
@@ -183,7 +193,7 @@ fn trigger(line: &Line) -> Result<Trigger<FunctionSelection>, String> {
 /// `[return] WHAT`, `mark NAME` or `probe NAME`. What is alone, or in quotes, is a function.
 fn event(text: &str) -> Result<Event<FunctionSelection>, String> {
     let (first, rest) = text.split_once(is_blank).unwrap_or((text, ""));
-    let functions = |text| FunctionSelection::parsed(places_in(text));
+    let functions = |text| FunctionSelection::parsed(locations_in(text));
     match (first, rest.trim_matches(is_blank)) {
         (_, "") => Ok(Event::Entry(functions(text))),
         ("return", _) => Ok(Event::Return(functions(rest))),

@@ -6,6 +6,7 @@
 //! - `engine` is all that control asks of a recording: queries, and changes.
 //! - `state` is what is wanted, in plain values. It becomes a `setup` of the engine; of two setups, `reconcile` makes the
 //!   changes from one to the other.
+//! - `budget` is what of that may be left out for the sake of processor time.
 //! - `draft` is a state in the making: what commands make of it, in `triggers` those of triggers, in `tracers` those of
 //!   tracers. It looks things up and touches no process.
 //!   `begin` has the first commands of a session, for what its options ask.
@@ -16,6 +17,7 @@
 //!   read.
 
 pub mod begin;
+mod budget;
 mod control;
 mod draft;
 mod engine;
@@ -27,6 +29,7 @@ mod obey;
 mod probe;
 mod selection;
 mod setup;
+mod site_key;
 mod state;
 mod stream;
 mod syntax;
@@ -37,10 +40,11 @@ mod tracing;
 mod triggers;
 mod written;
 
+pub use budget::{Share, Spared};
 pub use control::Control;
 pub use engine::{
     Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Lookup,
-    Mark, Missing, Mode, Refused, SiteKey, Watch,
+    Mark, Missing, Mode, Refused, Watch,
 };
 pub use file::File;
 pub use grammar::{Command, probe};
@@ -50,3 +54,4 @@ pub use nopal_serve::{Access, Content, Entry, Failure};
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};
 pub use selection::{FunctionSelection, Location, Part, word};
 pub use setup::Setup;
+pub use site_key::SiteKey;

@@ -6,13 +6,15 @@ use nopal_analysis::names::Names;
 use nopal_analysis::text::{bytes, count, several};
 use nopal_analysis::tracers::Case;
 use nopal_analysis::triggers::Action;
+use nopal_symbols::without_numbers;
 use nopal_trace::{ThreadKey, Trace};
 
 use crate::control::{Control, Controller, Tracing};
 use crate::draft::Draft;
-use crate::engine::{Act, Engine, FoundSite, Function, Lookup, SiteKey};
+use crate::engine::{Act, Engine, FoundSite, Function, Lookup, Mark};
 use crate::grammar::{Command, parse};
 use crate::selection::{FunctionSelection, word};
+use crate::site_key::SiteKey;
 use crate::state::{EventTracer, State};
 use crate::syntax::quoted;
 use crate::tracers::{describe, optional_probes};
@@ -23,6 +25,14 @@ const RECORD_BYTES: u64 = 8;
 
 pub fn logsize(engine: &dyn Engine) -> u32 {
     (engine.facts().buffer / RECORD_BYTES).max(1).ilog2()
+}
+
+/// For people: that a mark waits for a library, as no marker matches it now.
+pub fn waits(engine: &mut dyn Engine, mark: &Mark) -> Option<String> {
+    let is_there = engine
+        .markers(&mark.name)
+        .is_ok_and(|names| !names.is_empty());
+    (mark.on && !is_there).then(|| format!("mark {} waits for its library", word(&mark.name)))
 }
 
 impl Controller<'_> {
@@ -61,6 +71,12 @@ impl Controller<'_> {
                 .to_owned())
             }
             Command::Latency { name } => self.latency(&name, self.control.tracing.look),
+            Command::Mark { name, on: true } => {
+                let mark = Mark { name, on: true };
+                let answer = self.change(|draft| draft.mark(mark.clone()))?;
+                let waits = waits(self.engine, &mark);
+                Ok(answer + waits.as_deref().unwrap_or_default())
+            }
             other => self.change(|draft| draft.obey(other)),
         }
     }
@@ -218,7 +234,10 @@ impl Controller<'_> {
                 Ok(())
             });
             return match only_markers {
-                Ok(_) => Ok(format!("{name}: only markers: {error:#}")),
+                Ok(_) => {
+                    let why = without_numbers(&format!("{error:#}"));
+                    Ok(format!("{name}: only markers: {why}"))
+                }
                 Err(_) => on,
             };
         }
@@ -348,7 +367,7 @@ impl Control {
         };
         let active = self.state.triggers.iter_mut().find(|one| one.name == name);
         if let (Err(error), Some(active)) = (done, active) {
-            active.failed = Some(format!("{error:#}"));
+            active.failed = Some(without_numbers(&format!("{error:#}")));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use nopal_symbols::VariablePath;
 
 use crate::selection::{Location, word};
-use crate::syntax::{places_in, quoted};
+use crate::syntax::{locations_in, quoted};
 
 /// Values that a probe fetches at most.
 pub const MOST_FETCHED: usize = 12;
@@ -27,6 +27,8 @@ pub enum Way {
     Jump,
     /// By a breakpoint there, which needs one byte and costs a signal.
     Breakpoint,
+    /// By a jump where one fits, and else by a breakpoint.
+    Auto,
     /// Where the function of the place returns, by its thunk.
     Return,
 }
@@ -112,7 +114,7 @@ impl Probe {
         }
         let own_name = || match way {
             Way::Return => format!("{spot}:return"),
-            Way::Jump | Way::Breakpoint => spot.to_string(),
+            Way::Jump | Way::Breakpoint | Way::Auto => spot.to_string(),
         };
         Ok(Probe {
             name: name.map_or_else(own_name, str::to_owned),
@@ -125,8 +127,8 @@ impl Probe {
 
 impl Spot {
     fn parsed(text: &str) -> Result<Spot, String> {
-        let place = match &places_in(text)[..] {
-            [one] if !one.excluded => Some(one.place.clone()),
+        let place = match &locations_in(text)[..] {
+            [one] if !one.excluded => Some(one.location.clone()),
             _ => None,
         };
         match place {
@@ -356,6 +358,7 @@ impl fmt::Display for Probe {
         let way = match self.way {
             Way::Jump => "",
             Way::Breakpoint => "breakpoint ",
+            Way::Auto => "auto ",
             Way::Return => "return ",
         };
         write!(out, "probe {way}{place} new {}", word(&self.name))?;
@@ -413,6 +416,7 @@ mod tests {
             "main new p",
             "return parse new r fetch ax=$ax:s32",
             "breakpoint parse+0x3 new b fetch ax=$ax:s32",
+            "auto parse+0x3 new a fetch ax=$ax:s32",
             "inflate+0x10@libz.so.1 new z fetch x=-16(+8($bp)):u8 arg1=$arg1",
             "main.c:120 new line fetch count=count queue_head_length=queue.head->length first=values[0]:u8",
             "0x401136 new a fetch where=$ip global=@0x404040:x32",

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A place as it is written in a command.
+/// A location as it is written in a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     /// The function that this address of the process is in.
@@ -34,7 +34,7 @@ pub struct FunctionSelection {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    pub place: Location,
+    pub location: Location,
     pub excluded: bool,
 }
 
@@ -42,7 +42,7 @@ impl Part {
     /// By a pattern `GLOB[@MODULE]`.
     pub fn named(pattern: &str, excluded: bool) -> Part {
         Part {
-            place: Location::Names(pattern.to_owned()),
+            location: Location::Names(pattern.to_owned()),
             excluded,
         }
     }
@@ -72,7 +72,7 @@ impl FunctionSelection {
             parts.push(Part::named("*", false));
         }
         for part in &mut parts {
-            if let Location::Names(names) = &mut part.place
+            if let Location::Names(names) = &mut part.location
                 && libraries
                 && !names.contains('@')
             {
@@ -106,12 +106,21 @@ impl FunctionSelection {
     pub fn names_none(&self) -> bool {
         let mut parts = self.parts.iter().filter(|part| !part.excluded);
         let all = ["*", "*@*"].map(|all| Location::Names(all.to_owned()));
-        parts.all(|part| all.contains(&part.place))
+        parts.all(|part| all.contains(&part.location))
+    }
+
+    /// Whether a function is meant for its own sake, not as one of all, or of all of a file.
+    pub fn names_some(&self) -> bool {
+        let mut parts = self.parts.iter().filter(|part| !part.excluded);
+        parts.any(|part| match &part.location {
+            Location::Names(names) => !matches!(names.split('@').next(), Some("*" | "")),
+            _ => true,
+        })
     }
 
     pub fn map_locations(self, mut change: impl FnMut(Location) -> Location) -> FunctionSelection {
         let parts = self.parts.into_iter().map(|part| Part {
-            place: change(part.place),
+            location: change(part.location),
             ..part
         });
         FunctionSelection {
@@ -140,7 +149,7 @@ impl fmt::Display for Part {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let not = if self.excluded { "!" } else { "" };
         // Eight digits or more are an address without 0x.
-        match &self.place {
+        match &self.location {
             Location::Address(address) => write!(out, "{not}{address:08x}"),
             Location::Range { start, end } => write!(out, "{not}{start:08x} {end:08x}"),
             Location::InModule { module, address } => {

@@ -1,17 +1,22 @@
 //! What the engine is set up to, and the changes that bring it from one setup to another.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use nopal_abi::Capture;
 use nopal_analysis::tracers::{Live, Tracer};
 use nopal_analysis::triggers::Trigger;
 
-use crate::engine::{Change, Mark, Mode, SiteKey, Watch};
+use crate::budget::{Share, Spared};
+use crate::engine::{Change, Mark, Mode, Watch};
 use crate::probe::Probe;
+use crate::site_key::SiteKey;
 
 /// What the engine is set up to.
 #[derive(Clone, Default)]
 pub struct Setup {
+    /// Nothing is recorded, by the user's wish.
+    pub is_stopped: bool,
     /// By key.
     sites: Vec<SiteSetup>,
     probes: Vec<(Probe, bool)>,
@@ -19,6 +24,9 @@ pub struct Setup {
     /// They may be on in some processes, and others be.
     doubts_marks: bool,
     pub watch: Watch,
+    pub budget: Option<Share>,
+    /// Functions that somebody has named, which a budget does not spare.
+    pub named: HashSet<SiteKey>,
     pub kernel_events: Vec<Tracer>,
     pub tracers: Vec<(String, Live)>,
     pub triggers: Vec<TriggerSetup>,
@@ -61,6 +69,28 @@ impl Setup {
             };
             site.mode = site.mode.max(Some(mode));
         }
+    }
+
+    /// Has of these sites those off that are to be recorded and that nobody has named.
+    pub fn spare(&mut self, spared: &Spared) {
+        let removed = spared.removed.iter().map(|site| (site, true));
+        let switched = spared.switched.iter().map(|site| (site, false));
+        for (site, is_out) in switched.chain(removed) {
+            if !self.may_spare(*site) {
+                continue;
+            }
+            let site = &mut self.sites[site.0 as usize];
+            site.mode = Some(Mode::Spared);
+            if is_out {
+                site.jump = Jump::Out;
+            }
+        }
+    }
+
+    /// Whether a budget may have a site off, or has.
+    pub fn may_spare(&self, site: SiteKey) -> bool {
+        let mode = self.site(site).mode;
+        matches!(mode, Some(Mode::On | Mode::Spared)) && !self.named.contains(&site)
     }
 
     fn make_room(&mut self, sites: usize) {
@@ -124,7 +154,7 @@ impl Setup {
         }
     }
 
-    /// That code has come. `is_switched`: each of its sites is in its mode.
+    /// The code of the sites has come. `is_switched`: each of them is in its mode.
     pub fn arrived(&mut self, is_switched: bool) {
         if !is_switched {
             self.sites.iter_mut().for_each(|site| {
@@ -154,8 +184,15 @@ impl Setup {
                 let mode = Some(Mode::Off);
                 self.each(sites, |site| *site = SiteSetup { jump, mode });
             }
-            Change::Switch { sites, mode } => self.each(sites, |site| site.mode = Some(*mode)),
-            Change::Remove { sites } => self.each(sites, |site| *site = SiteSetup::default()),
+            Change::Switch { sites, mode } => self.each(sites, |site| {
+                let is_kept = site.jump != Jump::Out || *mode == Mode::Spared;
+                site.mode = is_kept.then_some(*mode);
+            }),
+            Change::Remove { sites } => self.each(sites, |site| {
+                let mode = site.mode.filter(|mode| *mode == Mode::Spared);
+                let jump = Jump::Out;
+                *site = SiteSetup { jump, mode };
+            }),
             Change::Mark(marks) => {
                 self.marks.clone_from(marks);
                 self.doubts_marks = false;
@@ -168,6 +205,7 @@ impl Setup {
                 }
             }
             Change::RemoveProbe { name } => self.probes.retain(|(probe, _)| probe.name != *name),
+            Change::Budget(budget) => self.budget = *budget,
             Change::Watch(watch) => self.watch.clone_from(watch),
             Change::RecordKernelEvents(tracers) => self.kernel_events.clone_from(tracers),
             Change::Subscribe { name, live } => self.tracers.push((name.clone(), live.clone())),
@@ -185,6 +223,8 @@ impl Setup {
                 });
             }
             Change::RemoveTrigger { name } => self.triggers.retain(|known| known.name != *name),
+            Change::Stop => self.is_stopped = true,
+            Change::Start => self.is_stopped = false,
         }
     }
 
@@ -214,10 +254,14 @@ impl Setup {
 }
 
 /// The changes that bring the engine from `old` to `new`, in this order: what is new is inserted, what stays is switched,
-/// and what nobody wants goes last. So what both have is never without its jump.
+/// and what nobody wants goes last. So what both have is never without its jump. A stop is noted before anything is
+/// switched off, and a start when all is on.
 pub fn reconcile(old: &Setup, new: &Setup) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut gone = Vec::new();
+    if new.is_stopped && !old.is_stopped {
+        changes.push(Change::Stop);
+    }
     for (name, live) in &new.tracers {
         if !old.tracers.iter().any(|(known, _)| known == name) {
             let (name, live) = (name.clone(), live.clone());
@@ -226,6 +270,14 @@ pub fn reconcile(old: &Setup, new: &Setup) -> Vec<Change> {
     }
     if old.kernel_events != new.kernel_events {
         changes.push(Change::RecordKernelEvents(new.kernel_events.clone()));
+    }
+    // What was spared for its sake is on again before it ends.
+    if old.budget != new.budget {
+        let list = match new.budget {
+            Some(_) => &mut changes,
+            None => &mut gone,
+        };
+        list.push(Change::Budget(new.budget));
     }
     if old.watch != new.watch {
         changes.push(Change::Watch(new.watch.clone()));
@@ -257,6 +309,9 @@ pub fn reconcile(old: &Setup, new: &Setup) -> Vec<Change> {
             changes.push(Change::Unsubscribe { name: name.clone() });
         }
     }
+    if old.is_stopped && !new.is_stopped {
+        changes.push(Change::Start);
+    }
     changes
 }
 
@@ -264,7 +319,8 @@ fn reconcile_sites(old: &Setup, new: &Setup, changes: &mut Vec<Change>, gone: &m
     let mut inserted: Vec<(Capture, Vec<SiteKey>)> = Vec::new();
     let mut removed = Vec::new();
     // In this order. What is to be removed is off before.
-    let mut switched = [Mode::Silent, Mode::On, Mode::Off].map(|mode| (mode, Vec::new()));
+    let modes = [Mode::Silent, Mode::On, Mode::Spared, Mode::Off];
+    let mut switched = modes.map(|mode| (mode, Vec::new()));
     let mut switch = |mode: Option<Mode>, key| {
         let mut lists = switched.iter_mut();
         if let Some((_, list)) = lists.find(|(known, _)| Some(*known) == mode) {
@@ -278,10 +334,15 @@ fn reconcile_sites(old: &Setup, new: &Setup, changes: &mut Vec<Change>, gone: &m
             continue;
         }
         let Jump::In(capture) = wanted.jump else {
-            removed.push(key);
+            if was.jump != Jump::Out {
+                removed.push(key);
+            }
             // Those that are silent are to be so until the last call has returned.
-            if !matches!(was.mode, Some(Mode::Off | Mode::Silent)) {
-                switch(Some(Mode::Off), key);
+            let is_off = matches!(was.mode, Some(Mode::Off | Mode::Silent));
+            match wanted.mode {
+                Some(mode) if was.mode != Some(mode) => switch(Some(mode), key),
+                None if !is_off => switch(Some(Mode::Off), key),
+                _ => {}
             }
             continue;
         };
@@ -350,6 +411,14 @@ mod tests {
             let sites: Vec<SiteKey> = (first..SITES as u32).map(SiteKey).collect();
             setup.hold(&sites, capture, MODES[random.below(3) as usize]);
         }
+        let mut spared = Spared::default();
+        let some = |random: &mut Random| -> Arc<[SiteKey]> {
+            let first = random.below(SITES) as u32;
+            (first..first + 5).map(SiteKey).collect()
+        };
+        (spared.switched, spared.removed) = (some(random), some(random));
+        setup.named = some(random).iter().copied().collect();
+        setup.spare(&spared);
         for name in ["a", "b", "c"] {
             if random.below(2) == 0 {
                 let probe = crate::grammar::probe(name).unwrap();
@@ -414,6 +483,47 @@ mod tests {
                 assert_same(&is, &wanted);
             }
         }
+    }
+
+    #[test]
+    fn what_is_spared_is_said_to_be_until_it_is_on_or_nobody_wants_it() {
+        let site = SiteKey(7);
+        let sites: Arc<[SiteKey]> = [site].into();
+        let mut on = Setup::default();
+        on.hold(&sites, Capture::default(), Mode::On);
+        let mut named = on.clone();
+        named.named = [site].into();
+        let [switched, removed] = [false, true].map(|is_out| {
+            let mut spared = Spared::default();
+            match is_out {
+                true => spared.removed = sites.clone(),
+                false => spared.switched = sites.clone(),
+            }
+            let mut setup = on.clone();
+            setup.spare(&spared);
+            named.spare(&spared);
+            setup
+        });
+        assert!(switched.may_spare(site) && removed.may_spare(site) && !named.may_spare(site));
+        assert!(named.records(site) && !switched.records(site));
+        let said = |old: &Setup, new: &Setup| -> Vec<String> {
+            let changes = reconcile(old, new);
+            let said = changes.iter().map(|change| match change {
+                Change::Insert { .. } => "in".to_owned(),
+                Change::Remove { .. } => "out".to_owned(),
+                Change::Switch { mode, .. } => format!("{mode:?}"),
+                other => panic!("{other:?}"),
+            });
+            said.collect()
+        };
+        let none = Setup::default();
+        assert_eq!(said(&on, &switched), ["Spared"]);
+        assert_eq!(said(&switched, &removed), ["out"]);
+        assert_eq!(said(&on, &removed), ["Spared", "out"]);
+        assert_eq!(said(&removed, &switched), ["in", "Spared"]);
+        assert_eq!(said(&removed, &on), ["in", "On"]);
+        assert_eq!(said(&removed, &none), ["Off"]);
+        assert_eq!(said(&switched, &none), ["Off", "out"]);
     }
 
     #[test]

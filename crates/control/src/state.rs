@@ -6,10 +6,12 @@ use nopal_abi::Capture;
 use nopal_analysis::tracers::{Live, Section, Tracer};
 use nopal_analysis::triggers::Trigger;
 
-use crate::engine::{Mark, Mode, SiteKey, Watch};
+use crate::budget::{Share, Spared};
+use crate::engine::{Mark, Mode, Watch};
 use crate::probe::Probe;
 use crate::selection::FunctionSelection;
 use crate::setup::{Setup, TriggerSetup};
+use crate::site_key::SiteKey;
 use crate::written::place;
 
 /// What is wanted of a session.
@@ -19,7 +21,10 @@ pub struct State {
     /// Shared by the states of which one is drafted from another: there may be thousands.
     pub traces: Vec<Arc<Trace>>,
     /// All sites that can be traced, held while `uniform` is on.
-    pub uniform: Option<Held>,
+    pub uniform: Option<ActiveFunctions>,
+    pub budget: Option<Share>,
+    /// What is off for its sake.
+    pub spared: Spared,
     pub probes: Vec<ActiveProbe>,
     /// Where two mean the same marker, the later one decides.
     pub marks: Vec<Mark>,
@@ -31,15 +36,15 @@ pub struct State {
     /// All markers are on for the sake of the tracer of events.
     pub marks_of_events: bool,
     pub sections: Vec<Section>,
-    /// Of latencies, in microseconds; 0: none.
+    /// The threshold of latencies, in microseconds; 0: none.
     pub threshold: u64,
-    /// Nobody asks yet what tracers find: they need not be told of records.
+    /// Nobody reads yet what tracers find: they need no records.
     pub is_unattended: bool,
 }
 
 /// Functions that are inserted for somebody.
 #[derive(Clone)]
-pub struct Held {
+pub struct ActiveFunctions {
     pub what: FunctionSelection,
     /// What is to be recorded of them.
     pub capture: Capture,
@@ -56,7 +61,7 @@ pub struct Held {
 #[derive(Clone)]
 pub struct Trace {
     pub name: String,
-    pub held: Held,
+    pub held: ActiveFunctions,
     pub on: bool,
 }
 
@@ -73,7 +78,7 @@ pub struct ActiveTrigger {
     pub name: String,
     pub trigger: Trigger<FunctionSelection>,
     /// The functions that it means, if it is of functions.
-    pub held: Option<Held>,
+    pub held: Option<ActiveFunctions>,
     /// Why its action failed the last time.
     pub failed: Option<String>,
 }
@@ -83,7 +88,7 @@ pub struct ActiveTrigger {
 pub struct ActiveTracer {
     pub tracer: Tracer,
     pub live: Live,
-    pub parts: Vec<Held>,
+    pub parts: Vec<ActiveFunctions>,
     /// Others may need the same.
     pub probes: Vec<Probe>,
 }
@@ -146,8 +151,8 @@ impl State {
         tracers.find(|one| one.name() == name).copied()
     }
 
-    /// Who has functions inserted.
-    pub fn holders_mut(&mut self) -> impl Iterator<Item = &mut Held> {
+    /// All that have functions inserted.
+    pub fn holders_mut(&mut self) -> impl Iterator<Item = &mut ActiveFunctions> {
         let traces = self.traces.iter_mut();
         let traces = traces.map(|trace| &mut Arc::make_mut(trace).held);
         let triggers = self.triggers.iter_mut();
@@ -158,7 +163,7 @@ impl State {
     }
 
     /// The same, and in which mode each has them.
-    fn holders(&self) -> impl Iterator<Item = (&Held, Mode)> {
+    fn holders(&self) -> impl Iterator<Item = (&ActiveFunctions, Mode)> {
         let started = self.started;
         let on = move |on: bool| if started && on { Mode::On } else { Mode::Off };
         let traces = self.traces.iter();
@@ -172,9 +177,20 @@ impl State {
         traces.chain(triggers).chain(parts).chain(uniform)
     }
 
+    /// Those who have functions for their own sake.
+    fn named(&self) -> impl Iterator<Item = &ActiveFunctions> {
+        let traces = self.traces.iter().map(|trace| &trace.held);
+        let traces = traces.filter(|held| held.what.names_some());
+        let triggers = self.triggers.iter();
+        let triggers = triggers.filter_map(|active| active.held.as_ref());
+        let parts = self.tracers.iter().flat_map(|active| &active.parts);
+        traces.chain(triggers).chain(parts)
+    }
+
     /// What the engine is set up to, so that what is wanted is done.
     pub fn setup(&self) -> Setup {
         let mut setup = Setup::default();
+        setup.is_stopped = !self.started;
         setup.watch.clone_from(&self.watch);
         setup.kernel_events = self.of_kernel_events();
         // While `uniform` is on, all that are inserted pay what recorded ones pay.
@@ -184,6 +200,13 @@ impl State {
         };
         for (held, mode) in self.holders() {
             setup.hold(&held.sites, held.capture, mode.max(least));
+        }
+        // While all are to pay, none is spared.
+        if self.budget.is_some() && self.uniform.is_none() {
+            setup.budget = self.budget;
+            let named = self.named().flat_map(|held| held.sites.iter().copied());
+            setup.named = named.collect();
+            setup.spare(&self.spared);
         }
         if self.started {
             setup.marks.clone_from(&self.marks);
@@ -226,7 +249,9 @@ impl State {
             .holders()
             .map(|(held, _)| held.sites.clone())
             .collect();
-        let is_new = |held: &&mut Held| !known.iter().any(|sites| Arc::ptr_eq(sites, &held.sites));
+        let is_new = |held: &&mut ActiveFunctions| {
+            !known.iter().any(|sites| Arc::ptr_eq(sites, &held.sites))
+        };
         for held in self.holders_mut().filter(is_new) {
             let left = held.sites.iter().filter(|site| !refused.contains(site));
             let left: Arc<[SiteKey]> = left.copied().collect();

@@ -10,17 +10,17 @@ mod grammar {
     include!(concat!(env!("OUT_DIR"), "/grammar.rs"));
 }
 
-use grammar::{CONTROL_ARGUMENTS, CONTROL_EXPECTED, Parsed, RawPlace, Span, place_kind};
+use grammar::{CONTROL_ARGUMENTS, CONTROL_EXPECTED, Parsed, RawLocation, Span, location_kind};
 pub use grammar::{command, probe_part, when_part};
 use grammar::{
-    nopal_action_parse, nopal_control_form, nopal_control_parse, nopal_number_next,
-    nopal_place_next,
+    nopal_action_parse, nopal_control_form, nopal_control_parse, nopal_location_next,
+    nopal_number_next,
 };
 
 /// A command, or an action, with its arguments.
 pub struct Line<'a> {
     text: &'a str,
-    /// Of the module [`command`].
+    /// A number of the module [`command`].
     pub command: u32,
     /// The optional parts that are there.
     present: u32,
@@ -71,42 +71,42 @@ pub fn forms() -> impl Iterator<Item = &'static str> {
     (0..).map_while(form)
 }
 
-/// The places in the words of `text`: an argument, or what is written to `set_ftrace_filter`.
-pub fn places_in(text: &str) -> Vec<Part> {
+/// The locations in the words of `text`: an argument, or what is written to `set_ftrace_filter`.
+pub fn locations_in(text: &str) -> Vec<Part> {
     let mut rest = Span::of(text);
-    let mut places = Vec::new();
-    let mut found = RawPlace::default();
+    let mut locations = Vec::new();
+    let mut found = RawLocation::default();
     // SAFETY: `rest` lies in the text; the functions only read that, and fill in the structure.
-    while unsafe { nopal_place_next(text.as_ptr().cast(), &mut rest, &mut found) } {
+    while unsafe { nopal_location_next(text.as_ptr().cast(), &mut rest, &mut found) } {
         let named = || slice(text, found.text).to_owned();
         let (first, last) = (found.first, found.last);
-        let place = match found.kind {
-            place_kind::ADDRESS => Location::Address(first),
-            place_kind::RANGE => Location::Range {
+        let location = match found.kind {
+            location_kind::ADDRESS => Location::Address(first),
+            location_kind::RANGE => Location::Range {
                 start: first,
                 end: last,
             },
-            place_kind::IN_MODULE => Location::InModule {
+            location_kind::IN_MODULE => Location::InModule {
                 module: named(),
                 address: first,
             },
-            place_kind::RANGE_IN_MODULE => Location::RangeInModule {
+            location_kind::RANGE_IN_MODULE => Location::RangeInModule {
                 module: named(),
                 start: first,
                 end: last,
             },
-            place_kind::LINE => Location::Line {
+            location_kind::LINE => Location::Line {
                 file: named(),
                 line: u32::try_from(first).unwrap_or(0),
             },
             _ => Location::Names(named()),
         };
-        places.push(Part {
-            place,
+        locations.push(Part {
+            location,
             excluded: found.excluded,
         });
     }
-    places
+    locations
 }
 
 /// The numbers that `text` begins with.
@@ -114,7 +114,7 @@ pub fn numbers_in(text: &str) -> Vec<u32> {
     let mut rest = Span::of(text);
     let mut numbers = Vec::new();
     let mut number = 0;
-    // SAFETY: as in `places_in`.
+    // SAFETY: as in `locations_in`.
     while unsafe { nopal_number_next(text.as_ptr().cast(), &mut rest, &mut number) } {
         numbers.push(number);
     }

@@ -45,6 +45,7 @@ pub enum Role {
     BufferSize,
     Options,
     Marker,
+    Marks,
     Errors,
     Readme,
 }
@@ -181,6 +182,14 @@ pub const FILES: &[Row] = &[
         role: Role::Marker,
         about: "Each line written to this file becomes a note in the trace, at the time of writing; trace and trace_pipe show it.",
         example: "echo 'request 17 begins' > trace_marker",
+    },
+    Row {
+        folder: FOLDER,
+        name: "mark_on",
+        mode: BOTH,
+        role: Role::Marks,
+        about: "The markers that are on, by name, one on each line, as the command mark takes them; after ! those that are off although a line before it means them. A comment tells which wait for their library. >> adds to them, and !NAME switches off.",
+        example: "echo 'net_*' > mark_on",
     },
     Row {
         folder: FOLDER,
@@ -335,7 +344,8 @@ pub const COMMANDS: &[Description] = &[
     Description {
         form: "mark NAME on",
         about: "Records the markers with this name, a glob, or GLOB@LIBRARY, while the session is started, also in \
-                libraries that are loaded later. PROVIDER:NAME means static probes (USDT). All threads stop for a moment.",
+                libraries that are loaded later: if no marker of what is loaded matches, GLOB@LIBRARY waits. \
+                PROVIDER:NAME means static probes (USDT). All threads stop for a moment.",
         examples: &["mark net_* on"],
     },
     Description {
@@ -382,13 +392,23 @@ pub const COMMANDS: &[Description] = &[
         examples: &["watch 4711 children"],
     },
     Description {
+        form: "processors IDS",
+        about: "Records on these processors only, of a kernel (nopal ctl kernel): a program's threads are chosen by watch.",
+        examples: &["processors 0 2"],
+    },
+    Description {
+        form: "processors all",
+        about: "Records on all processors again.",
+        examples: &["processors all"],
+    },
+    Description {
         form: "start",
         about: "Starts recording the traces that are on.",
         examples: &["start"],
     },
     Description {
         form: "stop",
-        about: "Stops all recording. The jumps stay, switched off: a call costs two jumps, as with off.",
+        about: "Stops all recording. The jumps stay, switched off: a call costs two jumps, as with off. The ends of calls that had begun are recorded still, and readers say from when to when recording was stopped.",
         examples: &["stop"],
     },
     Description {
@@ -453,6 +473,16 @@ pub const COMMANDS: &[Description] = &[
         examples: &["uniform off"],
     },
     Description {
+        form: "budget off",
+        about: "Takes a budget back: all functions of the traces that are on are recorded again.",
+        examples: &["budget off"],
+    },
+    Description {
+        form: "budget SHARE",
+        about: "Keeps the processor time that recording adds within a share of what the processes use themselves, from 0.01% to 100%. The functions whose calls cost most and show least are switched off, and their jumps removed where even these cost too much; they are recorded again when there is room. Functions that somebody has named, by more than *, in a trace, a trigger or a section, are never switched off, and none while uniform is on. The trace records which functions were off, and when.",
+        examples: &["budget 5%"],
+    },
+    Description {
         form: "arguments on",
         about: "Records arguments and results of functions of the kernel (`nopal ctl kernel`). Of a process's functions, `--args` chooses it when its session begins.",
         examples: &["arguments on"],
@@ -478,12 +508,13 @@ pub const COMMANDS: &[Description] = &[
         examples: &["probe p remove"],
     },
     Description {
-        form: "probe [return|breakpoint] WHERE [new NAME] [fetch ARGS]",
-        about: "Makes a probe: it records an event with this name and these values each time that the instruction runs. Its jump is inserted switched off. WHERE is FUNCTION, FUNCTION+OFFSET, either of them with @LIBRARY, FILE:LINE, or an address. With return, the event is recorded before each exit of a function, whose calls are recorded too. With breakpoint, the probe is a breakpoint (SIGTRAP), which needs one byte where a jump needs five, and takes some microseconds each time; it kills a thread that blocks SIGTRAP. Without new, the name is WHERE, or WHERE:return. Up to 12 ARGS, each [NAME=]VALUE[:TYPE]: a register ($di, %di), memory at an offset from one (+8($si), +0(+8($si))), memory at an address (@0x404040), a variable of the source (count) or a part of it (queue.head->length, values[3]); at the beginning of a function $arg1 to $arg6, at its return $retval. TYPE is s8 to s64, u8 to u64, x8 to x64, or string for the text at an address.",
+        form: "probe [return|breakpoint|auto] WHERE [new NAME] [fetch ARGS]",
+        about: "Makes a probe: it records an event with this name and these values each time that the instruction runs. Its jump is inserted switched off. WHERE is FUNCTION, FUNCTION+OFFSET, either of them with @LIBRARY, FILE:LINE, or an address. With return, the event is recorded before each exit of a function, whose calls are recorded too. With breakpoint, the probe is a breakpoint (SIGTRAP), which needs one byte where a jump needs five, and takes some microseconds each time; it kills a thread that blocks SIGTRAP. With auto, it is a breakpoint only where no jump fits, and the answer says why. Without new, the name is WHERE, or WHERE:return. Up to 12 ARGS, each [NAME=]VALUE[:TYPE]: a register ($di, %di), memory at an offset from one (+8($si), +0(+8($si))), memory at an address (@0x404040), a variable of the source (count) or a part of it (queue.head->length, values[3]); at the beginning of a function $arg1 to $arg6, at its return $retval. TYPE is s8 to s64, u8 to u64, x8 to x64, or string for the text at an address.",
         examples: &[
             "probe parse_query+0x1c new p fetch $di name=+8($si):string",
             "probe return parse_query new r fetch $retval:s32",
             "probe breakpoint parse_query+0x3",
+            "probe auto parse_query+0x3",
             "probe main.c:120 fetch count",
         ],
     },

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::control::Controller;
 use crate::engine::{Act, Calls, Engine};
-use crate::obey::logsize;
+use crate::obey::{logsize, waits};
 use crate::selection::word;
 use crate::state::Trace;
 use crate::written::written;
@@ -25,9 +25,15 @@ impl Controller<'_> {
         for mark in &state.marks {
             let (name, on) = (word(&mark.name), on_or_off(mark.on));
             line(&mut out, format_args!("mark {name} {on}"));
+            if let Some(waits) = waits(engine, mark) {
+                line(&mut out, format_args!("#{waits}"));
+            }
         }
         for active in &state.probes {
             line(&mut out, format_args!("{}", active.probe));
+            if let Some(note) = engine.probe_note(&active.probe.name) {
+                line(&mut out, format_args!("#{note}"));
+            }
             let name = word(&active.probe.name);
             line(
                 &mut out,
@@ -86,6 +92,13 @@ impl Controller<'_> {
             &mut out,
             format_args!("uniform {}", on_or_off(state.uniform.is_some())),
         );
+        match state.budget {
+            Some(share) => line(&mut out, format_args!("budget {share}")),
+            None => line(&mut out, format_args!("budget off")),
+        }
+        if let Some(spending) = engine.spending() {
+            line(&mut out, format_args!("#budget {spending}"));
+        }
         out.push_str(if state.started { "start\n" } else { "stop\n" });
         for answer in &self.control.answer {
             line(&mut out, format_args!("#{answer}"));

@@ -10,7 +10,7 @@ use crate::engine::Mark;
 use crate::grammar;
 use crate::probe::Probe;
 use crate::selection::{FunctionSelection, Location, word};
-use crate::state::{ActiveTracer, EventTracer, Held, State};
+use crate::state::{ActiveFunctions, ActiveTracer, EventTracer, State};
 use crate::syntax::quoted;
 
 /// Words that mean something else where a tracer is named.
@@ -71,7 +71,7 @@ impl Draft<'_> {
 
     /// The functions that a tracer needs, if there are any. What is no function may be a marker, which is to be
     /// recorded.
-    fn part(&mut self, need: &Need) -> Result<Option<Held>> {
+    fn part(&mut self, need: &Need) -> Result<Option<ActiveFunctions>> {
         if self.begins {
             // Also in libraries that are called by others alone, or come later.
             let patterns = need.patterns.iter().map(String::as_str);
@@ -81,8 +81,8 @@ impl Draft<'_> {
         for patterns in [&need.patterns, &need.or] {
             let mut meant = Vec::new();
             for pattern in patterns {
-                let place = Location::Names(pattern.clone());
-                if !self.lookup.find(&place)?.is_empty() {
+                let location = Location::Names(pattern.clone());
+                if !self.lookup.find(&location)?.is_empty() {
                     meant.push(pattern.as_str());
                 }
             }

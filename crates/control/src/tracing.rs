@@ -12,13 +12,15 @@ use nopal_symbols::is_harmless;
 use crate::begin::FUNCTION_TRACER as FUNCTION;
 use crate::control::{Controller, Tracing};
 use crate::draft::Draft;
-use crate::engine::{Act, FoundSite, Function, SiteKey};
+use crate::engine::{Act, FoundSite, Function, Mark};
 use crate::file::{File, Shown, failure, invalid};
 use crate::grammar::Command;
+use crate::obey::waits;
 use crate::selection::{FunctionSelection, Part, word};
+use crate::site_key::SiteKey;
 use crate::state::{EventTracer, State, Trace};
 use crate::stream::{Format, Kept, Show, Stream};
-use crate::syntax::{numbers_in, places_in, quoted};
+use crate::syntax::{locations_in, numbers_in, quoted};
 use crate::table::{FILES, FOLDER, Role, SECTIONS};
 
 const MOST_ERRORS: usize = 8;
@@ -111,6 +113,7 @@ impl Controller<'_> {
                 .collect(),
             Role::Readme => readme(),
             Role::Marker => String::new(),
+            Role::Marks => self.marks(),
         };
         Ok(Shown::Text(text.into_bytes()))
     }
@@ -214,7 +217,9 @@ impl Controller<'_> {
             Role::Trace => self.control.tracing.emptied = self.engine.facts().clock,
             Role::Errors => self.control.tracing.errors.clear(),
             // What is to come in its place is not known yet.
-            Role::Filter { .. } | Role::Processes => file.places = Some(Vec::new()),
+            Role::Filter { .. } | Role::Processes | Role::Marks => {
+                file.locations = Some(Vec::new())
+            }
             _ => {}
         }
     }
@@ -227,6 +232,7 @@ impl Controller<'_> {
             Role::WorstLatency => self.forget_worst(line.trim()),
             Role::Filter { excluded } => self.edit_filter(file, line, excluded),
             Role::Processes => self.edit_watched(file, line),
+            Role::Marks => self.edit_marks(file, line),
             Role::BufferSize => self.set_buffer(line.trim()),
             Role::Options => self.set_options(line),
             Role::Marker => {
@@ -241,7 +247,10 @@ impl Controller<'_> {
 
     /// What emptying a file means if nothing was written into it then.
     pub fn finish(&mut self, file: &mut File) -> Result<(), Failure> {
-        let emptied = file.places.take().is_some_and(|places| places.is_empty());
+        let emptied = file
+            .locations
+            .take()
+            .is_some_and(|locations| locations.is_empty());
         let done = match file.role {
             Role::Filter { excluded } if emptied => self.set_filter(excluded, Vec::new()),
             Role::Processes if emptied => self
@@ -250,6 +259,7 @@ impl Controller<'_> {
                     children: false,
                 })
                 .map(drop),
+            Role::Marks if emptied => self.change_marks(true, &[]),
             _ => Ok(()),
         };
         done.map_err(|error| {
@@ -271,7 +281,7 @@ impl Controller<'_> {
         .map(drop)
     }
 
-    /// Of the tracer of latency that was switched on last. Recording goes on, or begins.
+    /// Forgets the worst case of the tracer of latency that was switched on last. Recording goes on, or begins.
     fn forget_worst(&mut self, word: &str) -> Result<()> {
         ensure!(word == "0", "expected 0, which forgets the worst case");
         if let Some(active) = self.control.state.current_tracer() {
@@ -366,7 +376,7 @@ impl Controller<'_> {
     }
 
     fn edit_watched(&mut self, file: &mut File, line: &str) -> Result<()> {
-        let mut ids = if file.places.is_some() {
+        let mut ids = if file.locations.is_some() {
             Vec::new()
         } else {
             self.control.state.watch.ids.clone()
@@ -385,37 +395,77 @@ impl Controller<'_> {
             ids,
             children: self.control.state.watch.children,
         })?;
-        file.places = None;
+        file.locations = None;
         Ok(())
+    }
+
+    /// The markers that are wanted, and comments on those that wait, as the file takes them.
+    fn marks(&mut self) -> String {
+        let mut text = String::new();
+        for mark in &self.control.state.marks {
+            let off = if mark.on { "" } else { "!" };
+            text.push_str(&format!("{off}{}\n", word(&mark.name)));
+            if let Some(waits) = waits(self.engine, mark) {
+                text.push_str(&format!("#{waits}\n"));
+            }
+        }
+        text
+    }
+
+    fn edit_marks(&mut self, file: &mut File, line: &str) -> Result<()> {
+        let words = line.split('#').next().unwrap_or("").split_whitespace();
+        let marks: Vec<Mark> = words
+            .map(|word| Mark {
+                name: word.trim_start_matches('!').to_owned(),
+                on: !word.starts_with('!'),
+            })
+            .collect();
+        if marks.is_empty() {
+            return Ok(());
+        }
+        // Where it is refused, nothing changes, also not when the file is closed.
+        self.change_marks(file.locations.take().is_some(), &marks)
+    }
+
+    /// `anew`: in place of those that are wanted now.
+    fn change_marks(&mut self, anew: bool, marks: &[Mark]) -> Result<()> {
+        self.change(|draft| {
+            if anew {
+                draft.state.marks.clear();
+            }
+            let mut marks = marks.iter();
+            marks.try_for_each(|mark| draft.mark(mark.clone()))
+        })
+        .map(drop)
     }
 
     fn edit_filter(&mut self, file: &mut File, line: &str, excluded: bool) -> Result<()> {
-        let written = places_in(line);
+        let written = locations_in(line);
         if written.is_empty() {
             return Ok(());
         }
-        let mut places = match &file.places {
-            Some(places) => places.clone(),
+        let mut locations = match &file.locations {
+            Some(locations) => locations.clone(),
             None => self.filtered(excluded),
         };
         for part in written {
-            let place = Part {
+            let location = Part {
                 excluded,
-                place: part.place,
+                location: part.location,
             };
             if part.excluded {
                 let mut draft = Draft::new(State::default(), self.engine);
-                places = taken_out(&mut draft, places, &place)?;
-            } else if !places.contains(&place) {
-                places.push(place);
+                locations = taken_out(&mut draft, locations, &location)?;
+            } else if !locations.contains(&location) {
+                locations.push(location);
             }
         }
-        self.set_filter(excluded, places.clone())?;
-        file.places = Some(places);
+        self.set_filter(excluded, locations.clone())?;
+        file.locations = Some(locations);
         Ok(())
     }
 
-    /// The places that one of the two filters lists.
+    /// The locations that one of the two filters lists.
     fn filtered(&self, excluded: bool) -> Vec<Part> {
         let parts = self.functions().parts().iter();
         let everything = Part::named("*", false);
@@ -425,9 +475,9 @@ impl Controller<'_> {
             .collect()
     }
 
-    fn set_filter(&mut self, excluded: bool, places: Vec<Part>) -> Result<()> {
+    fn set_filter(&mut self, excluded: bool, locations: Vec<Part>) -> Result<()> {
         let mut parts = self.filtered(!excluded);
-        parts.extend(places);
+        parts.extend(locations);
         parts.sort_by_key(|part| part.excluded);
         let what = FunctionSelection::parsed(parts);
         let meant = what.clone();
@@ -446,14 +496,14 @@ impl Controller<'_> {
     }
 }
 
-/// The places without another one. A place of which only some functions are in that becomes the names of the others.
-fn taken_out(draft: &mut Draft, places: Vec<Part>, out: &Part) -> Result<Vec<Part>> {
+/// The locations without another one. A location of which only some functions are in that becomes the names of the others.
+fn taken_out(draft: &mut Draft, locations: Vec<Part>, out: &Part) -> Result<Vec<Part>> {
     let included = |part: &Part| Part {
         excluded: false,
         ..part.clone()
     };
-    let all = places.len();
-    let mut left: Vec<Part> = places.into_iter().filter(|part| part != out).collect();
+    let all = locations.len();
+    let mut left: Vec<Part> = locations.into_iter().filter(|part| part != out).collect();
     if left.len() < all {
         return Ok(left);
     }
@@ -471,7 +521,7 @@ fn taken_out(draft: &mut Draft, places: Vec<Part>, out: &Part) -> Result<Vec<Par
         }
         some = true;
         let names = lines(draft, &stay);
-        left.extend(names.lines().flat_map(places_in).map(|name| Part {
+        left.extend(names.lines().flat_map(locations_in).map(|name| Part {
             excluded: out.excluded,
             ..name
         }));

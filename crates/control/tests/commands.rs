@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Fake, PROCESS};
-use nopal_control::{Command, Control, FunctionSelection, Mode, begin};
+use nopal_control::{Command, Control, FunctionSelection, Mode, Spared, begin};
 
 fn obey(control: &mut Control, fake: &mut Fake, commands: &str) -> String {
     control
@@ -138,6 +138,40 @@ fn uniform_lets_all_pay() {
     obey(&mut control, &mut fake, "start\ntrace m on\nuniform off");
     assert_eq!(fake.in_mode(Mode::On), ["main"]);
     assert_eq!(fake.inserted.len(), 1);
+}
+
+#[test]
+fn a_budget_spares_what_nobody_has_named() {
+    let (mut control, mut fake) = new();
+    obey(
+        &mut control,
+        &mut fake,
+        "trace * new all\ntrace all on\ntrace parse_line new p\nstart\nbudget 5%",
+    );
+    let spared = |fake: &Fake, names: &[&str]| Spared {
+        switched: names.iter().map(|name| fake.key(name)).collect(),
+        removed: [fake.key("parse_file")].into(),
+    };
+    let off = spared(&fake, &["main", "parse_line"]);
+    control.spare(&mut fake, off).unwrap();
+    assert_eq!(fake.budget, "5%".parse().ok());
+    assert_eq!(fake.in_mode(Mode::Spared), ["main"], "parse_line is named");
+    assert_eq!(fake.mode("parse_file"), None);
+    // The text of the state restores all but what is off.
+    let state = text(&mut control, &mut fake);
+    assert!(state.contains("\nbudget 5%\n"), "{state}");
+    obey(&mut control, &mut fake, "stop");
+    assert_eq!(fake.mode("main"), Some(Mode::Off));
+    obey(&mut control, &mut fake, "start\nuniform on");
+    assert_eq!(fake.mode("main"), Some(Mode::On), "all pay");
+    obey(&mut control, &mut fake, "uniform off");
+    assert_eq!(fake.in_mode(Mode::Spared), ["main"]);
+    obey(&mut control, &mut fake, "budget off");
+    assert_eq!((fake.mode("main"), fake.budget), (Some(Mode::On), None));
+    assert_eq!(fake.mode("parse_file"), Some(Mode::On));
+    let off = spared(&fake, &["main"]);
+    control.spare(&mut fake, off).unwrap();
+    assert_eq!(fake.mode("main"), Some(Mode::On), "there is no budget");
 }
 
 #[test]
@@ -302,10 +336,17 @@ fn a_failing_engine_leaves_all_as_it_was() {
         "reset",
         "uniform on",
         "uniform off",
+        "budget 5%",
         "size 21",
         "watch 4712",
     ];
-    let states = ["", "start", "uniform on", "uniform on\nstart"];
+    let states = [
+        "",
+        "start",
+        "uniform on",
+        "uniform on\nstart",
+        "budget 1%\nstart",
+    ];
     let traces = "trace parse_line parse_file new p\ntrace parse_file main new q\ntrace q on\n";
     let mut failed = 0;
     for state in states {
@@ -517,8 +558,24 @@ fn a_marker_that_is_not_there_is_refused() {
         "{answer}"
     );
     assert!(
-        refuse(&mut control, &mut fake, "mark zzzzzz off").ends_with("no marker matches zzzzzz")
+        refuse(&mut control, &mut fake, "mark zzzzzz off")
+            .ends_with("no marker matches zzzzzz; zzzzzz@LIBRARY waits for a library")
     );
+    let answer = refuse(&mut control, &mut fake, "mark net_rxx@libz.so.1 on");
+    assert!(
+        answer.contains("no marker matches"),
+        "libz is loaded: {answer}"
+    );
+    let answer = obey(&mut control, &mut fake, "mark net_rxx@libnet.so on");
+    assert_eq!(answer, "mark net_rxx@libnet.so waits for its library\n");
+    let state = text(&mut control, &mut fake);
+    assert!(
+        state
+            .contains("mark net_rxx@libnet.so on\n#mark net_rxx@libnet.so waits for its library\n"),
+        "{state}"
+    );
+    assert!(!state.contains("#mark disk"), "{state}");
+    obey(&mut control, &mut fake, "mark net_rxx@libnet.so off");
     fake.fails_after = Some(0);
     refuse(&mut control, &mut fake, "mark net_rx on");
     assert_eq!(fake.marked, ["disk"]);

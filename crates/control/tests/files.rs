@@ -486,6 +486,41 @@ fn a_pipe_gives_each_line_once() {
 }
 
 #[test]
+fn markers_are_switched_by_a_file() {
+    let mut session = Session::new();
+    let path = "tracing/mark_on";
+    session.echo("start", "ctl");
+    assert_eq!(session.cat(path), "");
+    session.echo("net_*", path);
+    session.append("!net_rx later@libnet.so", path);
+    assert_eq!(session.fake.marked, ["net_tx"]);
+    let text = session.cat(path);
+    assert_eq!(
+        text,
+        "net_*\n!net_rx\nlater@libnet.so\n#mark later@libnet.so waits for its library\n"
+    );
+    // Without >>, in place of what was there; of several lines, the first.
+    session.echo("disk\nnet_rx", path);
+    assert_eq!(session.fake.marked, ["net_rx", "disk"]);
+    session.echo(&text, path);
+    assert_eq!(session.fake.marked, ["net_tx"]);
+    assert_eq!(session.cat(path), text, "it is valid input");
+    let refused = session.refused("disk net_rxx", path);
+    assert!(
+        refused.contains("\"disk net_rxx\": no marker matches net_rxx; the nearest are net_rx"),
+        "{refused}"
+    );
+    assert_eq!(session.cat(path), text, "nothing has changed");
+    let emptied = Access {
+        truncate: true,
+        ..WRITE
+    };
+    let file = session.open(path, emptied);
+    session.control.close(&mut session.fake, file).unwrap();
+    assert!(session.fake.marked.is_empty());
+}
+
+#[test]
 fn the_other_files() {
     let mut session = Session::new();
     assert_eq!(session.cat("tracing/buffer_size_kb"), "65536\n");

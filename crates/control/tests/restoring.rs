@@ -93,7 +93,7 @@ const NAMES: [&str; 6] = ["a", "on", "new", "\"b c\"", "function", "\"#d\""];
 fn command(random: &mut Random) -> String {
     let mut one_of = |words: &[&str]| words[random.below(words.len() as u64) as usize].to_owned();
     let (what, name) = (one_of(&WHATS), one_of(&NAMES));
-    match random.below(20) {
+    match random.below(21) {
         0..4 => format!("trace {what} new {name}"),
         4..7 => format!("trace {name} on"),
         7 => format!("trace {name} off"),
@@ -109,6 +109,10 @@ fn command(random: &mut Random) -> String {
         14 => "stop".into(),
         15..18 => format!("when return {what} do count new {name}"),
         18 => format!("when {name} remove"),
+        19 => format!(
+            "budget {}",
+            ["off", "5%", "0.25%"][random.below(3) as usize]
+        ),
         _ => format!("uniform {}", ["on", "off"][random.below(2) as usize]),
     }
 }

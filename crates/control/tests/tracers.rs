@@ -1,4 +1,4 @@
-//! Tracers of latency: what they have recorded, and what is told of them.
+//! Tracers of latency: what they have recorded, and what the files say of it.
 
 mod common;
 

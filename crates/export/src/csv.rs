@@ -12,13 +12,13 @@ use nopal_analysis::names::{Names, ThreadNames};
 use nopal_analysis::text::push_u64;
 use nopal_trace::{Clocks, Trace};
 
-use crate::requests::{Requests, Taken};
+use crate::requests::{RequestBegin, Requests};
 use crate::table::{COLUMNS, Call, Rows, State, Table};
 
 pub fn write(
     trace: &Trace,
     names: &Names,
-    taken: Option<&Taken>,
+    begin: Option<&RequestBegin>,
     drive: &Drive,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -57,7 +57,7 @@ pub fn write(
             calls: Vec::new(),
             text: Vec::new(),
         };
-        Table::new(trace, names, taken, lines)
+        Table::new(trace, names, begin, lines)
     })?;
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! `nopal export`: a trace in the formats of viewers and of tables. One file a format.
+//! `nopal export`: a trace in the formats of viewers and of tables.
 //!
 //! Every format is written as the trace is read, in memory that does not grow with it.
 
 mod csv;
 mod otlp;
+mod parquet;
 mod pending;
 mod perfetto;
 mod pprof;
@@ -11,6 +12,7 @@ mod protobuf;
 mod requests;
 mod speedscope;
 mod table;
+mod whole;
 
 use std::io::Write;
 
@@ -20,7 +22,10 @@ use nopal_analysis::names::Names;
 use nopal_analysis::text::several;
 use nopal_trace::Trace;
 
-use requests::Taken;
+use requests::RequestBegin;
+
+pub use self::parquet::{Label, write as write_tables};
+pub use whole::WholeFile;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -34,6 +39,8 @@ pub enum Format {
     Otlp,
     /// A line for each call.
     Csv,
+    /// Tables below a directory, by [`write_tables`].
+    Parquet,
 }
 
 impl Format {
@@ -58,6 +65,24 @@ pub struct Options {
     pub spans: Vec<String>,
     /// Sections that are spans.
     pub sections: Vec<String>,
+    /// Where a trace's tables stand among those of others.
+    pub labels: Vec<Label>,
+    /// No table of calls.
+    pub functions_only: bool,
+}
+
+impl Options {
+    /// All calls, without more.
+    pub fn new(format: Format) -> Options {
+        Options {
+            format,
+            request: None,
+            spans: Vec::new(),
+            sections: Vec::new(),
+            labels: Vec::new(),
+            functions_only: false,
+        }
+    }
 }
 
 /// What a format has no place for.
@@ -120,20 +145,21 @@ pub fn write(
         );
     }
     let names = Names::new(trace);
-    let taken = options.request.as_deref();
-    let taken = taken
-        .map(|text| Taken::new(text, trace, &names))
+    let begin = options.request.as_deref();
+    let begin = begin
+        .map(|text| RequestBegin::new(text, trace, &names))
         .transpose()?;
     match options.format {
         Format::Perfetto => perfetto::write(trace, &names, drive, out).map(|()| LeftOut::default()),
         Format::Speedscope => speedscope::write(trace, &names, drive, out),
         Format::Pprof => pprof::write(trace, &names, drive, out).map(|()| LeftOut::default()),
         Format::Csv => {
-            csv::write(trace, &names, taken.as_ref(), drive, out).map(|()| LeftOut::default())
+            csv::write(trace, &names, begin.as_ref(), drive, out).map(|()| LeftOut::default())
         }
+        Format::Parquet => bail!("tables are no one file"),
         Format::Otlp => {
             let (spans, sections) = (&options.spans, &options.sections);
-            otlp::write(trace, &names, spans, sections, taken.as_ref(), drive, out)
+            otlp::write(trace, &names, spans, sections, begin.as_ref(), drive, out)
         }
     }
 }

@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::LeftOut;
 use crate::protobuf::Message;
-use crate::requests::{Requests, Taken};
+use crate::requests::{RequestBegin, Requests};
 
 /// In `Span`.
 mod span {
@@ -45,7 +45,7 @@ pub fn write(
     names: &Names,
     spans: &[String],
     sections: &[String],
-    taken: Option<&Taken>,
+    begin: Option<&RequestBegin>,
     drive: &Drive,
     out: &mut dyn Write,
 ) -> Result<LeftOut> {
@@ -72,7 +72,7 @@ pub fn write(
         names,
         chosen: &chosen,
         thread_names: &thread_names,
-        requests: Requests::new(trace, names, taken),
+        requests: Requests::new(trace, names, begin),
         port,
         process: 0,
         thread: 0,
@@ -267,6 +267,10 @@ impl Spans<'_> {
 }
 
 impl Sink for Spans<'_> {
+    fn enter_left_out(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        self.requests.enter(frames, arguments)
+    }
+
     #[inline(always)]
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let note = self.requests.enter(frames, arguments);
@@ -355,7 +359,9 @@ impl Sink for Spans<'_> {
 }
 
 impl Worker for Spans<'_> {
-    const TIMES: Times = Times::Whole;
+    fn times(&self) -> Times {
+        Times::Whole
+    }
 
     fn begin(&mut self, _stream: usize, thread: &ThreadInfo) {
         self.open.clear();

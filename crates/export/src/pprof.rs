@@ -9,10 +9,10 @@ use anyhow::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use nopal_analysis::drive::Drive;
-use nopal_analysis::filter::{begin, end};
 use nopal_analysis::graph::{self, ROOT};
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
+use nopal_analysis::span::{begin, end};
 use nopal_trace::Trace;
 
 use crate::protobuf::Message;

@@ -14,15 +14,15 @@ const MOST: usize = 1 << 22;
 
 /// Where requests begin: `FUNCTION`, `FUNCTION.argN`, `MARKER.FIELD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum RequestBegin {
     /// By function number; the argument that identifies it.
     Calls(Vec<bool>, Option<usize>),
     /// An event, and the field that identifies it.
     Marker(u32, usize),
 }
 
-impl Taken {
-    pub fn new(text: &str, trace: &Trace, names: &Names) -> Result<Taken> {
+impl RequestBegin {
+    pub fn new(text: &str, trace: &Trace, names: &Names) -> Result<RequestBegin> {
         let of_functions = |pattern: &str| {
             let matching = names.matching(pattern);
             (!matching.is_empty()).then(|| {
@@ -34,20 +34,20 @@ impl Taken {
             })
         };
         if let Some(functions) = of_functions(text) {
-            return Ok(Taken::Calls(functions, None));
+            return Ok(RequestBegin::Calls(functions, None));
         }
         if let Some((stem, end)) = text.rsplit_once('.') {
             for (event, marker) in trace.markers().iter().filter(|(_, one)| one.name == stem) {
                 let mut fields = marker.fields.iter();
                 if let Some(at) = fields.position(|field| field.name == end) {
-                    return Ok(Taken::Marker(event, at));
+                    return Ok(RequestBegin::Marker(event, at));
                 }
             }
             let argument = end.strip_prefix("arg").and_then(|digit| digit.parse().ok());
             if let Some(argument @ 1..=6) = argument
                 && let Some(functions) = of_functions(stem)
             {
-                return Ok(Taken::Calls(functions, Some(argument - 1)));
+                return Ok(RequestBegin::Calls(functions, Some(argument - 1)));
             }
         }
         bail!(
@@ -60,7 +60,7 @@ impl Taken {
 pub struct Requests<'a> {
     trace: &'a Trace,
     names: &'a Names,
-    taken: Option<&'a Taken>,
+    begin: Option<&'a RequestBegin>,
     identities: Vec<String>,
     numbers: HashMap<String, u32>,
     /// A frame in which a marker began a request, by its clock and site.
@@ -68,11 +68,15 @@ pub struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    pub fn new(trace: &'a Trace, names: &'a Names, taken: Option<&'a Taken>) -> Requests<'a> {
+    pub fn new(
+        trace: &'a Trace,
+        names: &'a Names,
+        begin: Option<&'a RequestBegin>,
+    ) -> Requests<'a> {
         Requests {
             trace,
             names,
-            taken,
+            begin,
             identities: vec![String::new()],
             numbers: HashMap::new(),
             marked: None,
@@ -105,13 +109,18 @@ impl<'a> Requests<'a> {
     /// The note of the last of `frames`, which has begun.
     #[inline(always)]
     pub fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
-        match self.taken {
+        match self.begin {
             None => 0,
-            Some(taken) => self.taken_at(taken, frames, arguments),
+            Some(begin) => self.number_at(begin, frames, arguments),
         }
     }
 
-    fn taken_at(&mut self, taken: &Taken, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+    fn number_at(
+        &mut self,
+        begin: &RequestBegin,
+        frames: &[Frame],
+        arguments: Option<[u64; 6]>,
+    ) -> u32 {
         let [under @ .., frame] = frames else {
             return 0;
         };
@@ -121,7 +130,7 @@ impl<'a> Requests<'a> {
                 return number;
             }
         }
-        let Taken::Calls(functions, argument) = taken else {
+        let RequestBegin::Calls(functions, argument) = begin else {
             return 0;
         };
         if !functions[self.names.number(frame.site()) as usize] {
@@ -164,7 +173,7 @@ impl<'a> Requests<'a> {
 
     /// A marker in the last of `frames`.
     pub fn mark(&mut self, event: u32, payload: &[u64], frames: &[Frame]) {
-        let Some(Taken::Marker(wanted, at)) = self.taken else {
+        let Some(RequestBegin::Marker(wanted, at)) = self.begin else {
             return;
         };
         let marker = self.trace.markers().get(event).filter(|_| event == *wanted);

@@ -6,9 +6,9 @@ use anyhow::Result;
 use nopal_analysis::blocks::{self, Port};
 use nopal_analysis::calls::{Ending, Frame, Sink, Style};
 use nopal_analysis::drive::{Drive, Worker};
-use nopal_analysis::filter::begin;
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames};
+use nopal_analysis::span::begin;
 use nopal_analysis::text::{push_json_string, push_u64};
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
@@ -88,7 +88,7 @@ struct Profiles<'a> {
     profiles: u64,
     /// Where the selected time begins.
     from: u64,
-    /// Of the present profile.
+    /// The events of the present profile, and its end.
     events: u64,
     end_ns: u64,
     at_ns: u64,
@@ -161,6 +161,10 @@ impl Profiles<'_> {
 }
 
 impl Sink for Profiles<'_> {
+    fn enter_left_out(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        0
+    }
+
     #[inline(always)]
     fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         let Some(frame) = frames.last() else {

@@ -6,7 +6,7 @@ use nopal_analysis::drive::{Times, Worker};
 use nopal_analysis::names::Names;
 use nopal_trace::{ThreadInfo, Trace};
 
-use crate::requests::{Requests, Taken};
+use crate::requests::{RequestBegin, Requests};
 
 /// The names of columns, in their order.
 pub const COLUMNS: [&str; 12] = [
@@ -42,6 +42,15 @@ pub enum State {
 }
 
 impl State {
+    pub const ALL: [State; 6] = [
+        State::Complete,
+        State::SelfLeast,
+        State::Unwound,
+        State::Unfinished,
+        State::BeganBefore,
+        State::Entry,
+    ];
+
     pub fn name(self) -> &'static str {
         match self {
             State::Complete => "complete",
@@ -61,7 +70,7 @@ pub struct Call {
     pub ticks: u64,
     pub own: u64,
     pub function: u32,
-    /// Which of the trace's threads.
+    /// The number of the thread in the trace.
     pub thread: u32,
     pub depth: u32,
     /// A number of [`Requests`]; 0: none.
@@ -74,6 +83,10 @@ pub trait Rows: Send {
     fn row(&mut self, call: Call);
     /// After some of them, and after the last of a thread.
     fn pause(&mut self, requests: &Requests) -> Result<()>;
+    /// After the last of all.
+    fn end(&mut self, _requests: &Requests) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Makes the rows of one thread after the other.
@@ -88,15 +101,20 @@ impl<'a, R: Rows> Table<'a, R> {
     pub fn new(
         trace: &'a Trace,
         names: &'a Names,
-        taken: Option<&'a Taken>,
+        begin: Option<&'a RequestBegin>,
         rows: R,
     ) -> Table<'a, R> {
         Table {
             names,
-            requests: Requests::new(trace, names, taken),
+            requests: Requests::new(trace, names, begin),
             thread: 0,
             rows,
         }
+    }
+
+    /// All workers have ended.
+    pub fn end(&mut self) -> Result<()> {
+        self.rows.end(&self.requests)
     }
 
     #[inline(always)]
@@ -117,6 +135,10 @@ impl<'a, R: Rows> Table<'a, R> {
 }
 
 impl<R: Rows> Sink for Table<'_, R> {
+    fn enter_left_out(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        self.requests.enter(frames, arguments)
+    }
+
     #[inline(always)]
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let note = self.requests.enter(frames, arguments);
@@ -156,7 +178,9 @@ impl<R: Rows> Sink for Table<'_, R> {
 }
 
 impl<R: Rows> Worker for Table<'_, R> {
-    const TIMES: Times = Times::Whole;
+    fn times(&self) -> Times {
+        Times::Whole
+    }
 
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.thread = stream as u32;

@@ -50,7 +50,7 @@ struct Types<'a> {
 
 /// Where a type stands.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     /// In a structure whose pointers are addresses in another process.
     Foreign,
     Own,
@@ -68,8 +68,8 @@ impl<'a> Types<'a> {
             ..
         } = structure;
         let place = match structure.foreign {
-            true => Place::Foreign,
-            false => Place::Own,
+            true => Position::Foreign,
+            false => Position::Own,
         };
         let entry = self.type_of_variable(c)?;
         let mut size = self.number(&entry, DW_AT_byte_size)?;
@@ -123,12 +123,15 @@ impl<'a> Types<'a> {
         let function = self.type_of(&pointer)?;
         let parameters = self.children(&function)?;
         let parameters = parameters.iter().enumerate().map(|(number, parameter)| {
-            let kind = self.rust(&self.type_of(parameter)?, Place::Own)?;
+            let kind = self.rust(&self.type_of(parameter)?, Position::Own)?;
             Ok(format!("_{number}: {kind}"))
         });
         let parameters: Result<Vec<String>> = parameters.collect();
         let result = match function.attr(DW_AT_type) {
-            Some(_) => format!(" -> {}", self.rust(&self.type_of(&function)?, Place::Own)?),
+            Some(_) => format!(
+                " -> {}",
+                self.rust(&self.type_of(&function)?, Position::Own)?
+            ),
             None => String::new(),
         };
         Ok(format!(
@@ -138,7 +141,7 @@ impl<'a> Types<'a> {
     }
 
     /// A type in Rust.
-    fn rust(&self, entry: &Entry<'a>, place: Place) -> Result<String> {
+    fn rust(&self, entry: &Entry<'a>, place: Position) -> Result<String> {
         Ok(match entry.tag() {
             gimli::DW_TAG_typedef | gimli::DW_TAG_const_type | gimli::DW_TAG_volatile_type => {
                 self.rust(&self.type_of(entry)?, place)?
@@ -160,11 +163,11 @@ impl<'a> Types<'a> {
                 let known = self.wanted.structures.iter().find(|known| known.c == name);
                 match known {
                     Some(known) => known.rust.clone(),
-                    None if place == Place::Pointed => "std::ffi::c_void".into(),
+                    None if place == Position::Pointed => "std::ffi::c_void".into(),
                     None => bail!("struct {name} is not known in Rust"),
                 }
             }
-            gimli::DW_TAG_pointer_type if place == Place::Foreign => "u64".into(),
+            gimli::DW_TAG_pointer_type if place == Position::Foreign => "u64".into(),
             gimli::DW_TAG_pointer_type if entry.attr(DW_AT_type).is_none() => {
                 "*mut std::ffi::c_void".into()
             }
@@ -174,13 +177,13 @@ impl<'a> Types<'a> {
                     gimli::DW_TAG_const_type => "const",
                     _ => "mut",
                 };
-                format!("*{access} {}", self.rust(&target, Place::Pointed)?)
+                format!("*{access} {}", self.rust(&target, Position::Pointed)?)
             }
             other => bail!("{other} is not known in Rust"),
         })
     }
 
-    fn number_type(&self, entry: &Entry<'a>, place: Place) -> Result<String> {
+    fn number_type(&self, entry: &Entry<'a>, place: Position) -> Result<String> {
         let bits = self.number(entry, DW_AT_byte_size)? * 8;
         let encoding = match entry.attr_value(DW_AT_encoding) {
             Some(AttributeValue::Encoding(encoding)) => encoding,
@@ -189,7 +192,7 @@ impl<'a> Types<'a> {
         Ok(match encoding {
             gimli::DW_ATE_boolean => "bool".into(),
             _ if self.name(entry)? == "char" => match place {
-                Place::Pointed => "std::ffi::c_char".into(),
+                Position::Pointed => "std::ffi::c_char".into(),
                 _ => "u8".into(),
             },
             gimli::DW_ATE_unsigned | gimli::DW_ATE_unsigned_char => format!("u{bits}"),

@@ -48,7 +48,7 @@ impl Node {
 /// Makes the levels of a thread.
 pub struct Blocks {
     block: Node,
-    /// Of each level above.
+    /// The open node of each level above.
     above: Vec<Node>,
     pub calls: u64,
     pub missing: Vec<(u64, u64)>,

@@ -5,7 +5,7 @@ use nopal_trace::ThreadInfo;
 
 use crate::block::Blocks;
 use crate::chart::Chart;
-use crate::index::{Checkpoint, ThreadIndex};
+use crate::thread_index::{Checkpoint, ThreadIndex};
 
 /// A block ends with the packet that completes this many entries and exits, or words of records.
 pub const BLOCK_EVENTS: u64 = 4096;
@@ -14,7 +14,7 @@ const BLOCK_WORDS: u64 = 1 << 16;
 /// A checkpoint takes at most this part of the bytes of records since the one before.
 const CHECKPOINT_PART: u64 = 256;
 
-/// Packets after which progress is told and memory is released.
+/// Packets after which progress is reported and memory is released.
 const PAUSE_PACKETS: usize = 16;
 
 /// Where the reading of a thread's records stands.
@@ -69,6 +69,11 @@ impl Builder {
                 }
                 self.rebuilder.packet(packet, &mut self.chart);
                 index.packets += 1;
+                if let Some(since) = self.chart.stray.take()
+                    && since < packet.clock_begin()
+                {
+                    index.add_stray(since);
+                }
                 let words = packet.words().len() as u64;
                 self.words += words;
                 read += words;
@@ -91,7 +96,7 @@ impl Builder {
             return;
         }
         // A state that cannot be written is left out.
-        let Ok(state) = self.rebuilder.checkpoint() else {
+        let Ok(state) = self.rebuilder.checkpoint(&self.chart.past) else {
             return;
         };
         self.enough = state.len() as u64 * CHECKPOINT_PART / 8;

@@ -1,6 +1,6 @@
 //! Makes pieces of a thread's calls.
 
-use nopal_analysis::calls::{Ending, Frame, Plain, RUN, Sink, Style};
+use nopal_analysis::calls::{Ending, Frame, Past, Plain, RUN, Sink, Style};
 
 /// Takes the pieces of calls.
 pub trait Pieces {
@@ -51,6 +51,9 @@ pub struct Chart<P> {
     now: u64,
     /// Entries and exits.
     pub events: u64,
+    /// Since when the call was open of which only the exit is known, of the last of these.
+    pub stray: Option<u64>,
+    pub past: Past,
     pub pieces: P,
 }
 
@@ -62,6 +65,8 @@ impl<P: Pieces> Chart<P> {
             depth: 0,
             now: clock,
             events: 0,
+            stray: None,
+            past: Past::default(),
             pieces,
         };
         chart.push(frames, clock);
@@ -134,9 +139,11 @@ impl<P: Pieces> Chart<P> {
 }
 
 impl<P: Pieces> Sink for Chart<P> {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
-    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         if let Some((frame, under)) = frames.split_last() {
             self.follow(under, frame.clock);
             self.pieces.call(under.len(), frame.site(), frame.clock);
@@ -144,7 +151,7 @@ impl<P: Pieces> Sink for Chart<P> {
             self.now = frame.clock;
             self.events += 1;
         }
-        0
+        self.past.enter(frames, arguments)
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
@@ -157,12 +164,22 @@ impl<P: Pieces> Sink for Chart<P> {
         self.follow(frames, ending.clock);
         self.now = ending.clock;
         self.events += 1;
+        self.past.leave(frame, ending, frames);
     }
 
-    fn lose(&mut self, _frame: &Frame, _clock: u64, _counted: bool) {}
+    fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {
+        self.past.lose(frame, clock, counted);
+    }
 
-    fn stray(&mut self, _frame: &Frame, ending: Ending) {
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
         self.now = ending.clock;
+        if frame.clock < ending.clock {
+            self.stray = Some(frame.clock);
+        }
+    }
+
+    fn resume(&mut self, frames: &[Frame]) {
+        self.past.resume(frames);
     }
 
     fn begin_run(&mut self, frames: &[Frame]) {
@@ -190,7 +207,7 @@ impl<P: Pieces> Sink for Chart<P> {
         self.depth = at + 1 - exit as usize;
         self.now = clock;
         self.events += 1;
-        0
+        self.past.plain(call)
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {

@@ -8,9 +8,9 @@ use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Sink};
 use nopal_trace::{Packet, ThreadInfo};
 
 use crate::chart::{Open, Pieces};
-use crate::index::ThreadIndex;
+use crate::thread_index::ThreadIndex;
 
-/// A call, by its site and the counter at its entry. Calls of a function that begin at once are not told apart.
+/// A call, by its site and the counter at its entry. Calls of a function that begin at once are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallId {
     pub site: u32,
@@ -159,7 +159,7 @@ impl ThreadIndex {
     pub fn call(&self, thread: &ThreadInfo, id: CallId) -> Option<Call> {
         let block = self.first_block_at(id.begin)?;
         let mut entry = Entry { id, found: None };
-        let (first, mut rebuilder) = self.before(block);
+        let (first, (mut rebuilder, _)) = self.before(block);
         // Other events may have the same clock, in more than one block.
         for packet in thread.packets_in(self.packets_of(first).start..usize::MAX) {
             if packet.clock_begin() > id.begin || entry.is_timed() {
@@ -194,13 +194,13 @@ impl ThreadIndex {
             .checkpoints
             .partition_point(|checkpoint| checkpoint.block as usize <= block);
         let still = self.checkpoints[later..].partition_point(|checkpoint| {
-            CallRebuilder::resume(&checkpoint.state).is_ok_and(|state| is_open(&state))
+            CallRebuilder::resume(&checkpoint.state).is_ok_and(|(state, _)| is_open(&state))
         });
         let start = match still {
             0 => block,
             some => self.checkpoints[later + some - 1].block as usize,
         };
-        let (first, mut rebuilder) = self.before(start);
+        let (first, (mut rebuilder, _)) = self.before(start);
         let mut exit = Exit { id, found: None };
         for packet in thread.packets_in(self.packets_of(first).start..usize::MAX) {
             rebuilder.packet(&packet, &mut exit);

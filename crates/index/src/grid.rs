@@ -5,7 +5,7 @@ use std::ops::Range;
 use nopal_trace::{Packet, ThreadInfo};
 
 use crate::chart::{Chart, Open, Pieces};
-use crate::index::ThreadIndex;
+use crate::thread_index::ThreadIndex;
 
 /// What a column shows at a depth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -307,9 +307,10 @@ impl ThreadIndex {
         pieces: P,
         mut before: impl FnMut(usize, &Packet, &mut P) -> bool,
     ) -> Chart<P> {
-        let (first, mut rebuilder) = self.before(blocks.start);
+        let (first, (mut rebuilder, past)) = self.before(blocks.start);
         let from = self.levels[0].time(first, self.from).start;
         let mut chart = Chart::new(rebuilder.frames(), from, pieces);
+        chart.past = past;
         let packets = self.packets_of(first).start..self.packets_of(blocks.end - 1).end;
         for (number, packet) in packets.clone().zip(thread.packets_in(packets)) {
             if !before(number, &packet, &mut chart.pieces) {

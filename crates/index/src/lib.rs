@@ -22,7 +22,9 @@ mod index;
 mod store;
 #[cfg(test)]
 mod tests;
+mod thread_index;
 
 pub use cell::{Cell, DEPTHS, FAN_OUT, Level};
 pub use grid::{Grid, GridCell};
-pub use index::{Index, ThreadIndex};
+pub use index::Index;
+pub use thread_index::ThreadIndex;

@@ -15,10 +15,10 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::index::ThreadIndex;
+use crate::thread_index::ThreadIndex;
 
 /// Changes whenever an index is made or written differently.
-const VERSION: &[u8; 8] = b"nopal-x1";
+const VERSION: &[u8; 8] = b"nopal-x3";
 
 const HEADER: usize = 16;
 
@@ -30,7 +30,7 @@ const FILE: &str = "session/index";
 struct Origin {
     uuid: u128,
     notes: u64,
-    /// Of each thread: packets, the words in them, and the counter at the last record.
+    /// For each thread: packets, the words in them, and the counter at the last record.
     threads: Vec<(u64, u64, u64)>,
 }
 

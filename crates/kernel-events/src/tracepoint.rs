@@ -49,7 +49,7 @@ enum Fields {
     Switch {
         previous: TaskFields,
         next: TaskFields,
-        /// Of a long.
+        /// The offset of a long.
         state: usize,
         letters: Vec<(u64, u8)>,
     },
@@ -147,7 +147,7 @@ fn task(raw: &[u8], fields: &TaskFields) -> Option<Task> {
     })
 }
 
-/// Of several bits, the lowest counts.
+/// The letter of the lowest bit that is set.
 fn letter(state: u64, letters: &[(u64, u8)]) -> TaskState {
     let set = letters.iter().filter(|(bit, _)| state & bit != 0);
     let all = letters.iter().fold(0, |all, (bit, _)| all | bit);

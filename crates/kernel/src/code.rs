@@ -62,7 +62,7 @@ impl<'a> Code<'a> {
                 | FlowControl::IndirectBranch
                 | FlowControl::Return
                 | FlowControl::Exception => Some(false),
-                // Of a function that may not return.
+                // A call of a function that may not return.
                 FlowControl::Call if is_padded => Some(true),
                 _ => None,
             };

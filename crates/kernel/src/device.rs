@@ -23,7 +23,7 @@ pub struct Device(File);
 pub struct Marker {
     /// Its number in records.
     pub event: u32,
-    /// Of its values, as its note has them in a program.
+    /// The types of its values, as its note has them in a program.
     pub types: [u32; 2],
     pub module: String,
     pub name: String,

@@ -37,12 +37,12 @@ const OF_FTRACE: [&str; 4] = [
 ];
 
 impl Plan {
-    /// Of all functions.
+    /// A plan of all functions.
     pub fn make(kernel: &Kernel) -> Plan {
         Plan::of(kernel, |_| true)
     }
 
-    /// Of the functions that are chosen.
+    /// A plan of the functions that are chosen.
     pub fn of(kernel: &Kernel, is_chosen: impl Fn(Span) -> bool) -> Plan {
         let mut plan = Plan::default();
         let cold = Cold::of(kernel);

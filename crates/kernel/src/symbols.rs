@@ -70,8 +70,7 @@ impl Symbols {
         Ok(Symbols::parse(&text))
     }
 
-    /// Of lines such as `ffffffff812a6040 T vfs_write` and `ffffffffc0543000 t ext4_sync<TAB>[ext4]`. Others are passed
-    /// over.
+    /// Reads lines such as `ffffffff812a6040 T vfs_write` and `ffffffffc0543000 t ext4_sync<TAB>[ext4]`, and skips others.
     pub fn parse(text: &[u8]) -> Symbols {
         let text = String::from_utf8_lossy(text).into_owned();
         let place = |part: &str| -> Range<u32> {

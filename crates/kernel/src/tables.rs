@@ -15,7 +15,7 @@ struct UnwindTable {
 }
 
 const ORC_ROW: usize = 6;
-/// Of a row: how far the frame above is from a register, and the number of this one, in the lower half of the fifth byte.
+/// How far the frame above is from a register, and the number of that register, in the lower half of the fifth byte.
 fn frame_of(row: &[u8]) -> (i16, u8) {
     (i16::from_le_bytes([row[0], row[1]]), row[4] & 0xf)
 }

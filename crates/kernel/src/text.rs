@@ -52,7 +52,7 @@ impl Memory {
         Memory::of(file).context(CORE)
     }
 
-    /// Of such a file, nothing in which is believed.
+    /// The memory in such a file, nothing of which is trusted.
     pub fn of(file: File) -> Result<Memory> {
         let mut header = [0; HEADER];
         file.read_exact_at(&mut header, 0)?;

@@ -39,7 +39,7 @@ pub struct Tracer {
     pub ends: u32,
     pub key: Key,
     pub nesting: Nesting,
-    /// Of the open cases, only the one of the lowest rank counts.
+    /// Only the open case of the lowest rank counts.
     pub most_urgent: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Event {
     pub event: u32,
     pub processor: u32,
     pub thread: u32,
-    /// Of a begin, below 65,536.
+    /// The rank of a begin, below 65,536.
     pub rank: u32,
     pub value: u64,
     pub clock: u64,

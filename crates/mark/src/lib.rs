@@ -78,7 +78,7 @@ macro_rules! held {
     };
 }
 
-/// The layout is told in docs/markers.md, and each step in include/nopal.h.
+/// docs/markers.md describes the layout, include/nopal.h each step.
 #[doc(hidden)]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[macro_export]
@@ -129,6 +129,23 @@ macro_rules! place {
                                     ".balign 8",
                                     "7704: .zero 40",
                                     ".popsection",
+                                    // Tells libnopal of the file, as NOPAL_ANNOUNCE of nopal.h.
+                                    ".ifndef .Lnopal_announced",
+                                    ".set .Lnopal_announced, 1",
+                                    ".weak nopal_loaded",
+                                    ".pushsection .text.nopal_announce, \"axG\", @progbits, nopal_announce, comdat",
+                                    "7706: endbr64",
+                                    "mov nopal_loaded@GOTPCREL(%rip), %rax",
+                                    "test %rax, %rax",
+                                    "jz 7707f",
+                                    "jmp *%rax",
+                                    "7707: ret",
+                                    ".popsection",
+                                    ".pushsection .init_array.00101, \"awG\", @init_array, nopal_announce, comdat",
+                                    ".balign 8",
+                                    ".quad 7706b",
+                                    ".popsection",
+                                    ".endif",
                                     ".pushsection .note.nopal, \"a?\", @note",
                                     ".balign 4",
                                     ".long 6, 7703f - 7702f, 2",

@@ -5,8 +5,8 @@ use crate::open::{self, OpenFile};
 use crate::reader::Reader;
 use crate::sessions::Lines;
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
     TimeOrNow, WriteFlags,
 };
@@ -94,7 +94,7 @@ impl Shared {
             (access.read, 0o400),
             (access.write || access.truncate, 0o200),
         ];
-        if kind.folder {
+        if kind.is_folder() {
             return Err(Errno::EISDIR);
         }
         if wanted
@@ -177,7 +177,7 @@ impl Shared {
     fn look_up(&self, folder: INodeNo, name: &OsStr, reader: Reader) -> Result<FileAttr, Errno> {
         let (place, kind) = self.node(folder)?;
         let name = name.to_str().ok_or(Errno::ENOENT)?;
-        if !kind.folder {
+        if !kind.is_folder() {
             return Err(Errno::ENOTDIR);
         }
         let (place, kind) = self.lines.find(&place, name, reader)?;
@@ -199,21 +199,14 @@ fn attributes(number: u64, kind: Kind, size: u64) -> FileAttr {
         mtime: now,
         ctime: now,
         crtime: now,
-        kind: file_type(kind),
+        kind: kind.form,
         perm: kind.mode as u16,
-        nlink: if kind.folder { 2 } else { 1 },
+        nlink: if kind.is_folder() { 2 } else { 1 },
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         rdev: 0,
         blksize: BLOCK,
         flags: 0,
-    }
-}
-
-fn file_type(kind: Kind) -> FileType {
-    match kind.folder {
-        true => FileType::Directory,
-        false => FileType::RegularFile,
     }
 }
 
@@ -244,12 +237,20 @@ impl Filesystem for Sessions {
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.shared.node(number) {
             Err(error) => reply.error(error),
-            Ok((_, kind)) if kind.folder => {
+            Ok((_, kind)) if kind.is_folder() => {
                 reply.attr(&KEEP, &self.shared.attributes(number.0, kind, None));
             }
             Ok((_, kind)) => self.aside(request, move |shared, reader| {
                 reply.attr(&KEEP, &shared.attributes(number.0, kind, Some(reader)));
             }),
+        }
+    }
+
+    fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
+        match self.shared.node(number) {
+            Ok((Location::Device(path), _)) => reply.data(path.as_bytes()),
+            Ok(_) => reply.error(Errno::EINVAL),
+            Err(error) => reply.error(error),
         }
     }
 
@@ -435,7 +436,7 @@ impl Filesystem for Sessions {
         for (index, (name, kind)) in names.iter().enumerate().skip(offset as usize) {
             // Numbers are given out by `lookup`; any but 0 will do here.
             let number = INodeNo(ROOT + 1);
-            if reply.add(number, index as u64 + 1, file_type(*kind), name) {
+            if reply.add(number, index as u64 + 1, kind.form, name) {
                 break;
             }
         }

@@ -1,5 +1,6 @@
 //! Numbers for what the kernel has looked up, until it forgets them.
 
+use fuser::FileType;
 use std::collections::HashMap;
 
 /// The location of a node.
@@ -11,18 +12,32 @@ pub enum Location {
         process: i32,
         path: String,
     },
+    /// The folder of the kernel's module.
+    Kernel,
+    /// A file of it: a link to this device.
+    Device(&'static str),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    pub folder: bool,
+    pub form: FileType,
     pub mode: u32,
+}
+
+impl Kind {
+    pub fn is_folder(&self) -> bool {
+        self.form == FileType::Directory
+    }
 }
 
 pub const ROOT: u64 = 1;
 pub const FOLDER: Kind = Kind {
-    folder: true,
+    form: FileType::Directory,
     mode: 0o700,
+};
+pub const LINK: Kind = Kind {
+    form: FileType::Symlink,
+    mode: 0o777,
 };
 
 pub struct Nodes {
@@ -103,7 +118,7 @@ mod tests {
     use super::*;
 
     const FILE: Kind = Kind {
-        folder: false,
+        form: FileType::RegularFile,
         mode: 0o600,
     };
 

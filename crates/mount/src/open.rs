@@ -41,7 +41,7 @@ impl OpenFile {
             more: Vec::new(),
         };
         let path = path.into();
-        file.is_stream = file.ask(&Request::Open { access, path }, &[], reader)? == STREAM;
+        file.is_stream = file.request(&Request::Open { access, path }, &[], reader)? == STREAM;
         Ok(file)
     }
 
@@ -63,7 +63,7 @@ impl OpenFile {
         let Some(end) = self.end.filter(|_| self.more.is_empty()) else {
             return Ok(());
         };
-        let mut part = |offset, length| self.ask(&read(offset, length, false), &[], reader);
+        let mut part = |offset, length| self.request(&read(offset, length, false), &[], reader);
         let more = part(end, LONGEST_READ)?;
         if more.is_empty() && end > 0 && part(end - 1, 1)?.is_empty() {
             self.more = part(0, LONGEST_READ)?;
@@ -91,7 +91,7 @@ impl OpenFile {
         if self.is_stream {
             return self.read_stream(&request, reader);
         }
-        let bytes = self.ask(&request, &[], reader)?;
+        let bytes = self.request(&request, &[], reader)?;
         self.more.clear();
         self.end = bytes.is_empty().then_some(offset);
         Ok(bytes)
@@ -113,19 +113,19 @@ impl OpenFile {
 
     pub fn write(&mut self, bytes: &[u8], reader: Reader) -> Result<()> {
         let length = bytes.len();
-        self.ask(&Request::Write { length }, bytes, reader)
+        self.request(&Request::Write { length }, bytes, reader)
             .map(drop)
     }
 
     pub fn flush(&mut self, reader: Reader) -> Result<()> {
-        self.ask(&Request::Flush, &[], reader).map(drop)
+        self.request(&Request::Flush, &[], reader).map(drop)
     }
 
     pub fn close(&mut self, reader: Reader) -> Result<()> {
-        self.ask(&Request::Close, &[], reader).map(drop)
+        self.request(&Request::Close, &[], reader).map(drop)
     }
 
-    fn ask(&mut self, request: &Request, bytes: &[u8], reader: Reader) -> Result<Vec<u8>> {
+    fn request(&mut self, request: &Request, bytes: &[u8], reader: Reader) -> Result<Vec<u8>> {
         self.settle(reader)?;
         self.client.send(request, bytes)?;
         self.owed = true;

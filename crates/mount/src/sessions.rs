@@ -1,13 +1,26 @@
 //! Requests to sessions about their files, except those of open files.
 
-use crate::nodes::{FOLDER, Kind, Location};
+use crate::nodes::{FOLDER, Kind, LINK, Location};
 use crate::open;
 use crate::reader::{LOOK, Reader};
 use anyhow::Result;
-use fuser::Errno;
+use fuser::{Errno, FileType};
 use nopal_beside::Mutex;
 use nopal_serve::{Client, Entry, Failure, Request};
 use std::collections::HashMap;
+use std::path::Path;
+
+/// The folder of the kernel's module, which is there while the module is loaded.
+const KERNEL: &str = "kernel";
+const DEVICES: [(&str, &str); 3] = [
+    ("ctl", "/dev/nopal"),
+    ("trace", "/dev/nopal_trace"),
+    ("latency_trace", "/dev/nopal_latency"),
+];
+
+fn has_module() -> bool {
+    Path::new(DEVICES[0].1).exists()
+}
 
 /// Idle connections for the next request, one for each session.
 #[derive(Default)]
@@ -42,6 +55,13 @@ impl Lines {
         reader: Reader,
     ) -> Result<(Location, Kind), Errno> {
         match folder {
+            Location::Root if name == KERNEL && has_module() => Ok((Location::Kernel, FOLDER)),
+            Location::Kernel => {
+                let device = DEVICES.iter().find(|(own, _)| *own == name);
+                let (_, path) = device.ok_or(Errno::ENOENT)?;
+                Ok((Location::Device(path), LINK))
+            }
+            Location::Device(_) => Err(Errno::ENOTDIR),
             Location::Root => {
                 let process: i32 = name.parse().map_err(|_| Errno::ENOENT)?;
                 let exists = process.to_string() == name && nopal_serve::is_traced(process);
@@ -70,7 +90,13 @@ impl Lines {
             Location::Root => Ok(nopal_serve::processes()
                 .into_iter()
                 .map(|process| (process.to_string(), FOLDER))
+                .chain(has_module().then(|| (KERNEL.to_owned(), FOLDER)))
                 .collect()),
+            Location::Kernel => Ok(DEVICES
+                .iter()
+                .map(|(name, _)| ((*name).to_owned(), LINK))
+                .collect()),
+            Location::Device(_) => Err(Errno::ENOTDIR),
             Location::Session { process, path } => {
                 let entries = self.list(*process, path, reader)?;
                 Ok(entries
@@ -100,7 +126,10 @@ fn list(mut client: Client, folder: &str, reader: Reader) -> Result<(Client, Vec
 
 fn kind(entry: &Entry) -> Kind {
     Kind {
-        folder: entry.folder,
+        form: match entry.folder {
+            true => FileType::Directory,
+            false => FileType::RegularFile,
+        },
         mode: entry.mode,
     }
 }

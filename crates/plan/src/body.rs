@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use crate::stored;
+use crate::elements::{self, FIXUP, Fixup, FrameChange, PLACE, ROW};
 
 /// The displaced instructions, made ready to run elsewhere. The last one jumps back to the first instruction after the
 /// window, unless the flow never gets there. Literals may follow the code.
@@ -26,7 +26,7 @@ pub struct Body {
     parts: Parts,
 }
 
-/// The position of a body's parts among bytes; all parts except the code have the elements of `stored`.
+/// The position of a body's parts among bytes; all parts except the code have the bytes of `elements`.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub code: Range<u32>,
@@ -43,13 +43,21 @@ impl Body {
         rows: &[(u16, FrameChange)],
     ) -> Body {
         let mut all = code;
+        let parts = fixups.len() * FIXUP + map.len() * PLACE + rows.len() * ROW;
+        all.reserve_exact(parts);
         let end = |all: &Vec<u8>| all.len() as u32;
         let code = end(&all);
-        all.extend(fixups.iter().copied().flat_map(stored::of_fixup));
+        for &fixup in fixups {
+            all.extend_from_slice(&elements::of_fixup(fixup));
+        }
         let fixups = end(&all);
-        all.extend(map.iter().copied().flat_map(stored::of_place));
+        for &place in map {
+            all.extend_from_slice(&elements::of_place(place));
+        }
         let map = end(&all);
-        all.extend(rows.iter().copied().flat_map(stored::of_row));
+        for &row in rows {
+            all.extend_from_slice(&elements::of_row(row));
+        }
         let parts = Parts {
             code: 0..code,
             fixups: code..fixups,
@@ -70,20 +78,20 @@ impl Body {
     }
 
     pub fn fixups(&self) -> impl ExactSizeIterator<Item = Fixup> {
-        stored::elements(part(&self.all, &self.parts.fixups)).map(stored::fixup)
+        elements::elements(part(&self.all, &self.parts.fixups)).map(elements::fixup)
     }
 
     /// For each displaced instruction, and for the address after the window if the body reaches it: its offset from the
     /// site's address, and its offset in the code. Both ascend. A thread at one of them may be moved to the other.
     pub fn map(&self) -> impl DoubleEndedIterator<Item = (u8, u16)> + ExactSizeIterator {
-        stored::elements(part(&self.all, &self.parts.map)).map(stored::place)
+        elements::elements(part(&self.all, &self.parts.map)).map(elements::place)
     }
 
     /// Changes of the frame, by offset in the code. At offset 0, the CFA is rsp + 8, the return address is at CFA - 8,
     /// where it stays, and every register is the caller's. Empty if the file does not describe the unwinding of the
     /// function.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (u16, FrameChange)> {
-        stored::elements(part(&self.all, &self.parts.rows)).map(stored::row)
+        elements::elements(part(&self.all, &self.parts.rows)).map(elements::row)
     }
 
     /// As they are stored: fixups, map and rows.
@@ -163,26 +171,6 @@ impl PartialEq for Name {
 }
 
 impl Eq for Name {}
-
-/// A field of the code to fill in. Targets are link-time addresses in the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fixup {
-    /// A 4-byte distance at `offset` from the end of its instruction, `from`, to the target.
-    Relative { offset: u16, from: u16, target: u64 },
-    /// The target's 8-byte address at `offset`.
-    Absolute { offset: u16, target: u64 },
-}
-
-/// One change of the unwinding rules. Registers have their DWARF numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameChange {
-    /// The canonical frame address is now `register + offset`.
-    Cfa { register: u16, offset: i32 },
-    /// The caller's value of the register is now at CFA + `offset`.
-    Saved { register: u16, offset: i32 },
-    /// The register holds the caller's value again.
-    Restored { register: u16 },
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceError {

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{Plan, stored};
 
 /// Changes whenever functions are found differently, or plans are made or written differently.
-const VERSION: &[u8; 8] = b"nopal-pf";
+const VERSION: &[u8; 8] = b"nopal-ph";
 
 /// Version, checksum of the rest, stamp and hash of the files that the plan was made from. Then come the length of the
 /// plan, the plan, and the functions.
@@ -78,7 +78,8 @@ impl Functions {
     }
 }
 
-fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
+/// A file of the cache that only this user could have written.
+pub fn open_ours(path: &Path) -> Result<(File, fs::Metadata)> {
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -88,6 +89,24 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
         facts.is_file() && is_ours(&facts),
         "not a file that only this user writes"
     );
+    Ok((file, facts))
+}
+
+/// A file that is to take its place in the cache, which this user alone writes.
+pub fn new_in(directory: &Path) -> Result<tempfile::NamedTempFile> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    ensure!(
+        is_ours(&fs::metadata(directory)?),
+        "not a directory that only this user writes"
+    );
+    Ok(tempfile::NamedTempFile::new_in(directory)?)
+}
+
+fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
+    let (file, facts) = open_ours(path)?;
     // SAFETY: the map is private and only read as bytes. Only this user can write the file, and nopal only replaces it
     // by another.
     let map = unsafe { Mmap::map(&file) }?;
@@ -121,20 +140,12 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
 }
 
 fn write(directory: &Path, stamp: Stamp, image: &Image, plan: &Plan) -> Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    ensure!(
-        is_ours(&fs::metadata(directory)?),
-        "not a directory that only this user writes"
-    );
+    let mut file = new_in(directory)?;
     let path = path(directory, &plan.identity);
     let plan = stored::encode(plan)?;
     let length = (plan.len() as u64).to_le_bytes();
     let functions = postcard::to_stdvec(image.functions()?)?;
     let rest = [&length[..], &plan, &functions];
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(&header(stamp, image.content_hash(), rest))?;
     rest.iter().try_for_each(|part| file.write_all(part))?;
     file.persist(path)?;

@@ -15,6 +15,7 @@ use crate::code::{Code, Marks, Memory};
 use crate::exceptions::handled;
 use crate::frames::Frames;
 use crate::loader::Loader;
+use crate::recovery::Recovery;
 use crate::sequences::sequences;
 use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special};
 
@@ -98,6 +99,9 @@ pub(crate) fn with<T>(
     // OCaml's runtime, if it is a library, looks at the frames of other files.
     let finds_frames = image.exported("caml_c_call").is_some()
         || arch::of_return_addresses(&pointers, &code, &is_start);
+    // Not places behind calls, which a table of return addresses has.
+    let known: &[(u64, u64)] = if finds_frames { &[] } else { &pointers };
+    let recovery = Recovery::of(image, &code, &is_start, &flow, known);
     let sequences = sequences(&memory, &flow.aborts, &mut pointers);
     let targets = pointers
         .iter()
@@ -132,6 +136,7 @@ pub(crate) fn with<T>(
         flow: &flow,
         manners: &manners,
         starts: &starts,
+        recovery: &recovery,
         sequences: &sequences,
         changed_code: &loader.changed_code,
         resolvers: &loader.resolvers,
@@ -185,6 +190,7 @@ pub(crate) struct Judge<'a> {
     pub flow: &'a Flow,
     manners: &'a Judged,
     pub starts: &'a [Start],
+    recovery: &'a Recovery,
     sequences: &'a [Range<u64>],
     changed_code: &'a [u64],
     resolvers: &'a [u64],
@@ -230,6 +236,7 @@ impl Judge<'_> {
         by_name
             .or(is_restorer.then_some(Reason::SignalReturn))
             .or(self.found_by_data.then_some(Reason::FoundByData))
+            .or(self.image.is_go().then_some(Reason::Go))
     }
 
     /// The reason against a thunk, which changes flags, if any.
@@ -284,6 +291,9 @@ impl Judge<'_> {
             return Err(Reason::LoopsToStart);
         }
         self.refuse_touched(&window)?;
+        if self.recovers(&window, end) {
+            return Err(Reason::FaultsAreKnown);
+        }
         let profiled = self.profiles(&window).then_some(Reason::CountedByProfiler);
         let rules = self
             .frames
@@ -337,6 +347,21 @@ impl Judge<'_> {
             return Err(Reason::HandlesFaults);
         }
         Ok(())
+    }
+
+    /// Whether a signal handler may know a fault in the function's first instructions by its address. `end`: the
+    /// function's.
+    fn recovers(&self, window: &Window<'_>, end: u64) -> bool {
+        let computes_jumps = || {
+            let range = self.code.range(window.start);
+            let bytes = range.map_or(&[][..], |range| {
+                &range.bytes[(window.start - range.address) as usize..]
+            });
+            let length = usize::try_from(end - window.start).unwrap_or(usize::MAX);
+            let bytes = bytes.get(..length).unwrap_or(bytes);
+            arch::Instructions::of(bytes, window.start).computes_jumps()
+        };
+        window.may_fault_for_callers() && self.recovery.knows(window.start..=end, computes_jumps)
     }
 
     fn is_handled(&self, address: u64) -> bool {

@@ -8,21 +8,26 @@ mod arch;
 mod body;
 mod cache;
 mod code;
+mod elements;
 mod exceptions;
 mod frames;
 mod judge;
 mod loader;
 mod plan;
 mod probe;
+mod profile;
 mod reason;
+mod recovery;
 mod sequences;
 mod special;
 mod stored;
 mod vectors;
 
-pub use body::{Body, Fixup, FrameChange, PlaceError};
+pub use body::{Body, PlaceError};
+pub use elements::{Fixup, FrameChange};
 pub use plan::{EntriesOnly, How, Plan, Refused, Site};
 pub use probe::{Judged, Probes, Unprobed, probes};
+pub use profile::{KeptOff, keep_off, kept_off};
 pub use reason::Reason;
 pub use vectors::{VectorUse, vector_use};
 

@@ -34,6 +34,8 @@ pub enum Reason {
     UnwindRules,
     HandlesFaults,
     FoundByData,
+    Go,
+    FaultsAreKnown,
 
     // By its code.
     PopsArguments,
@@ -86,8 +88,14 @@ impl Reason {
             Reason::HandlesFaults => {
                 "handles exceptions that its first instructions raise by faults"
             }
+            Reason::FaultsAreKnown => {
+                "its first instructions may fault, and a signal handler may know them by their addresses"
+            }
             Reason::FoundByData => {
                 "its file has data for a runtime that finds, and may read, all code by it"
+            }
+            Reason::Go => {
+                "Go code: its stacks move, and its functions jump back to their own entries"
             }
             Reason::PopsArguments => "pops its arguments (ret imm16)",
             Reason::TooShort => "shorter than a jump, and no padding follows",

@@ -18,6 +18,8 @@ pub enum AxisScale {
 pub enum Unit {
     Nanoseconds,
     Number,
+    /// Written in hexadecimal, at multiples of powers of 2.
+    Address,
 }
 
 /// Maps values to positions between 0 and 1.
@@ -35,6 +37,7 @@ const MUCH: f64 = 500.0;
 impl Axis {
     pub fn new(least: f64, most: f64, scale: AxisScale, unit: Unit) -> Axis {
         let log = match scale {
+            _ if unit == Unit::Address => false,
             AxisScale::Auto => most.abs().max(least.abs()) > MUCH * least.abs().max(1.0),
             AxisScale::Linear => false,
             AxisScale::Log => true,
@@ -82,15 +85,21 @@ impl Axis {
     pub fn place(&self, value: f64) -> f64 {
         let [value, least, most] =
             [value, self.least, self.most].map(|value| self.transformed(value));
-        ((value - least) / (most - least)).clamp(0.0, 1.0)
+        let part = (value - least) / (most - least);
+        // Numbers so large that the ends of the axis are one.
+        if part.is_nan() {
+            return 0.0;
+        }
+        part.clamp(0.0, 1.0)
     }
 
     /// The labelled values with their labels, at most `room`.
     pub fn ticks(&self, room: usize) -> Vec<(f64, String)> {
-        let values = if self.log {
-            self.powers(room.max(2))
-        } else {
-            steps(self.least, self.most, room.max(2))
+        let room = room.max(2);
+        let values = match self.unit {
+            Unit::Address => binary_steps(self.least, self.most, room),
+            _ if self.log => self.powers(room),
+            _ => steps(self.least, self.most, room),
         };
         let step = match values.as_slice() {
             [first, second, ..] => second - first,
@@ -128,6 +137,7 @@ impl Axis {
             Unit::Nanoseconds if self.log => short_time(value),
             Unit::Nanoseconds => with_unit(value, self.most, step),
             Unit::Number => short_number(value, step),
+            Unit::Address => format!("{:#x}", value as i64),
         }
     }
 }
@@ -177,7 +187,16 @@ fn decimals(step: f64) -> usize {
 
 /// Multiples of 1, 2 or 5 and a power of 10, between two values, `room` at most.
 fn steps(least: f64, most: f64, room: usize) -> Vec<f64> {
-    let step = nice((most - least) / (room - 1).max(1) as f64);
+    multiples(least, most, room, nice)
+}
+
+/// Multiples of a power of 2.
+fn binary_steps(least: f64, most: f64, room: usize) -> Vec<f64> {
+    multiples(least, most, room, |step| step.max(1.0).log2().ceil().exp2())
+}
+
+fn multiples(least: f64, most: f64, room: usize, round: impl Fn(f64) -> f64) -> Vec<f64> {
+    let step = round((most - least) / (room - 1).max(1) as f64);
     let first = (least / step).ceil() as i64;
     let last = (most / step + 1e-6).floor() as i64;
     (first..=last.min(first.saturating_add(room as i64)))
@@ -217,6 +236,16 @@ mod tests {
     }
 
     #[test]
+    fn addresses_are_hexadecimal() {
+        let (least, most) = (0x7f32_1000_1234u64 as f64, 0x7f32_1007_ffffu64 as f64);
+        let axis = Axis::new(least, most, AxisScale::Log, Unit::Address);
+        assert_eq!(
+            names(axis, 5),
+            ["0x7f3210020000", "0x7f3210040000", "0x7f3210060000"]
+        );
+    }
+
+    #[test]
     fn logarithmic_axes_name_powers_and_zero() {
         let axis = Axis::new(0.0, 2e6, AxisScale::Auto, Unit::Nanoseconds);
         assert_eq!(
@@ -238,8 +267,13 @@ mod tests {
         let values = [i64::MIN as f64, -1.0, 0.0, 1.0, 5.0, i64::MAX as f64];
         for (at, least) in values.iter().enumerate() {
             for most in &values[at..] {
-                for scale in [AxisScale::Auto, AxisScale::Linear, AxisScale::Log] {
-                    let axis = Axis::new(*least, *most, scale, Unit::Number);
+                let numbers = [AxisScale::Auto, AxisScale::Linear, AxisScale::Log]
+                    .map(|scale| (scale, Unit::Number));
+                for (scale, unit) in numbers
+                    .into_iter()
+                    .chain([(AxisScale::Auto, Unit::Address)])
+                {
+                    let axis = Axis::new(*least, *most, scale, unit);
                     let ticks = axis.ticks(8);
                     assert!(ticks.len() <= 9, "{least} {most} {scale:?}: {ticks:?}");
                     let places = ticks.iter().map(|(value, _)| axis.place(*value));

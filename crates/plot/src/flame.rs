@@ -1,5 +1,7 @@
 //! Flame graphs: a box for each path of calls, as wide as its weight.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self, Direction, Options};
@@ -8,6 +10,7 @@ use nopal_analysis::dump::{self as folded, write_folded};
 use nopal_analysis::graph::{self, Per};
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, printable};
+use nopal_analysis::text::{count, duration};
 use nopal_analysis::waits::Waits;
 use nopal_trace::Trace;
 
@@ -46,12 +49,83 @@ const WITHOUT_WAITS: &str =
 /// Boxes narrower than this part of the picture, in percent, are left out.
 const NARROWEST: f64 = 0.02;
 
-/// `names` are those of the trace, and of what the calls are told apart `per`.
-pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) -> Result<Picture> {
-    let waits = match look.weight {
+/// The stacks of an older trace, which another one's are compared with.
+pub struct Old {
+    folded: String,
+    /// How the user calls it.
+    name: String,
+    losses: Option<String>,
+}
+
+impl Old {
+    /// The stacks with weights as a picture of this look has them.
+    pub fn new(
+        name: &str,
+        trace: &Trace,
+        names: &Names,
+        per: &Per,
+        look: Look,
+        drive: &Drive,
+    ) -> Result<Old> {
+        let waits = waits(trace, look)?;
+        let drive = &Drive {
+            waits: waits.as_ref(),
+            ..*drive
+        };
+        let tree = graph::tree_per(trace, names, per, drive)?;
+        let weight = match look.weight {
+            Weight::Wall | Weight::Own => folded::Weight::Time,
+            Weight::Cpu => folded::Weight::Cpu,
+            Weight::Wait => folded::Weight::Wait,
+            Weight::Calls => folded::Weight::Calls,
+        };
+        let mut folded = Vec::new();
+        write_folded(&tree, names, trace.clocks(), weight, 0.0, &mut folded)?;
+        ensure!(
+            !folded.is_empty(),
+            "nothing in {name} has such a weight; --by calls compares numbers of calls"
+        );
+        Ok(Old {
+            folded: String::from_utf8(folded).context("a name that is no text")?,
+            name: printable(name),
+            losses: losses::line(trace),
+        })
+    }
+
+    /// Lines with both weights, as differential flame graphs are drawn from, and the weight of stacks that are no more.
+    fn beside(&self, new: &str) -> (String, u64) {
+        let mut stacks: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+        for (side, lines) in [&self.folded, new].into_iter().enumerate() {
+            let lines = lines.lines().filter_map(|line| line.rsplit_once(' '));
+            for (stack, weight) in lines {
+                stacks.entry(stack).or_default()[side] += weight.parse().unwrap_or(0);
+            }
+        }
+        let gone = stacks.values().filter(|[_, new]| *new == 0);
+        let gone = gone.map(|[old, _]| old).sum();
+        let lines = stacks.iter();
+        let lines = lines.map(|(stack, [old, new])| format!("{stack} {old} {new}\n"));
+        (lines.collect(), gone)
+    }
+}
+
+fn waits(trace: &Trace, look: Look) -> Result<Option<Waits>> {
+    Ok(match look.weight {
         Weight::Cpu | Weight::Wait => Some(Waits::new(trace).context(WITHOUT_WAITS)?),
         Weight::Wall | Weight::Own | Weight::Calls => None,
-    };
+    })
+}
+
+/// `names` are those of the trace, and of what the calls are grouped `per`. With an old trace, colours show the change.
+pub fn draw(
+    trace: &Trace,
+    names: &Names,
+    per: &Per,
+    look: Look,
+    old: Option<&Old>,
+    drive: &Drive,
+) -> Result<Picture> {
+    let waits = waits(trace, look)?;
     let drive = &Drive {
         waits: waits.as_ref(),
         ..*drive
@@ -60,7 +134,12 @@ pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) 
     let mut folded = Vec::new();
     let mut look = look;
     let fold = |weight, narrowest, folded: &mut Vec<u8>| {
-        let least = narrowest / 100.0;
+        // A stack that is narrow in one trace may not be so in the other.
+        let least = if old.is_some() {
+            0.0
+        } else {
+            narrowest / 100.0
+        };
         write_folded(&tree, names, trace.clocks(), weight, least, folded)
     };
     match look.weight {
@@ -75,11 +154,19 @@ pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) 
         Weight::Own => fold(folded::Weight::Time, 0.0, &mut folded)?,
     }
     let untimed = folded.is_empty() && look.weight != Weight::Calls;
+    ensure!(
+        !untimed || old.is_none(),
+        "only entries were recorded; --by calls compares numbers of calls"
+    );
     if folded.is_empty() {
         look.weight = Weight::Calls;
         fold(folded::Weight::Calls, NARROWEST, &mut folded)?;
     }
-    ensure!(!folded.is_empty(), "no calls were recorded");
+    ensure!(
+        !folded.is_empty(),
+        "no calls were recorded{}",
+        losses::reason(trace)
+    );
     let (unit, factor, meaning) = match look.weight {
         Weight::Wall => ("us", 1e-3, "width: wall-clock time from entry to exit"),
         Weight::Own => (
@@ -105,15 +192,36 @@ pub fn draw(trace: &Trace, names: &Names, per: &Per, look: Look, drive: &Drive) 
         true => format!("{meaning}, at least: the kernel did not tell when some threads ran again"),
         false => meaning.to_owned(),
     };
-    let folded = String::from_utf8(folded).context("a name that is no text")?;
+    let mut folded = String::from_utf8(folded).context("a name that is no text")?;
+    let mut meaning = meaning;
+    if let Some(old) = old {
+        let (both, gone) = old.beside(&folded);
+        folded = both;
+        let what = if look.weight == Weight::Calls {
+            "calls"
+        } else {
+            "self time"
+        };
+        let gone = match look.weight {
+            Weight::Calls => count(gone),
+            _ => duration(gone),
+        };
+        meaning = format!(
+            "{meaning}; red: more {what} than in {}, blue: less; stacks that are no more had {gone}",
+            old.name
+        );
+    }
     let mut options = Options::default();
     options.title = printable(&trace.session().command.join(" "));
-    options.subtitle = Some(match losses::line(trace) {
-        Some(line) => {
+    let old_losses = old.and_then(|old| Some(format!("{}: {}", old.name, old.losses.as_ref()?)));
+    let lines: Vec<String> = losses::line(trace).into_iter().chain(old_losses).collect();
+    options.subtitle = Some(match lines.is_empty() {
+        false => {
+            let line = lines.join("; ");
             options.title = format!("{}, {meaning}", options.title);
             line
         }
-        None => meaning,
+        true => meaning,
     });
     options.name_type = "function:".into();
     options.count_name = unit.into();

@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
-use nopal_analysis::filter::{Filter, begin, end};
+use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::Distribution;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
+use nopal_analysis::span::{begin, end};
 use nopal_analysis::text::count;
 use nopal_analysis::values::{Value, ValueSelection, ValueSink, collect_values};
-use nopal_trace::Trace;
+use nopal_trace::{Clocks, Trace};
 
 use crate::Picture;
 use crate::axis::{Axis, AxisScale, Unit};
@@ -29,18 +30,8 @@ pub fn draw(
     scale: AxisScale,
     drive: &Drive,
 ) -> Result<Picture> {
-    let clocks = trace.clocks();
-    let start = clocks.monotonic_ns(begin(trace));
-    let from = filter
-        .from
-        .map_or(start, |from| clocks.monotonic_ns(from).max(start));
-    let until = clocks.monotonic_ns(filter.until.unwrap_or(end(trace)));
-    let until = until.max(from.saturating_add(1));
-    let column = |counter: u64| {
-        let ns = clocks.monotonic_ns(counter).saturating_sub(from);
-        let at = u128::from(ns) * COLUMNS as u128 / u128::from(until - from);
-        (at as usize).min(COLUMNS - 1)
-    };
+    let span = Span::of(trace, filter);
+    let column = |counter: u64| span.part(counter, COLUMNS);
     let new = || Columns {
         column,
         columns: (0..COLUMNS).map(|_| None).collect(),
@@ -60,13 +51,6 @@ pub fn draw(
     let least = found().map(Distribution::least).min();
     let most = found().map(Distribution::most).max();
     let (least, most) = least.zip(most).context("no values")?;
-    let seconds = |ns: u64| (ns - start) as f64;
-    let x = Axis::new(
-        seconds(from),
-        seconds(until),
-        AxisScale::Linear,
-        Unit::Nanoseconds,
-    );
     let y = Axis::values(least as f64, most as f64, scale, unit_of(what));
     let note = if y.is_log() { " (logarithmic)" } else { "" };
     let number: u64 = found().map(Distribution::count).sum();
@@ -79,17 +63,16 @@ pub fn draw(
     caption.extend(losses::line(trace));
     caption.extend(notes);
     let mut field = Field::new(
-        x,
+        span.axis(),
         y,
         &Labels {
             title: &format!("{} over time", what.text),
-            x: "begin of the call, since the trace's beginning",
+            x: &Span::label(what),
             y: &format!("{}{note}", name_of(what)),
             legend: SERIES.map(|(name, _)| name.to_string()).into(),
             caption,
         },
     );
-    let width = (until - from) as f64 / COLUMNS as f64;
     // Curves end where there was nothing.
     let mut parts: Vec<[Vec<(f64, f64)>; 3]> = Vec::new();
     let mut gap = true;
@@ -101,7 +84,7 @@ pub fn draw(
         if std::mem::take(&mut gap) {
             parts.push(Default::default());
         }
-        let middle = seconds(from) + (at as f64 + 0.5) * width;
+        let middle = span.middle(at, COLUMNS);
         if let Some(part) = parts.last_mut() {
             for (points, (_, quantile)) in part.iter_mut().zip(SERIES) {
                 points.push((middle, column.quantile(quantile) as f64));
@@ -119,6 +102,59 @@ pub fn draw(
         all.iter().for_each(|(x, y)| field.dot(*x, *y, 2));
     }
     Ok(field.finish())
+}
+
+/// The shown part of a trace's time, in nanoseconds of the monotonic clock.
+pub struct Span<'a> {
+    clocks: &'a Clocks,
+    start: u64,
+    from: u64,
+    until: u64,
+}
+
+impl<'a> Span<'a> {
+    pub fn of(trace: &'a Trace, filter: &Filter) -> Span<'a> {
+        let clocks = trace.clocks();
+        let start = clocks.monotonic_ns(begin(trace));
+        let from = filter
+            .from
+            .map_or(start, |from| clocks.monotonic_ns(from).max(start));
+        let until = clocks.monotonic_ns(filter.until.unwrap_or(end(trace)));
+        Span {
+            clocks,
+            start,
+            from,
+            until: until.max(from.saturating_add(1)),
+        }
+    }
+
+    /// Which of equal parts holds a moment.
+    pub fn part(&self, counter: u64, parts: usize) -> usize {
+        let ns = self.clocks.monotonic_ns(counter).saturating_sub(self.from);
+        let at = u128::from(ns) * parts as u128 / u128::from(self.until - self.from);
+        (at as usize).min(parts - 1)
+    }
+
+    /// The middle of a part, on the axis.
+    fn middle(&self, part: usize, parts: usize) -> f64 {
+        let width = (self.until - self.from) as f64 / parts as f64;
+        (self.from - self.start) as f64 + (part as f64 + 0.5) * width
+    }
+
+    pub fn label(what: &ValueSelection) -> String {
+        let begin = match what.noun() {
+            "calls" => "begin of the call,",
+            "cases" => "begin of the case,",
+            _ => "time",
+        };
+        format!("{begin} since the trace's beginning")
+    }
+
+    /// Since the beginning of the trace.
+    pub fn axis(&self) -> Axis {
+        let [from, until] = [self.from, self.until].map(|ns| (ns - self.start) as f64);
+        Axis::new(from, until, AxisScale::Linear, Unit::Nanoseconds)
+    }
 }
 
 struct Columns<F> {

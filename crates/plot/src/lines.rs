@@ -9,6 +9,7 @@ use crate::canvas::{
 
 const HEIGHT: f64 = 300.0;
 const LEGEND_LINE: f64 = 18.0;
+const DOT: f64 = 3.0;
 /// The distance of an axis's labels, in pixels.
 const BETWEEN_X: f64 = 90.0;
 const BETWEEN_Y: f64 = 45.0;
@@ -154,7 +155,20 @@ impl Field {
     pub fn dot(&mut self, x: f64, y: f64, number: usize) {
         let (x, y) = (self.at_x(x), self.at_y(y));
         self.canvas
-            .rectangle(x - 1.5, y - 1.5, 3.0, 3.0, color(number));
+            .rectangle(x - DOT / 2.0, y - DOT / 2.0, DOT, DOT, color(number));
+    }
+
+    /// Dots at parts of the field's width and height, as one shape.
+    pub fn dots(&mut self, places: impl Iterator<Item = (f64, f64)>, number: usize) {
+        let corner = |(x, y): (f64, f64)| {
+            let x = self.left + x * self.width - DOT / 2.0;
+            let y = self.top + (1.0 - y) * HEIGHT - DOT / 2.0;
+            format!("M{} {}h{DOT}v{DOT}h-{DOT}z", round(x), round(y))
+        };
+        let data: String = places.map(corner).collect();
+        if !data.is_empty() {
+            self.canvas.area(data, color(number), 1.0);
+        }
     }
 
     /// A bar from one value of x to another, up to `y`.

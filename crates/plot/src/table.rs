@@ -8,7 +8,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
-use nopal_analysis::text::{Align, Table, amount, count};
+use nopal_analysis::text::{Align, Quantity, Table, count};
 use nopal_analysis::values::{Value, ValueSelection, ValueSink, collect_values};
 use nopal_trace::{ThreadInfo, Trace};
 
@@ -24,7 +24,7 @@ pub struct Counts {
     pub title: String,
     /// The counted value.
     noun: &'static str,
-    is_time: bool,
+    quantity: Quantity,
     command: String,
     rows: Vec<(u32, i64, u64)>,
     left_out: usize,
@@ -73,7 +73,7 @@ impl Counts {
         Ok(Counts {
             title: name_of(what),
             noun: what.noun(),
-            is_time: what.is_time(),
+            quantity: what.quantity(),
             command: trace.session().command.join(" "),
             rows: all,
             left_out,
@@ -84,7 +84,7 @@ impl Counts {
 
     fn cells(&self) -> Vec<[String; 3]> {
         let cells = self.rows.iter().map(|(process, value, number)| {
-            let value = amount(*value, self.is_time);
+            let value = self.quantity.text(*value);
             [process.to_string(), value, count(*number)]
         });
         cells.collect()

@@ -11,12 +11,14 @@ use nopal_analysis::graph::Per;
 use nopal_analysis::hist::{By, distributions};
 use nopal_analysis::names::Names;
 use nopal_analysis::values::ValueSelection;
-use nopal_plot::flame::{Look, Weight};
+use nopal_plot::flame::{Look, Old, Weight};
+use nopal_plot::scatter::{self, Within};
 use nopal_plot::table::Counts;
 use nopal_plot::timeline::{self, Shown};
-use nopal_plot::{AxisScale, PNG_WRITER, Picture, bars, cdf, flame, latency};
+use nopal_plot::{AxisScale, Picture, bars, cdf, flame, latency};
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Shape};
+use resvg::tiny_skia::{Color, Pixmap, Transform};
 use resvg::usvg;
 use tempfile::TempDir;
 
@@ -61,11 +63,13 @@ impl Sample {
     fn timeline(&self, only: &[&str], wanted: Wanted, rows: usize) -> anyhow::Result<Picture> {
         let only = only.iter().map(|pattern| pattern.to_string()).collect();
         let wanted = Wanted { only, ..wanted };
-        let shown = Shown {
-            filter: Filter::new(&self.trace, &wanted)?,
-            rows,
-        };
+        let shown = Shown::new(Filter::new(&self.trace, &wanted)?, rows);
         timeline::draw(&self.trace, &self.names, &shown, &drive())
+    }
+
+    fn by_thread(&self) -> Picture {
+        let shown = Shown::new(Filter::default(), 60);
+        timeline::draw_threads(&self.trace, &self.names, &shown, &drive()).unwrap()
     }
 
     /// A picture of each other kind, of the values that `text` means.
@@ -83,12 +87,28 @@ impl Sample {
         };
         for by in [By::Nothing, By::Thread, by] {
             pictures.push(cdf::draw(trace, names, what, filter, by, scale, drive).unwrap());
+            pictures.push(self.scatter(text, by, Within::default(), scale).unwrap());
         }
         for rows in [3, 200] {
             let counts = Counts::new(trace, names, what, filter, rows, drive).unwrap();
             pictures.push(counts.draw());
         }
         pictures
+    }
+}
+
+impl Sample {
+    fn scatter(
+        &self,
+        text: &str,
+        by: By,
+        within: Within,
+        scale: AxisScale,
+    ) -> anyhow::Result<Picture> {
+        let (trace, names) = (&self.trace, &self.names);
+        let what = &ValueSelection::new(Some(text), names, trace.markers())?;
+        let filter = &Filter::default();
+        scatter::draw(trace, names, what, filter, by, within, scale, &drive())
     }
 }
 
@@ -102,6 +122,7 @@ fn drive() -> Drive<'static> {
 static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
     let mut fonts = usvg::fontdb::Database::new();
     fonts.load_system_fonts();
+    fonts.set_monospace_family("DejaVu Sans Mono");
     Arc::new(fonts)
 });
 
@@ -160,6 +181,7 @@ fn labels_do_not_overlap_nor_leave_the_picture() {
     for sample in [&made, &few, &many] {
         let timeline = sample.timeline(&[], Wanted::default(), 60).unwrap();
         assert_readable(&timeline, "timeline");
+        assert_readable(&sample.by_thread(), "timeline by thread");
     }
     for (sample, text, scale) in [
         (&made, "read", AxisScale::Auto),
@@ -174,6 +196,20 @@ fn labels_do_not_overlap_nor_leave_the_picture() {
             assert_readable(picture, &format!("{at} of {text}, {scale:?}"));
         }
     }
+}
+
+#[test]
+fn a_timeline_by_thread_names_threads_and_their_longest_calls() {
+    let sample = Sample::made();
+    let picture = sample.by_thread();
+    let words = words(&tree(&picture));
+    let has = |part: &str| words.iter().any(|(text, _)| text.contains(part));
+    for thread in sample.trace.threads() {
+        if thread.packets().len() > 0 {
+            assert!(has(&format!("thread {}", thread.thread)), "{words:?}");
+        }
+    }
+    assert!(has("main"), "{words:?}");
 }
 
 #[test]
@@ -244,6 +280,67 @@ fn level_lines(picture: &Picture) -> Vec<(f64, f64)> {
             (from.parse().unwrap(), to.parse().unwrap())
         })
         .collect()
+}
+
+/// The dots of a scatter plot: colour, from the left, from the top.
+fn dots(picture: &Picture) -> Vec<(String, f64, f64)> {
+    let text = String::from_utf8(picture.svg.clone()).unwrap();
+    let value = |path: &str, name: &str| {
+        let (_, value) = path.split_once(&format!(" {name}=\"")).unwrap();
+        value.split('"').next().unwrap().to_string()
+    };
+    let mut found: Vec<(String, f64, f64)> = Vec::new();
+    for path in text.split("<path").skip(1) {
+        for dot in value(path, "d").split('M').skip(1) {
+            let (x, rest) = dot.split_once(' ').unwrap();
+            let (y, _) = rest.split_once('h').unwrap();
+            let color = value(path, "fill");
+            found.push((color, x.parse().unwrap(), y.parse().unwrap()));
+        }
+    }
+    found.sort_by(|a, b| a.1.total_cmp(&b.1));
+    found
+}
+
+#[test]
+fn a_scatter_plot_has_a_dot_for_each_value_where_and_when_it_was() {
+    let sample = Sample::synthetic(2);
+    let (trace, names) = (&sample.trace, &sample.names);
+    let text = "function_3";
+    let drawn = |by, within| dots(&sample.scatter(text, by, within, AxisScale::Linear).unwrap());
+    let all = drawn(By::Nothing, Within::default());
+    let what = ValueSelection::new(Some(text), names, trace.markers()).unwrap();
+    let distribution = |by| {
+        let found = distributions(trace, names, &what, &Filter::default(), by, &drive());
+        found.unwrap().0
+    };
+    let [group] = &distribution(By::Nothing)[..] else {
+        panic!("one group");
+    };
+    // Values that fall on the same place share a dot.
+    let number = group.distribution.count() as usize;
+    assert!(all.len() > number / 2 && all.len() <= number, "{number}");
+    // The longest is alone on top, and only it is left when the others are not within the bounds.
+    let most = group.distribution.most();
+    let top = all.iter().map(|dot| dot.2).fold(f64::MAX, f64::min);
+    assert_eq!(all.iter().filter(|dot| dot.2 == top).count(), 1);
+    let within = Within {
+        least: Some(most),
+        most: None,
+    };
+    assert_eq!(drawn(By::Nothing, within).len(), 1);
+    let both = drawn(By::Thread, Within::default());
+    let mut colors: Vec<&str> = both.iter().map(|dot| dot.0.as_str()).collect();
+    colors.sort_unstable();
+    colors.dedup();
+    assert_eq!(colors.len(), distribution(By::Thread).len());
+    let none = Within {
+        least: Some(i64::MAX),
+        most: None,
+    };
+    let error = sample.scatter(text, By::Nothing, none, AxisScale::Auto);
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("no value is within the bounds"), "{error}");
 }
 
 #[test]
@@ -333,6 +430,7 @@ fn flame_graphs_name_functions_and_can_be_searched() {
                 &sample.names,
                 &Per::default(),
                 look,
+                None,
                 &drive(),
             )
             .unwrap();
@@ -343,17 +441,60 @@ fn flame_graphs_name_functions_and_can_be_searched() {
     }
 }
 
+/// Pixels as another program draws the picture, whose text may be placed a little differently.
 #[test]
 fn pictures_become_png() {
-    let sample = Sample::made();
-    let picture = sample.timeline(&[], Wanted::default(), 60).unwrap();
-    let png = PNG_WRITER.expect("the tests are built with PNG");
-    let image = png(&picture.svg).unwrap();
-    assert!(image.starts_with(b"\x89PNG\r\n\x1a\n"));
-    let size = tree(&picture).size();
-    let width = u32::from_be_bytes(image[16..20].try_into().unwrap());
-    assert_eq!(width, (size.width() * 2.0) as u32);
-    assert!(image.len() > 10_000, "{} bytes", image.len());
+    let sample = Sample::synthetic(3);
+    let (trace, names, look) = (&sample.trace, &sample.names, Look::default());
+    let curves = sample.of_values("*", AxisScale::Log).swap_remove(0);
+    let pictures = [
+        curves,
+        sample.timeline(&[], Wanted::default(), 10).unwrap(),
+        flame::draw(trace, names, &Per::default(), look, None, &drive()).unwrap(),
+    ];
+    for (number, picture) in pictures.iter().enumerate() {
+        let image = Pixmap::decode_png(&picture.png().unwrap()).unwrap();
+        let tree = tree(picture);
+        let [width, height] =
+            [tree.size().width(), tree.size().height()].map(|length| (length * 2.0).ceil() as u32);
+        assert_eq!([image.width(), image.height()], [width, height]);
+        let mut expected = blank(width, height);
+        let scale = Transform::from_scale(2.0, 2.0);
+        resvg::render(&tree, scale, &mut expected.as_mut());
+        let other = different(&image, &expected);
+        let ink = different(&expected, &blank(width, height));
+        assert!(
+            other < ink / 30.0,
+            "picture {number}: {other} of {ink} differ"
+        );
+    }
+}
+
+fn blank(width: u32, height: u32) -> Pixmap {
+    let mut blank = Pixmap::new(width, height).unwrap();
+    blank.fill(Color::WHITE);
+    blank
+}
+
+/// The mean difference of squares of 8 by 8 pixels.
+fn different(one: &Pixmap, other: &Pixmap) -> f64 {
+    const SIDE: u32 = 8;
+    let sums = |image: &Pixmap| {
+        let columns = image.width().div_ceil(SIDE);
+        let mut sums = vec![0.0; (columns * image.height().div_ceil(SIDE)) as usize];
+        for (at, pixel) in (0..).zip(image.pixels()) {
+            let (x, y) = (at % image.width(), at / image.width());
+            let [red, green, blue] = [pixel.red(), pixel.green(), pixel.blue()].map(f64::from);
+            sums[(y / SIDE * columns + x / SIDE) as usize] += red + green + blue;
+        }
+        sums
+    };
+    let (one, other) = (sums(one), sums(other));
+    let differences = one
+        .iter()
+        .zip(&other)
+        .map(|(one, other)| (one - other).abs());
+    differences.sum::<f64>() / one.len() as f64
 }
 
 /// All texts that a trace has are made hostile, and one name is longer than any picture.
@@ -392,6 +533,7 @@ fn no_text_of_a_trace_is_more_than_text() {
                         &sample.names,
                         &Per::default(),
                         look,
+                        None,
                         &drive(),
                     )
                     .unwrap(),
@@ -410,4 +552,39 @@ fn no_text_of_a_trace_is_more_than_text() {
             }
         }
     }
+}
+
+/// A box is red where its function takes more time itself than in the other trace, and blue where it takes less.
+#[test]
+fn flame_graphs_show_what_changed() {
+    // The second has all calls of the first, and those of another thread.
+    let (one, two) = (Sample::synthetic(1), Sample::synthetic(2));
+    let (look, per) = (Look::default(), Per::default());
+    let drawn = |old: &Sample, new: &Sample| {
+        let old = Old::new("old.data", &old.trace, &old.names, &per, look, &drive()).unwrap();
+        let picture = flame::draw(&new.trace, &new.names, &per, look, Some(&old), &drive());
+        let picture = picture.unwrap();
+        tree(&picture);
+        String::from_utf8(picture.svg).unwrap()
+    };
+    let colours = |text: &str| {
+        let (mut red, mut blue) = (0, 0);
+        for colour in text.split("fill=\"rgb(").skip(1) {
+            let end = colour.find(')').unwrap();
+            let parts = colour[..end].split(',').map(|part| part.parse().unwrap());
+            let [r, _, b]: [u8; 3] = parts.collect::<Vec<u8>>().try_into().unwrap();
+            red += u32::from(r > b);
+            blue += u32::from(b > r);
+        }
+        (red, blue)
+    };
+    let same = drawn(&one, &one);
+    assert_eq!(colours(&same), (0, 0));
+    assert!(same.contains("stacks that are no more had 0 ns"), "{same}");
+    let (red, blue) = colours(&drawn(&one, &two));
+    assert!(red > 0 && blue == 0, "{red} {blue}");
+    let less = drawn(&two, &one);
+    let (red, blue) = colours(&less);
+    assert!(red == 0 && blue > 0, "{red} {blue}");
+    assert!(!less.contains("stacks that are no more had 0 ns"), "{less}");
 }

@@ -1,6 +1,6 @@
 //! Threads that wait in the kernel and do not stop, examined without stopping them.
 
-use crate::information::{contents, thread_status};
+use crate::information::{contents, parent, thread_status, threads};
 
 const SYS_CLONE3: i64 = 435;
 const KCMP_VM: i32 = 1;
@@ -72,8 +72,7 @@ pub(crate) fn vfork_children(pid: i32, tid: i32) -> Vec<i32> {
         return Vec::new();
     }
     children(pid, tid)
-        .split_ascii_whitespace()
-        .filter_map(|child| child.parse().ok())
+        .into_iter()
         .filter(|&child| share_memory(pid, child))
         .filter(|&child| thread_status(child, child).is_ok_and(|status| !status.is_dead()))
         .collect()
@@ -84,9 +83,45 @@ pub(crate) fn has_children(pid: i32, tid: i32) -> bool {
     !children(pid, tid).is_empty()
 }
 
-fn children(pid: i32, tid: i32) -> String {
+fn children(pid: i32, tid: i32) -> Vec<i32> {
     let text = contents(&format!("/proc/{pid}/task/{tid}/children"));
-    String::from_utf8(text.unwrap_or_default()).unwrap_or_default()
+    let text = String::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+    let numbers = text.split_ascii_whitespace();
+    numbers.filter_map(|child| child.parse().ok()).collect()
+}
+
+/// The processes of their own that run in the same memory, as `clone` makes them with `CLONE_VM` alone: those that are
+/// parents or children of each other. `parents`: the threads of the process whose children are looked at. A process
+/// that waits for its `vfork` child executes nothing meanwhile, and is not among them.
+pub(crate) fn sharers(pid: i32, parents: &[i32]) -> Vec<i32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&process) = found.get(next) {
+        let threads = match next {
+            0 => parents.to_vec(),
+            _ => threads(process).unwrap_or_default(),
+        };
+        let waits = |parent: &i32| {
+            let mut threads = threads_of(*parent);
+            threads.any(|tid| vfork_children(*parent, tid).contains(&process))
+        };
+        let parent = parent(process).ok().into_iter();
+        let parent = parent.filter(|&parent| parent > 1 && share_memory(pid, parent));
+        let children = threads.iter().flat_map(|&tid| children(process, tid));
+        let children = children.filter(|&child| share_memory(pid, child));
+        let relatives: Vec<i32> = children.chain(parent.filter(|it| !waits(it))).collect();
+        for relative in relatives {
+            if !found.contains(&relative) {
+                found.push(relative);
+            }
+        }
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
+    threads(pid).unwrap_or_default().into_iter()
 }
 
 /// Whether two processes run in the same memory.

@@ -1,15 +1,11 @@
-use nopal_beside::Mutex;
-use std::collections::HashMap;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::arch::{LONGEST_OF_GADGET, RESTORERS, SYSTEM_CALL, SYSTEM_CALL_AND_RETURN};
+use crate::gadget::Gadget;
 use crate::ptrace::{self, Request};
-use crate::restart::wind_back;
 use crate::way_back::WayBack;
-use crate::{Event, Mapping, Memory, Module, Registers, Stop, Thread, auxiliary, modules};
+use crate::{Event, Memory, Registers, Stop, Stopped, Thread};
 
 /// How long a thread runs in [`Thread::run_for_a_moment`].
 const MOMENT: Duration = Duration::from_micros(20);
@@ -23,166 +19,6 @@ const SYNCHRONOUS: u64 = bit(libc::SIGSEGV)
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
-}
-
-/// Existing instructions of a process at which its threads make system calls for us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gadget {
-    /// A `syscall`, followed by a `ret` if there is a restorer.
-    pub call: u64,
-    /// The code to which signal handlers return: `rt_sigreturn`.
-    pub restorer: Option<u64>,
-}
-
-impl Gadget {
-    /// Whether the instructions are still there.
-    pub fn is_in(&self, memory: &Memory) -> bool {
-        let holds = |address: u64, bytes: &[u8]| {
-            let mut found = vec![0; bytes.len()];
-            memory.read(address, &mut found).is_ok() && found == bytes
-        };
-        match self.restorer {
-            None => holds(self.call, &SYSTEM_CALL),
-            Some(restorer) => {
-                holds(self.call, &SYSTEM_CALL_AND_RETURN)
-                    && RESTORERS.iter().any(|bytes| holds(restorer, bytes))
-            }
-        }
-    }
-}
-
-/// Instructions in the text of libc, the loader, or any other file that the process has mapped.
-pub fn find_system_call_gadget(pid: i32) -> Result<Gadget> {
-    find_system_call_gadget_in(pid, modules(pid)?)
-}
-
-/// The same, in one of the files that the process is known to have mapped.
-pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<Gadget> {
-    let memory = Memory::open(pid)?;
-    let loader = auxiliary(pid)?.loader_base;
-    let rank = |module: &Module| {
-        let name = module
-            .path
-            .file_name()
-            .map(|name| name.to_string_lossy())
-            .unwrap_or_default();
-        (
-            !name.starts_with("libc.so") && !name.starts_with("libc-"),
-            Some(module.base) != loader,
-        )
-    };
-    modules.sort_by_key(rank);
-    let texts = modules.iter().flat_map(|module| &module.mappings);
-    let texts = texts.filter(|mapping| mapping.executable && mapping.readable);
-    let mut known = KNOWN.lock();
-    let mut remembered = texts
-        .clone()
-        .filter_map(|text| known.get(&text_of(text))?.at(text.start));
-    if let Some(gadget) = remembered.find(|gadget| gadget.is_in(&memory)) {
-        return Ok(gadget);
-    }
-    let mut found = Found::default();
-    for text in texts {
-        let begun = found.any.is_some();
-        found.look_in(&memory, text.start, text.end);
-        if let Found {
-            returning: Some(call),
-            restorer: Some(restorer),
-            ..
-        } = found
-        {
-            if !begun && known.len() < MOST_KNOWN {
-                let within = Within {
-                    call: call - text.start,
-                    restorer: restorer - text.start,
-                };
-                known.insert(text_of(text), within);
-            }
-            return Ok(Gadget {
-                call,
-                restorer: Some(restorer),
-            });
-        }
-    }
-    let call = found.any;
-    let call = call.with_context(|| {
-        format!("process {pid} has no system call instruction in a mapped file")
-    })?;
-    Ok(Gadget {
-        call,
-        restorer: None,
-    })
-}
-
-/// Gadgets found in earlier searches, by text, since a search reads hundreds of KiB. They are checked again, since a
-/// process may have changed its text.
-static KNOWN: LazyLock<Mutex<HashMap<Text, Within>>> = LazyLock::new(Mutex::default);
-const MOST_KNOWN: usize = 256;
-
-/// Device, inode, and which part.
-type Text = (u64, u64, u64, u64);
-
-fn text_of(mapping: &Mapping) -> Text {
-    let bytes = mapping.end - mapping.start;
-    (mapping.device, mapping.inode, mapping.offset, bytes)
-}
-
-/// Distances from the start of the text.
-#[derive(Clone, Copy)]
-struct Within {
-    call: u64,
-    restorer: u64,
-}
-
-impl Within {
-    fn at(self, start: u64) -> Option<Gadget> {
-        Some(Gadget {
-            call: start.checked_add(self.call)?,
-            restorer: Some(start.checked_add(self.restorer)?),
-        })
-    }
-}
-
-/// The first of each kind.
-#[derive(Default)]
-struct Found {
-    any: Option<u64>,
-    returning: Option<u64>,
-    restorer: Option<u64>,
-}
-
-impl Found {
-    fn look_in(&mut self, memory: &Memory, start: u64, end: u64) {
-        /// The length of the searched instructions, less one byte.
-        const OVERLAP: usize = LONGEST_OF_GADGET - 1;
-        let mut piece = [0; 16 << 10];
-        let mut at = start;
-        while at < end && (self.returning.is_none() || self.restorer.is_none()) {
-            let length = piece.len().min((end - at) as usize);
-            let piece = &mut piece[..length];
-            if memory.read(at, piece).is_err() {
-                return;
-            }
-            let calls = piece.windows(SYSTEM_CALL.len()).enumerate();
-            for (offset, _) in calls.filter(|(_, bytes)| **bytes == SYSTEM_CALL) {
-                let address = at + offset as u64;
-                self.any.get_or_insert(address);
-                if piece[offset..].starts_with(&SYSTEM_CALL_AND_RETURN) {
-                    self.returning.get_or_insert(address);
-                }
-                let before = &piece[..offset + SYSTEM_CALL.len()];
-                let mut restorers = RESTORERS.iter();
-                if let Some(bytes) = restorers.find(|bytes| before.ends_with(bytes)) {
-                    let length = (bytes.len() - SYSTEM_CALL.len()) as u64;
-                    self.restorer.get_or_insert(address - length);
-                }
-            }
-            if length <= OVERLAP {
-                return;
-            }
-            at += (length - OVERLAP) as u64;
-        }
-    }
 }
 
 /// A system call that a thread makes for us.
@@ -228,6 +64,11 @@ struct Borrowed {
 impl Lent<'_> {
     pub fn pid(&self) -> i32 {
         self.thread.pid()
+    }
+
+    /// See [`Stopped::stop_others`].
+    pub fn stop_others(&self, patience: Duration) -> Result<Stopped> {
+        Stopped::stop_others(self.thread, patience)
     }
 
     /// See [`Thread::remote_system_calls`].
@@ -394,9 +235,19 @@ impl Thread {
             match self.wait()? {
                 Event::Stopped(Stop::SystemCall) => break,
                 Event::Stopped(Stop::Signal(signal)) => {
-                    // A trap may be that of an instruction before, which a program stepped over by itself.
-                    let came_before = signal == libc::SIGTRAP && self.stands_at(&registers)?;
-                    if self.signal_information()?.si_code > 0 && !came_before {
+                    let information = self.signal_information()?;
+                    // An instruction before may have caused it. A fault of ours would be at the gadget, and a system call
+                    // that is dispatched to the program stands behind it.
+                    let came_before = self.stands_at(&registers)?
+                        && match signal {
+                            libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE => {
+                                // SAFETY: these signals have an address.
+                                let at = unsafe { information.si_addr() };
+                                at as u64 != registers.instruction_pointer()
+                            }
+                            _ => true,
+                        };
+                    if information.si_code > 0 && !came_before {
                         // Caused by our registers: bad gadget, or system calls are dispatched to the program itself.
                         self.settle_suppressing()?;
                         bail!("the process does not let system calls through");
@@ -441,21 +292,16 @@ impl Thread {
         Ok(true)
     }
 
-    /// Lets the thread run for a moment, and stops it at [`Stop::Interrupted`] or [`Stop::Group`] again. A single step
-    /// would raise a trap, which kills the program if we are killed before we discard it.
-    pub fn run_for_a_moment(&mut self) -> Result<Event> {
-        if let end @ Event::Ended(_) = self.settle()? {
-            return Ok(end);
+    /// Lets the thread run for a moment, to be stopped again: [`Thread::settle_until`]. A single step would raise a trap,
+    /// which kills the program if we are killed before we discard it.
+    pub(crate) fn run_for_a_moment(&mut self) -> Result<()> {
+        if let Event::Ended(_) = self.settle()? {
+            return Ok(());
         }
         self.restart(Request::Continue, 0)?;
         // Interrupted at once, it would not execute an instruction.
         std::thread::sleep(MOMENT);
-        self.interrupt()?;
-        let event = self.settle()?;
-        if event == Event::Stopped(Stop::Interrupted) {
-            wind_back(self)?;
-        }
-        Ok(event)
+        self.interrupt()
     }
 
     /// The registers as they would be when the thread next runs: inside a restartable sequence the kernel aborts it, as

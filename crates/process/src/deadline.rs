@@ -14,12 +14,13 @@ use rustix::time::ClockId;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use crate::restart::SYS_IO_PGETEVENTS;
 use crate::{Memory, Registers, Thread};
 
 /// The time is kept in units of so many nanoseconds, above a digest of the call.
 const UNIT: u64 = 1 << 10;
 const DIGEST_BITS: u32 = 16;
+
+pub(crate) const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// How a wait ends at its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

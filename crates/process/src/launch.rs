@@ -126,8 +126,8 @@ struct Child {
 ///
 /// The kernel does not raise privileges of set-user-id programs that are traced, unless the tracer is privileged.
 ///
-/// `meanwhile` is called when the new process no longer needs ours, while it executes the program.
-pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, LaunchError> {
+/// `meanwhile` is called with the new process, when that no longer needs ours, while it executes the program.
+pub fn launch(command: &Command, meanwhile: impl FnOnce(i32)) -> Result<Launched, LaunchError> {
     let mut child = Child::of(command)?;
     let (go_reader, go_writer) = pipe().map_err(LaunchError::Fork)?;
     let (failure_reader, failure_writer) = pipe().map_err(LaunchError::Fork)?;
@@ -153,7 +153,7 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
         Ok(thread) => {
             // If the child has been killed, the wait reports it.
             let _ = File::from(go_writer).write_all(&[GO]);
-            meanwhile();
+            meanwhile(pid);
             await_program(pid, thread, failure_reader)
         }
         Err(error) => {

@@ -38,6 +38,7 @@ mod call;
 mod deadline;
 mod ending;
 mod executed;
+mod gadget;
 mod information;
 mod launch;
 mod loader;
@@ -45,6 +46,7 @@ mod maps;
 mod memory;
 mod pages;
 mod positions;
+mod processor_time;
 mod ptrace;
 mod reaper;
 mod refusal;
@@ -60,9 +62,10 @@ mod way_back;
 
 pub use arch::Registers;
 pub use blocked::{runs_program, share_memory};
-pub use call::{Gadget, Lent, SystemCall, find_system_call_gadget, find_system_call_gadget_in};
+pub use call::{Lent, SystemCall};
 pub use ending::{Ending, ExitWatch, child_ending};
 pub use executed::{ExecFollower, Followed};
+pub use gadget::{Gadget, find_system_call_gadget, find_system_call_gadget_in};
 pub use information::{
     Auxiliary, Status, alive, arguments, auxiliary, children, directory, executable, has_memory,
     name, parent, start_time, status, thread_alive, thread_name, thread_status, threads,
@@ -73,6 +76,7 @@ pub use maps::{Mapping, Module, maps, module_file, modules, modules_among, open_
 pub use memory::{Behind, Memory, Outcome, Patch};
 pub use pages::Pages;
 pub use positions::Position;
+pub use processor_time::processor_time;
 pub use ptrace::Options;
 pub use refusal::{
     Barrier, Examined, StopError, counts_memory, examine, memory_that_may_be_asked_for,

@@ -3,14 +3,12 @@
 use anyhow::Result;
 
 use crate::blocked::Blocked;
-use crate::deadline::Limit;
+use crate::deadline::{Limit, SYS_IO_PGETEVENTS};
 use crate::way_back::WayBack;
 use crate::{Memory, Registers, Thread, find_system_call_gadget};
 
 /// The kernel's internal code for "fail with `EINTR` if a handler runs, otherwise repeat". Programs never see it.
 const ERESTARTNOHAND: i64 = 514;
-
-pub(crate) const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// These give `EINTR` whenever a signal is pending, whether or not a handler runs: those of signal(7) that fail after
 /// `SIGCONT`, those on sockets with a timeout, and those that could not store the remaining time, because its memory is
@@ -126,7 +124,10 @@ fn wait_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
     waiting.begin_call(registers.system_call(), arguments);
     waiting.set_instruction_pointer(gadget.call);
     waiting.set_stack_pointer(way_back.stack_pointer);
-    thread.set_registers(&waiting)
+    thread.set_registers(&waiting)?;
+    // The frame is in use until the thread has gone back: calls for us, at this stop, need another.
+    thread.place = None;
+    Ok(())
 }
 
 impl Blocked {

@@ -50,7 +50,7 @@ pub(crate) fn candidates(
     directories.map(join).collect()
 }
 
-/// Whether the search goes on after this failure; a denied permission is told only if nothing else is found.
+/// Whether the search goes on after this failure; a denied permission is reported only if nothing else is found.
 pub(crate) fn goes_on(errno: i32) -> bool {
     matches!(
         errno,

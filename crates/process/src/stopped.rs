@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::blocked::{blocked, has_children, runs_program, vfork_children};
+use crate::blocked::{blocked, has_children, runs_program, sharers, vfork_children};
 use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
@@ -15,7 +15,7 @@ use crate::{Ending, Event, Options, Stop, StopError, Thread};
 /// that only run the kernel's instructions are not among them: see [`runs_program`].
 ///
 /// The child of a `vfork` that has not executed anything yet runs in the same memory: it stands still, too, and is
-/// among the threads, with its own process id.
+/// among the threads, with its own process id. So are those of other processes in that memory: see [`sharers`].
 ///
 /// Signals that come before a thread has stopped are delivered first; it may then stand at the start of a handler.
 /// Those that come later wait in the kernel.
@@ -50,6 +50,9 @@ const ENOUGH_TO_CHOOSE_FROM: usize = 64;
 const LOOKS: u32 = 4;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
+/// How often, while a thread is waited for, the others are looked at.
+const BETWEEN_SWEEPS: Duration = Duration::from_millis(10);
+
 /// The threads in the list of threads that are not held yet.
 #[derive(Default)]
 struct Found {
@@ -62,20 +65,51 @@ impl Stopped {
     /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Runnable
     /// threads without a processor get more time. Expected failures are [`StopError`]s.
     pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
+        let stopped = Stopped::stop_beside(pid, None, patience)?;
+        // Stopped threads may have been killed meanwhile, all at once: by SIGKILL, or by another thread's `execve`.
+        let gone = |thread: &Thread| !thread.is_held();
+        if stopped.threads.first().is_some_and(gone)
+            || stopped.threads.last().is_some_and(gone)
+            || stopped.threads.is_empty() && stopped.late.is_empty()
+        {
+            return Err(ended_or_executes(pid));
+        }
+        Ok(stopped)
+    }
+
+    /// The same for all threads but this one, which stands still.
+    pub fn stop_others(held: &Thread, patience: Duration) -> Result<Stopped> {
+        let pid = held.pid();
+        match threads(pid).map_err(|_| StopError::Ended)?[..] {
+            [only] if only == held.tid() => Ok(Stopped::nothing(pid)),
+            _ => Stopped::stop_beside(pid, Some(held), patience),
+        }
+    }
+
+    fn stop_beside(pid: i32, held: Option<&Thread>, patience: Duration) -> Result<Stopped> {
         let begun = Instant::now();
         let mut stopped = Stopped::nothing(pid);
         let mut known = HashSet::new();
         let reaper = Reaper::start();
+        if let Some(thread) = held {
+            known.insert(thread.tid());
+            reaper.watch(pid, thread.tid(), || ());
+        }
         let mut pause = Pause::default();
         let mut look = true;
         let mut hopeless = false;
         loop {
+            // The kernel makes a thread that executes a program wait for one that is held and does not know its end.
+            if held.is_some_and(|thread| !thread.is_held()) {
+                return Err(ended_or_executes(pid));
+            }
             // A running thread may create others; when all are stopped, one more look finds no new ones.
             let settled = stopped.wait_for_children() || hopeless;
             if look {
                 let found = stopped.seize_new(&mut known, &reaper)?;
-                if settled && !found.new && (hopeless || !found.dying) {
-                    break;
+                let others = settled && stopped.seize_sharers(&mut known, &reaper)?;
+                if settled && !found.new && !others && (hopeless || !found.dying) {
+                    return Ok(stopped);
                 }
             }
             // Check once more when the time is over: the tool may have had no processor, either.
@@ -89,20 +123,6 @@ impl Stopped {
             look = stopped.wait_for_children() || hopeless;
             pause.rest();
         }
-        // Stopped threads may have been killed meanwhile, all at once: by SIGKILL, or by another thread's `execve`.
-        let gone = |thread: &Thread| !thread.is_held();
-        if stopped.threads.first().is_some_and(gone)
-            || stopped.threads.last().is_some_and(gone)
-            || stopped.threads.is_empty() && stopped.late.is_empty()
-        {
-            let error = if alive(pid) {
-                StopError::Executes
-            } else {
-                StopError::Ended
-            };
-            return Err(error.into());
-        }
-        Ok(stopped)
     }
 
     /// Stops only one thread, which can then make system calls for us: see [`Stopped::keep_one`]. Prefers a thread that
@@ -272,6 +292,33 @@ impl Stopped {
         Ok(())
     }
 
+    /// Seizes the threads of other processes in the same memory. Whether there were new ones.
+    fn seize_sharers(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<bool> {
+        let of_process = |thread: &&Thread| thread.pid() == self.pid;
+        let mut parents: Vec<i32> = self
+            .threads
+            .iter()
+            .filter(of_process)
+            .map(Thread::tid)
+            .collect();
+        if parents.len() > CROWD {
+            parents.retain(|tid| self.sent_signals.contains(tid));
+        }
+        let before = self.late.len();
+        for process in sharers(self.pid, &parents) {
+            for tid in threads(process).unwrap_or_default() {
+                if !known.contains(&tid)
+                    && let Some(thread) = reaper.watch(process, tid, || seize(process, tid))?
+                {
+                    known.insert(tid);
+                    self.late.push(thread);
+                }
+            }
+        }
+        self.late[before..].iter().try_for_each(Thread::interrupt)?;
+        Ok(self.late.len() > before)
+    }
+
     /// Moves the threads that have stopped from `late` to `threads`. Ended ones are removed, since their ids may be
     /// reused.
     fn gather(&mut self, known: &mut HashSet<i32>) -> Result<()> {
@@ -291,7 +338,9 @@ impl Stopped {
                     }
                     Some(Event::Stopped(stop)) => thread.pass(stop)?,
                     // Its id may be that of the process by now.
-                    Some(Event::Ended(Ending::Unknown)) if thread.tid() != self.pid => {
+                    Some(Event::Ended(Ending::Unknown))
+                        if thread.pid() == self.pid && thread.tid() != self.pid =>
+                    {
                         thread.become_first();
                         return Err(StopError::Executes.into());
                     }
@@ -300,7 +349,9 @@ impl Stopped {
                         break;
                     }
                     None if thread.is_zombie() => {
-                        self.first = Some(thread);
+                        if thread.pid() == self.pid {
+                            self.first = Some(thread);
+                        }
                         break;
                     }
                     None => {
@@ -323,6 +374,49 @@ impl Stopped {
 
     pub fn threads_mut(&mut self) -> &mut [Thread] {
         &mut self.threads
+    }
+
+    /// Lets one of the threads run for a moment, and stops it at [`Stop::Interrupted`] or [`Stop::Group`] again.
+    ///
+    /// If it executes a program in that moment, the kernel ends all others, and makes it wait until those that are
+    /// traced have been waited for: then the error is [`StopError::Executes`].
+    pub fn run_for_a_moment(&mut self, thread: usize) -> Result<Event> {
+        self.threads[thread].run_for_a_moment()?;
+        loop {
+            let running = &mut self.threads[thread];
+            match running.settle_until(Instant::now() + BETWEEN_SWEEPS)? {
+                Some(Event::Stopped(Stop::Executed)) => return Err(StopError::Executes.into()),
+                // Its id is that of the process by now.
+                Some(Event::Ended(Ending::Unknown))
+                    if running.pid() == self.pid && running.tid() != self.pid =>
+                {
+                    running.become_first();
+                    return Err(StopError::Executes.into());
+                }
+                Some(event) => {
+                    let is_interrupted = event == Event::Stopped(Stop::Interrupted);
+                    match is_interrupted.then(|| wind_back(running)) {
+                        // Killed where it stood: its end is the next event.
+                        Some(Err(_)) if running.is_swept_away()? => {}
+                        Some(Err(error)) => return Err(error),
+                        _ => return Ok(event),
+                    }
+                }
+                // One that is not held has executed a program, and has its id now.
+                None if !running.is_ours() => return Err(StopError::Executes.into()),
+                None => {}
+            }
+            let mut any_is_gone = false;
+            for (at, other) in self.threads.iter_mut().enumerate() {
+                any_is_gone |= at != thread && other.is_swept_away()?;
+            }
+            if self.threads[thread].is_zombie() {
+                if !any_is_gone {
+                    return Ok(Event::Ended(Ending::Unknown));
+                }
+                std::thread::sleep(BETWEEN_SWEEPS);
+            }
+        }
     }
 
     /// Threads that sleep in the kernel, uninterruptibly: the parent of a `vfork` until the child executes or exits, a
@@ -384,6 +478,13 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+fn ended_or_executes(pid: i32) -> anyhow::Error {
+    match alive(pid) {
+        true => StopError::Executes.into(),
+        false => StopError::Ended.into(),
     }
 }
 

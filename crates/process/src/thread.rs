@@ -181,7 +181,7 @@ impl Thread {
     }
 
     /// Whether this OS thread traces the thread that has the id now: `execve` may have replaced it.
-    fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         thread_status(self.pid, self.tid).is_ok_and(|status| status.tracer == own_thread())
     }
 
@@ -239,6 +239,32 @@ impl Thread {
                 Event::Stopped(stop) => self.pass(stop)?,
             }
         }
+    }
+
+    /// As [`Thread::settle`], up to a deadline: `None` when it passes. [`Stop::Executed`] is an end, too: what runs then
+    /// is another program.
+    pub(crate) fn settle_until(&mut self, deadline: Instant) -> Result<Option<Event>> {
+        loop {
+            match self.wait_until(deadline)? {
+                Some(Event::Stopped(
+                    stop @ (Stop::Signal(_) | Stop::SystemCall | Stop::Event(_)),
+                )) => self.pass(stop)?,
+                event => return Ok(event),
+            }
+        }
+    }
+
+    /// Whether the kernel has ended it where it stood. Then waits for it, so that it is gone.
+    pub(crate) fn is_swept_away(&mut self) -> Result<bool> {
+        if self.ended.is_none() && self.is_held() {
+            return Ok(false);
+        }
+        self.stop = None;
+        // The end of the first thread is that of the process.
+        if self.tid != self.pid {
+            self.poll()?;
+        }
+        Ok(true)
     }
 
     /// Goes to the next stop, which is an interruption unless another stop comes first.

@@ -8,7 +8,7 @@
 use anyhow::Result;
 
 use crate::arch::SignalFrame;
-use crate::call::Gadget;
+use crate::gadget::Gadget;
 use crate::{Mapping, Memory, Registers, Thread};
 
 const PAGE: u64 = 4096;

@@ -72,7 +72,7 @@ fn launch_and_wait(arguments: Vec<OsString>) -> i32 {
         environment: None,
         directory: None,
     };
-    let launched = launch(&command, || ()).unwrap();
+    let launched = launch(&command, |_| ()).unwrap();
     let mut watch = ExitWatch::new(launched.pid).unwrap();
     launched.thread.detach().unwrap();
     match watch.wait().unwrap() {

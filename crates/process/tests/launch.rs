@@ -30,11 +30,11 @@ fn finish(launched: Launched) -> Ending {
 }
 
 fn end_of(command: &Command) -> Ending {
-    finish(launch(command, || ()).unwrap())
+    finish(launch(command, |_| ()).unwrap())
 }
 
 fn failure_of(command: &Command) -> i32 {
-    match launch(command, || ()) {
+    match launch(command, |_| ()) {
         // A test beside this one has forked while a script was being written, and has not executed anything yet.
         Err(LaunchError::Execute(libc::ETXTBSY)) => failure_of(command),
         Err(LaunchError::Execute(errno)) => errno,
@@ -49,7 +49,7 @@ fn script(path: &Path, text: &str) {
 
 #[test]
 fn a_launched_program_has_not_begun() {
-    let launched = launch(&command("true", &[]), || ()).unwrap();
+    let launched = launch(&command("true", &[]), |_| ()).unwrap();
     assert_eq!(launched.thread.stop(), Some(Stop::Executed));
     assert_eq!(nopal_process::name(launched.pid).unwrap(), "true");
     let entry = auxiliary(launched.pid).unwrap().entry;
@@ -94,14 +94,14 @@ fn failures_are_told() {
     assert_eq!(failure_of(&command("/etc/passwd/x", &[])), libc::ENOTDIR);
     script(&directory.path().join("lost"), "#!/nopal/no/interpreter\n");
     assert_eq!(failure_of(&command(&path("lost"), &[])), libc::ENOENT);
-    let zero = launch(&command("tr\0ue", &[]), || ());
+    let zero = launch(&command("tr\0ue", &[]), |_| ());
     assert!(matches!(zero, Err(LaunchError::Zero)));
     let nowhere = Command {
         directory: Some(path("nowhere").into()),
         ..command("true", &[])
     };
     assert!(matches!(
-        launch(&nowhere, || ()),
+        launch(&nowhere, |_| ()),
         Err(LaunchError::Directory(libc::ENOENT))
     ));
 }
@@ -224,7 +224,7 @@ fn run_loaded(program: &Program, before: &[&str]) -> (Vec<String>, Ending) {
     let mut arguments = vec!["-c", &shell, "sh"];
     arguments.extend(before);
     arguments.push(path);
-    let mut launched = launch(&command("sh", &arguments), || ()).unwrap();
+    let mut launched = launch(&command("sh", &arguments), |_| ()).unwrap();
     for _ in 0..1 + usize::from(!before.is_empty()) {
         launched.thread.resume().unwrap();
         loop {
@@ -292,7 +292,7 @@ fn makes_calls(thread: &mut Thread) {
 fn signals_that_come_before_calls_are_not_lost() {
     let program = loaded();
     for signal in [libc::SIGTERM, libc::SIGTRAP] {
-        let mut launched = launch(&command(program.path.to_str().unwrap(), &[]), || ()).unwrap();
+        let mut launched = launch(&command(program.path.to_str().unwrap(), &[]), |_| ()).unwrap();
         assert_eq!(to_consistent(&mut launched.thread), LoaderStop::Consistent);
         unsafe { libc::kill(launched.pid, signal) };
         if signal == libc::SIGTERM {
@@ -366,7 +366,7 @@ fn the_loader_is_waited_for_whatever_signals_do() {
 fn a_program_that_cannot_be_loaded_ends() {
     let program = loaded();
     fs::remove_file(program.directory.path().join("libloaded.so")).unwrap();
-    let mut launched = launch(&command(program.path.to_str().unwrap(), &[]), || ()).unwrap();
+    let mut launched = launch(&command(program.path.to_str().unwrap(), &[]), |_| ()).unwrap();
     assert_eq!(to_consistent(&mut launched.thread), LoaderStop::Exited(127));
     let mut watch = ExitWatch::new(launched.pid).unwrap();
     assert_eq!(watch.wait().unwrap(), Ending::Exited(127));
@@ -374,7 +374,7 @@ fn a_program_that_cannot_be_loaded_ends() {
 
 #[test]
 fn a_program_killed_while_it_is_loaded_ends() {
-    let mut launched = launch(&command("true", &[]), || ()).unwrap();
+    let mut launched = launch(&command("true", &[]), |_| ()).unwrap();
     unsafe { libc::kill(launched.pid, libc::SIGTERM) };
     let killed = LoaderStop::Killed {
         signal: libc::SIGTERM,

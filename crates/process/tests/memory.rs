@@ -20,7 +20,7 @@ impl Pages {
         Pages::map(count, access, libc::MAP_ANONYMOUS, -1)
     }
 
-    /// Of a file, from its start on.
+    /// Maps a file, from its start on.
     fn of(file: &File, count: usize, access: i32) -> Pages {
         Pages::map(count, access, 0, file.as_raw_fd())
     }

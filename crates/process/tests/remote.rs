@@ -234,6 +234,27 @@ fn a_program_that_steps_through_itself_can_be_made_to_call() {
     assert!(running.child.wait().unwrap().success());
 }
 
+/// A fault of its own may have come before, and is not taken for a refusal.
+#[test]
+fn a_program_that_faults_all_the_time_can_be_made_to_call() {
+    let program = compile("faults");
+    for kind in ["memory", "division", "undefined", "call"] {
+        let mut running = Running::start(&program, &[kind]);
+        assert_eq!(running.line(), "ready");
+        let pid = running.pid();
+        let gadget = find_system_call_gadget(pid).unwrap();
+        for _ in 0..1000 {
+            let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
+            let thread = &mut stopped.threads_mut()[0];
+            let number = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+            assert_eq!(number.unwrap(), i64::from(pid), "{kind}");
+        }
+        drop(running.child.stdin.take());
+        assert_eq!(running.line(), "all came", "{kind}");
+        assert!(running.child.wait().unwrap().success());
+    }
+}
+
 #[test]
 fn a_moment_is_some_instructions() {
     let program = compile("sequence");
@@ -253,9 +274,10 @@ fn a_moment_is_some_instructions() {
     abort.unwrap();
     thread.set_registers(&registers).unwrap();
     for _ in 0..20 {
-        let event = thread.run_for_a_moment().unwrap();
+        let event = stopped.run_for_a_moment(0).unwrap();
         assert_eq!(event, Event::Stopped(Stop::Interrupted));
-        let rip = thread.registers().unwrap().instruction_pointer();
+        let registers = stopped.threads()[0].registers().unwrap();
+        let rip = registers.instruction_pointer();
         assert!([start, start + 2].contains(&rip));
     }
 }

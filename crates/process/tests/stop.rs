@@ -80,8 +80,15 @@ fn what_was_submitted_is_waited_for_under_two_hundred_stops() {
         return;
     }
     assert_eq!(line, "ready");
+    let gadget = find_system_call_gadget(running.pid()).unwrap();
     for round in 0..200 {
-        let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        if round % 3 == 0 {
+            for thread in stopped.threads_mut() {
+                let pid = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+                assert_eq!(pid.unwrap(), i64::from(running.pid()));
+            }
+        }
         assert!(stopped.detach_all().is_empty());
         std::thread::sleep(Duration::from_micros(round * 977 % 3000));
     }
@@ -137,6 +144,25 @@ fn one_of_fifty_threads_stands_still_and_the_others_are_left_alone() {
         held.insert(thread);
     }
     assert_eq!(held.len(), 50);
+    running.tell(".");
+    assert_eq!(running.line(), "0 complaints, spinning");
+}
+
+#[test]
+fn the_others_stand_still_beside_one_that_is_held() {
+    let program = compile("sleepers");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    for others in 0..100 {
+        let mut one = Stopped::stop_one(running.pid(), others, PATIENCE).unwrap();
+        let held = one.keep_one().unwrap();
+        let rest = Stopped::stop_others(held, PATIENCE).unwrap();
+        assert_eq!(rest.threads().len(), 49);
+        assert!(rest.late().is_empty());
+        assert!(rest.threads().iter().all(|it| it.tid() != held.tid()));
+        drop(rest);
+        assert_eq!(held.stop(), Some(Stop::Interrupted));
+    }
     running.tell(".");
     assert_eq!(running.line(), "0 complaints, spinning");
 }
@@ -198,6 +224,38 @@ fn a_process_that_executes_survives() {
         }
         assert_eq!(running.line(), "ready");
     }
+}
+
+/// The thread that executes waits in the kernel until the others are gone, which are held.
+#[test]
+fn a_process_that_executes_while_one_thread_runs_survives() {
+    let program = compile("churn");
+    let mut running = Running::start(&program, &["execute"]);
+    let mut executed = 0;
+    while executed < 20 {
+        assert_eq!(running.line(), "ready");
+        let Ok(mut stopped) = Stopped::stop(running.pid(), PATIENCE) else {
+            continue;
+        };
+        let mut goes_on = true;
+        while goes_on {
+            for thread in (0..stopped.threads().len()).rev() {
+                match stopped.run_for_a_moment(thread) {
+                    Ok(event) => goes_on &= matches!(event, Event::Stopped(_)),
+                    Err(error) => {
+                        let expected = Some(&StopError::Executes);
+                        assert_eq!(error.downcast_ref(), expected, "{error:#}");
+                        (goes_on, executed) = (false, executed + 1);
+                    }
+                }
+                if !goes_on {
+                    break;
+                }
+            }
+        }
+        assert!(stopped.detach_all().is_empty());
+    }
+    assert_eq!(running.line(), "ready");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! From a process that runs to one that is traced, with as short a stop as can be.
 
-use crate::collecting::collect::task_note;
+use crate::collecting::naming::task_note;
 use crate::collecting::notes::{self, note};
 use crate::guardian::GUARDIAN;
-use crate::launch::ensure_not_go;
+use crate::members::is_frozen;
 use crate::memory::control_block;
 use crate::memory::own_memory::{OwnMemory, take_back};
 use crate::patch::change::Change;
@@ -11,6 +11,7 @@ use crate::patch::journal::Journal;
 use crate::patch::remove::{PATIENCE, remove};
 use crate::session::Session;
 use crate::sites::fitting::Planned;
+use crate::sites::go::ensure_not_go;
 use crate::sites::modules::executed;
 use crate::tracee::{PatchContext, Tracee, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
@@ -31,6 +32,10 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         !nopal_serve::is_traced(process),
         "process {process} is already traced by nopal: `nopal ctl {process}` controls it, `nopal detach {process}` ends it"
     );
+    ensure!(
+        !is_frozen(process),
+        "process {process} is frozen by its control group, as by `docker pause`: nopal can attach when it goes on"
+    );
     let left = left_in(process);
     let examined = nopal_process::examine(process)?;
     take_out(&left?)?;
@@ -46,7 +51,14 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         !under_new_filter(process) || is_root(),
         "a seccomp filter of the process may kill it for system calls that nopal needs; root can suspend the filter meanwhile"
     );
-    let image = Image::open(&executed(process))?;
+    let image = Image::open(&executed(process)).map_err(|error| {
+        let cause = error.root_cause().downcast_ref::<std::io::Error>();
+        // While one of its threads executes another program, a process has none.
+        match cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::NotFound) {
+            true => StopError::Executes.into(),
+            false => error,
+        }
+    })?;
     ensure_not_go(&image, &"this")
 }
 
@@ -157,7 +169,7 @@ impl Session {
         self.guardian.watches();
         let inserted =
             insert(&mut tracee, changes, context).and_then(|()| tracee.settle_semaphores(context));
-        context.tell_unplaced();
+        context.report_unplaced();
         self.processes.tracees.insert(process, tracee);
         inserted.map(|()| is_switched)
     }

@@ -3,7 +3,7 @@
 
 use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::notes::{counter, snapshot};
-use crate::memory::region::Region;
+use crate::memory::region::{Lost, Region};
 use crate::patch::journal::Journal;
 use crate::patch::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
@@ -30,7 +30,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 pub struct Guardian {
     line: OwnedFd,
     process: i32,
-    /// How often it was told of memory, and has not said yet that it has that.
+    /// Messages about memory that it has not acknowledged.
     unanswered: usize,
 }
 
@@ -105,7 +105,7 @@ impl Guardian {
         let message = Message {
             process: FORGET,
             inode: region.inode(),
-            lost: region.lost(),
+            lost: region.lost().all(),
             ..Message::default()
         };
         // It would find nothing there, either.
@@ -113,7 +113,7 @@ impl Guardian {
     }
 
     /// Before the text of a loader is changed to wait for it.
-    pub fn tell_of_loader(&self, change: &LoaderChange) {
+    pub fn announce_loader(&self, change: &LoaderChange) {
         let mut message = Message {
             process: change.pid,
             address: change.address,
@@ -126,7 +126,7 @@ impl Guardian {
         let _ = send(&self.line, message, None);
     }
 
-    /// When this returns, the guardian has mapped all memory that it was told of. By that, another nopal knows that it
+    /// When this returns, the guardian has mapped all memory that it knows of. By that, another nopal knows that it
     /// lives, and leaves the process to it: a guardian that had not run yet when the tool was killed would take out
     /// what another takes out, too.
     pub fn watches(&mut self) {
@@ -276,7 +276,7 @@ fn is_taken_out(process: i32, regions: &[Arc<Region>]) -> bool {
 }
 
 /// Writes what the tool had not written yet, and how the trace came to end. `lost` events are those of other regions.
-fn complete(directory: &Path, regions: &[Arc<Region>], mut lost: u64) -> Result<()> {
+fn complete(directory: &Path, regions: &[Arc<Region>], lost: u64) -> Result<()> {
     if regions.is_empty() {
         // Nothing was traced yet, and what lies there may be an older trace.
         return Ok(());
@@ -284,14 +284,16 @@ fn complete(directory: &Path, regions: &[Arc<Region>], mut lost: u64) -> Result<
     let mut writer = Writer::adopt(directory)?;
     writer.set_readable(nopal_symbols::demangle);
     let mut collector = Collector::new(Keep::All, None);
+    let mut known = Lost::default();
     for region in regions {
         collector.finish(region, &mut writer)?;
-        lost += region.lost();
+        known = known + region.lost();
     }
     writer.note(&snapshot())?;
     writer.note(&Note::Lost {
         process: 0,
-        events: lost,
+        events: lost + known.all(),
+        reasons: known.reasons(),
     })?;
     writer.note(&Note::End {
         counter: counter(),

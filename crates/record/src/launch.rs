@@ -7,6 +7,7 @@ use crate::memory::region::ProgramRequest;
 use crate::refusal::Refusal;
 use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
+use crate::sites::go::ensure_not_go;
 use crate::sites::modules::{self, openable};
 use crate::sites::program;
 use crate::tracee::Settings;
@@ -18,7 +19,6 @@ use nopal_process::{
 };
 use nopal_symbols::Image;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Display;
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -79,7 +79,7 @@ pub fn arrive(
     }
 }
 
-/// The ELF file that is about to be executed, as far as can be told. One that cannot run here is refused, with the
+/// The ELF file that is about to be executed, as far as it is known. One that cannot run here is refused, with the
 /// reason, before the kernel's refusal makes it a shell script.
 pub fn find(program: &OsStr) -> Result<Option<PathBuf>> {
     let found = if program.as_bytes().contains(&b'/') {
@@ -105,8 +105,8 @@ pub fn find(program: &OsStr) -> Result<Option<PathBuf>> {
     Ok(Some(found))
 }
 
-/// Starts a program. `meanwhile` is called while it is executed.
-pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched> {
+/// Starts a program. `meanwhile` is called with the process while it executes the program.
+pub fn launch(command: &Command, meanwhile: impl FnOnce(i32)) -> Result<Launched> {
     match nopal_process::launch(command, meanwhile) {
         Err(LaunchError::Fork(error)) => Err(Refusal::alone(command, error.into())),
         other => other.with_context(|| command.program.display().to_string()),
@@ -155,7 +155,7 @@ fn to_first_code(thread: &mut Thread, mut image: Image, guardian: &Guardian) -> 
         let consistent =
             address(program::LOADED).context("the loader does not list the loaded files")?;
         let stop = nopal_process::run_to_loader_consistent(thread, consistent, state, |change| {
-            guardian.tell_of_loader(change);
+            guardian.announce_loader(change);
         })?;
         match stop {
             LoaderStop::Consistent => return Ok(Start::Ready),
@@ -216,14 +216,6 @@ fn startable(process: i32) -> Result<Image> {
         name.display()
     );
     Ok(image)
-}
-
-pub fn ensure_not_go(image: &Image, name: &dyn Display) -> Result<()> {
-    ensure!(
-        !image.is_go(),
-        "{name} is a Go program: its stacks move, and its functions jump back to their own entries; it cannot be recorded"
-    );
-    Ok(())
 }
 
 /// Whether the program that a process is about to run can be followed without changing what it does. The path is in

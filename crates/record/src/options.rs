@@ -1,10 +1,12 @@
 //! The options of a recording, and its outcome.
 
+use crate::members::Membership;
 use crate::patch::traps::RISK;
 use anyhow::{Error, Result};
 use nopal_analysis::tracers::Tracer;
-use nopal_control::{Command, FunctionSelection, Way, begin};
+use nopal_control::{Command, FunctionSelection, Probe, Share, Way, begin};
 use nopal_kernel_events::Kinds;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,6 +38,8 @@ pub struct Options {
     pub markers: Vec<String>,
     /// Probes to record, as the command `probe` of the control language takes them. The same holds for them.
     pub probes: Vec<String>,
+    /// How the program reaches those of them that do not say.
+    pub probe_way: Way,
     /// Kernel events to record, too.
     pub events: Kinds,
     /// Tracepoints of the kernel to record in the traced threads: `GROUP`, `GROUP:NAME`, globs.
@@ -54,6 +58,8 @@ pub struct Options {
     pub libraries: bool,
     /// Calls nested deeper than this are not recorded.
     pub depth: Option<u32>,
+    /// Calls that take less are not written.
+    pub least: Option<Duration>,
     /// Record the integer arguments and the integer result of each call.
     pub record_arguments: bool,
     pub entry_only: bool,
@@ -68,8 +74,12 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// Go on with the new program when the traced one replaces itself by `exec`.
     pub follow_exec: bool,
+    /// Have functions off so that recording adds no more than this part of the processor time.
+    pub budget: Option<Share>,
     /// Let go of a process that ran already after this time.
     pub time: Option<Duration>,
+    /// With processes that run: what those have in common that are recorded, too, when they come later.
+    pub memberships: Vec<Membership>,
 }
 
 /// What a thread does when the buffer is full.
@@ -97,6 +107,12 @@ impl Options {
         let mut given = patterns("-F", &self.only);
         given.extend(patterns("-N", &self.not));
         given.extend(patterns("--probe", &self.probes));
+        let way = match self.probe_way {
+            Way::Auto => Some("--breakpoint=auto"),
+            Way::Breakpoint => Some("--breakpoint"),
+            Way::Jump | Way::Return => None,
+        };
+        given.extend(way.map(str::to_owned));
         given.extend(patterns("-e", &self.tracepoints));
         given.extend(patterns("--kernel-functions", &self.kernel_functions));
         given.extend(patterns("--kernel-markers", &self.kernel_markers));
@@ -117,6 +133,11 @@ impl Options {
         };
         value("-e", self.events.word().map(str::to_owned));
         value("-D", self.depth.map(|depth| depth.to_string()));
+        value("--budget", self.budget.map(|share| share.to_string()));
+        value(
+            "-t",
+            self.least.map(|least| format!("{}ns", least.as_nanos())),
+        );
         let is_usual = self.buffer_bytes == Self::BUFFER_BYTES;
         let buffer = (!is_usual).then(|| self.buffer_bytes.to_string());
         value("--buffer", buffer);
@@ -146,12 +167,17 @@ impl Options {
 
     /// What whoever asks for these probes should know before.
     pub fn risk(&self) -> Option<&'static str> {
-        let probes = self
-            .probes
-            .iter()
-            .flat_map(|text| nopal_control::probe(text));
-        let mut ways = probes.map(|probe| probe.way);
-        ways.any(|way| way == Way::Breakpoint).then_some(RISK)
+        let mut probes = self.probes.iter().flat_map(|text| self.probe(text));
+        let may_break = |probe: Probe| matches!(probe.way, Way::Breakpoint | Way::Auto);
+        probes.any(may_break).then_some(RISK)
+    }
+
+    fn probe(&self, text: &str) -> Result<Probe, String> {
+        let mut probe = nopal_control::probe(text)?;
+        if probe.way == Way::Jump {
+            probe.way = self.probe_way;
+        }
+        Ok(probe)
     }
 
     /// The session's first commands. What tracers of kernel events need is among `events`.
@@ -175,13 +201,14 @@ impl Options {
                 .map(|name| begin::event_tracer(name)),
         );
         for text in &self.probes {
-            let probe = nopal_control::probe(text).map_err(Error::msg)?;
+            let probe = self.probe(text).map_err(Error::msg)?;
             commands.extend(begin::probe(probe));
         }
         commands.extend(self.markers.iter().map(|glob| begin::marker(glob)));
         for place in &self.snapshot_when {
             commands.extend(begin::command(&format!("when {place} do snapshot"))?);
         }
+        commands.extend(self.budget.map(begin::budget));
         commands.push(Command::Start);
         Ok(commands)
     }
@@ -195,6 +222,7 @@ impl Options {
             not: Vec::new(),
             markers: Vec::new(),
             probes: Vec::new(),
+            probe_way: Way::Jump,
             events: Kinds::default(),
             tracepoints: Vec::new(),
             event_tracers: Vec::new(),
@@ -204,6 +232,7 @@ impl Options {
             tracers: Vec::new(),
             libraries: false,
             depth: None,
+            least: None,
             record_arguments: false,
             entry_only: false,
             ordered: false,
@@ -212,7 +241,9 @@ impl Options {
             buffer_bytes: Self::BUFFER_BYTES,
             max_bytes: None,
             follow_exec: true,
+            budget: None,
             time: None,
+            memberships: Vec::new(),
         }
     }
 }
@@ -242,13 +273,15 @@ pub struct Outcome {
     pub system: u64,
     /// Events that were lost because no room was left, or the thread could no longer be recorded.
     pub lost: u64,
+    /// How many of them for each reason, by its name in traces.
+    pub lost_by_reason: BTreeMap<String, u64>,
     /// Events that were recorded and not written: older ones than `WhenFull::Flight` keeps, or those after the trace's
     /// end.
     pub given_up: u64,
+    /// Calls that were left out since they were short.
+    pub short: u64,
     /// The results of snapshots, a line each.
     pub snapshots: Vec<String>,
-    /// Threads that may not read the clock, whose events are among those lost.
-    pub muted: u64,
     pub bytes: u64,
     /// Further messages for the user, a line each: stacks without mirror, a full disk, …
     pub warnings: Vec<String>,
@@ -267,9 +300,10 @@ impl Outcome {
             events: 0,
             system: 0,
             lost: 0,
+            lost_by_reason: BTreeMap::new(),
             given_up: 0,
+            short: 0,
             snapshots: Vec::new(),
-            muted: 0,
             bytes: 0,
             warnings: Vec::new(),
             untraced: Some(why),

@@ -1,12 +1,12 @@
 //! The recording of a program that is started. Once it has begun to run, it runs to its end, and nopal ends as it does:
 //! where the recording fails, it runs untraced.
 
+use crate::assemble::{create, drain, first_control, session};
 use crate::guardian::Guardian;
 use crate::heap;
 use crate::launch::{self, Arrived};
 use crate::memory::own_memory::{refuse_without_memory, take_back};
 use crate::options::{Ended, Options, Outcome};
-use crate::record::{create, drain, first_control, session};
 use crate::refusal::Refusal;
 use crate::session::handle::Handle;
 use crate::session::signals::{Signals, send_signal};
@@ -42,10 +42,12 @@ pub fn record(
     let signals = Signals::before_launch().map_err(|error| Refusal::alone(&command, error))?;
     let mut files = Files::new();
     let mut guarded = None;
-    let launched = launch::launch(&command, || {
+    let launched = launch::launch(&command, |pid| {
         // Before there are other threads, which get the signal mask of this one.
         let guardian = Guardian::start(&options.directory);
         guarded = Some(guardian.and_then(|guardian| signals.after_launch().map(|()| guardian)));
+        // The guardian, whose parent is this process, must not wait for the program.
+        nopal_process::survive(pid);
         heap::prepare();
         if let Some(found) = found {
             files.expect(found);
@@ -59,7 +61,6 @@ pub fn record(
             return Err(error);
         }
     };
-    nopal_process::survive(pid);
     let begun = caught(|| {
         let wanted = (options, settings, subscriber);
         begin(wanted, &words, files, guarded?, &mut thread)

@@ -42,7 +42,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Where a program can only be run in the place of nopal, it is, after `tell` was told why. Returns why nothing is run.
+/// Where a program can only be run in the place of nopal, it is, after `tell` got the reason. Returns why nothing is run.
 pub fn run_alone(error: Error, tell: impl FnOnce(&str)) -> Error {
     let Some(Refusal::Alone(command, _)) = error.downcast_ref() else {
         return error;

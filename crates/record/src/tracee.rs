@@ -35,7 +35,7 @@ use zerocopy::IntoBytes;
 /// What to record, equal in all processes of a session.
 pub struct Settings {
     pub markers: markers::Wanted,
-    /// Of calls that are recorded for their own sake.
+    /// The data of calls that are recorded for their own sake.
     pub capture: Capture,
     /// Bytes of chunks, and bytes that there may be.
     pub buffer: u64,
@@ -170,6 +170,7 @@ impl Tracee {
             stack_parts: own.head + head_bytes(),
             threads,
             mirror,
+            mappings_left: mappings_for_mirrors(maps.len()),
             thread_slot,
             quiet: u32::from(under_new_filter(process)),
             process: own_number(process, process)? as u32,
@@ -293,7 +294,7 @@ impl Tracee {
         let is_switched = self.will_be_switched(new, &chosen);
         let changes = self.add_modules(new, chosen, context)?;
         self.insert_at_rest(changes, context)?;
-        context.tell_unplaced();
+        context.report_unplaced();
         self.settle_semaphores(context)?;
         Ok(is_switched)
     }
@@ -435,7 +436,7 @@ impl Tracee {
         let unknown = new.iter().filter_map(unwinder);
         let unknown = unknown.filter(|entry| !self.places.unwinders.contains(entry));
         let why = if let Some(reason) = new.iter().find_map(entries_only) {
-            reason.to_owned()
+            reason
         } else if walks && !begins {
             // Functions that are wrapped already may be among those that it finds.
             signs::FRAMES_ARE_WALKED_NOW.to_owned()
@@ -527,6 +528,16 @@ pub fn under_new_filter(process: i32) -> bool {
         (Ok(theirs), Ok(ours)) => theirs != ours,
         _ => true,
     }
+}
+
+/// How many mappings the mirrors of stacks may take in a process that has `mapped`: the kernel allows it a number, and the
+/// program may need most of what is left.
+fn mappings_for_mirrors(mapped: usize) -> u64 {
+    const DEFAULT: u64 = 65_530;
+    const PART: u64 = 8;
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    let most = most.ok().and_then(|most| most.trim().parse().ok());
+    most.unwrap_or(DEFAULT).saturating_sub(mapped as u64) / PART
 }
 
 /// Where only descendants may be traced, a daemon that has left them must allow it.

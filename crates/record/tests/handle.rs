@@ -63,7 +63,7 @@ fn main() -> Result<()> {
     record(&options, |handle, _| {
         controlling = Some(std::thread::spawn(move || {
             let outcome = control(&handle, process);
-            let _ = handle.ask(Session::end);
+            let _ = handle.run(Session::end);
             outcome
         }));
     })?;
@@ -75,26 +75,26 @@ fn main() -> Result<()> {
 }
 
 fn keys(handle: &Handle, place: Location) -> Result<Vec<SiteKey>> {
-    let found = handle.ask(move |session| session.find(&place))??;
+    let found = handle.run(move |session| session.find(&place))??;
     Ok(found.into_iter().map(|site| site.key).collect())
 }
 
 fn entries(handle: &Handle, sites: &[SiteKey]) -> Result<Vec<u64>> {
-    handle.ask(|session| session.perform(Act::Flush))??;
+    handle.run(|session| session.perform(Act::Flush))??;
     let sites = sites.to_vec();
-    handle.ask(move |session| {
+    handle.run(move |session| {
         let calls = sites.iter().map(|site| session.calls(&[*site]));
         calls.map(|calls| calls.entries).collect()
     })
 }
 
 fn apply(handle: &Handle, change: Change) -> Result<Applied> {
-    handle.ask(move |session| session.apply(&change))?
+    handle.run(move |session| session.apply(&change))?
 }
 
 fn insert(handle: &Handle, sites: &[SiteKey]) -> Result<Applied> {
     let sites = sites.to_vec();
-    let capture = handle.ask(|session| session.facts().capture)?;
+    let capture = handle.run(|session| session.facts().capture)?;
     apply(handle, Change::Insert { sites, capture })
 }
 
@@ -112,7 +112,7 @@ fn control(handle: &Handle, process: i32) -> Result<()> {
     let text = || text_of(handle, process, middle[0]);
     let before = text()?;
 
-    handle.ask(|session| session.perform(Act::ClearCounts))??;
+    handle.run(|session| session.perform(Act::ClearCounts))??;
     let refused = insert(handle, &both)?.refused;
     assert_eq!(refused, []);
     assert_ne!(text()?, before, "there is a jump");
@@ -160,7 +160,7 @@ fn control(handle: &Handle, process: i32) -> Result<()> {
         (&[], &all),
     ] {
         watch(ids)?;
-        let from = handle.ask(|session| session.facts().clock)?;
+        let from = handle.run(|session| session.facts().clock)?;
         soon(&format!("watched: {ids:?}"), || {
             let recorded = recorded_since(handle, from)?;
             assert!(recorded.is_subset(expected), "watched: {ids:?}");
@@ -195,7 +195,7 @@ fn soon(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
 /// The threads of which the trace has calls since a moment.
 fn recorded_since(handle: &Handle, from: u64) -> Result<BTreeSet<u32>> {
     handle.flush()?;
-    let directory = handle.ask(|session| session.facts().directory.to_owned())?;
+    let directory = handle.run(|session| session.facts().directory.to_owned())?;
     let trace = Trace::open(&directory)?;
     let calls = |thread: &ThreadInfo| {
         let mut records = thread.packets().flat_map(|packet| packet.records());
@@ -208,7 +208,7 @@ fn recorded_since(handle: &Handle, from: u64) -> Result<BTreeSet<u32>> {
 
 /// The first bytes of a function in the process.
 fn text_of(handle: &Handle, process: i32, site: SiteKey) -> Result<[u8; 16]> {
-    let found = handle.ask(move |session| session.find(&Location::Names("*@steered".into())))??;
+    let found = handle.run(move |session| session.find(&Location::Names("*@steered".into())))??;
     let site = found.into_iter().find(|found| found.key == site);
     let address = site.context("it is found")?.address;
     let mut bytes = [0; 16];

@@ -34,7 +34,7 @@ impl Client {
     fn search(process: i32) -> Option<Client> {
         sockets::sessions().into_iter().find_map(|socket| {
             let mut client = Client::greet(socket).ok()?;
-            client.ask(&Request::Find(process), &[]).ok()?;
+            client.request(&Request::Find(process), &[]).ok()?;
             Some(client)
         })
     }
@@ -43,19 +43,19 @@ impl Client {
         let mut client = Client {
             line: Line::new(socket.into()),
         };
-        client.ask(&Request::Version(VERSION), &[])?;
+        client.request(&Request::Version(VERSION), &[])?;
         Ok(client)
     }
 
     pub fn list(&mut self, folder: &str) -> Result<Vec<Entry>> {
-        let text = self.ask(&Request::List(folder.into()), &[])?;
+        let text = self.request(&Request::List(folder.into()), &[])?;
         parse_list(&text).context("the session's answer is not a list of files")
     }
 
     /// Makes this connection an open file.
     pub fn open(&mut self, path: &str, access: Access) -> Result<()> {
         let path = path.into();
-        self.ask(&Request::Open { access, path }, &[])?;
+        self.request(&Request::Open { access, path }, &[])?;
         Ok(())
     }
 
@@ -67,7 +67,7 @@ impl Client {
             length,
             wait,
         };
-        self.ask(&request, &[])
+        self.request(&request, &[])
     }
 
     /// The whole of an open file.
@@ -85,20 +85,20 @@ impl Client {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         for part in bytes.chunks(LONGEST_WRITE) {
             let length = part.len();
-            self.ask(&Request::Write { length }, part)?;
+            self.request(&Request::Write { length }, part)?;
         }
         Ok(())
     }
 
     /// Ends a line that has no end yet.
     pub fn flush(&mut self) -> Result<()> {
-        self.ask(&Request::Flush, &[])?;
+        self.request(&Request::Flush, &[])?;
         Ok(())
     }
 
     /// Makes this connection one without a file.
     pub fn close(&mut self) -> Result<()> {
-        self.ask(&Request::Close, &[])?;
+        self.request(&Request::Close, &[])?;
         Ok(())
     }
 
@@ -109,20 +109,20 @@ impl Client {
             length <= LONGEST_COMMAND,
             "more than {LONGEST_COMMAND} bytes of commands at once"
         );
-        let answer = self.ask(&Request::Command { length }, text.as_bytes())?;
+        let answer = self.request(&Request::Command { length }, text.as_bytes())?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
     /// Ends the session, and waits until it has ended.
     pub fn detach(mut self) -> Result<()> {
-        self.ask(&Request::Detach, &[])?;
+        self.request(&Request::Detach, &[])?;
         self.line.wait(None)?;
         // Closed or cut: it has ended either way.
         let _ = self.line.line(LONGEST_LINE, PATIENCE);
         Ok(())
     }
 
-    fn ask(&mut self, request: &Request, bytes: &[u8]) -> Result<Vec<u8>> {
+    fn request(&mut self, request: &Request, bytes: &[u8]) -> Result<Vec<u8>> {
         self.send(request, bytes)?;
         self.answer()
     }

@@ -38,12 +38,12 @@ struct Open {
     access: Access,
     file: Box<dyn File>,
     was_read: bool,
-    /// Where the reader was told that it ends.
+    /// The end that the reader has seen.
     end: Option<u64>,
 }
 
 impl Open {
-    /// From its start, or past an end that was told: the reader wants to know what the file shows by now.
+    /// From its start, or past an end that was seen: the reader wants the file's present content.
     fn is_read_again(&self, offset: u64) -> bool {
         self.end == Some(offset) || offset == 0 && self.was_read
     }

@@ -22,7 +22,7 @@
 //! error NUMBER LENGTH     errno(3), and as many bytes of text for people
 //! ```
 //!
-//! Requests are answered in order, one at a time. Who sends anything else is told so, and the connection is closed.
+//! Requests are answered in order, one at a time. Anything else is answered by an error, and the connection is closed.
 
 use crate::tree::{Access, Entry, Failure};
 

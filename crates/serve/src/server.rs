@@ -87,7 +87,7 @@ impl Server {
     /// Nobody new is served any more, while `work` goes on doing what clients ask of the session: readers of streams
     /// get what is left, all others their answers. Those that take their time are not waited for.
     ///
-    /// Who has asked for the session's end sees it when the server is dropped.
+    /// The client that has asked for the session's end sees it when the server is dropped.
     pub fn end(&mut self, mut work: impl FnMut()) {
         self.turn_away();
         let stays = |connected: &Connected| connected.stays.to_the_end.load(Ordering::Acquire);

@@ -60,7 +60,7 @@ fn files_are_listed_read_and_written() {
     assert_eq!(names, ["ctl", "long", "tracing"]);
     assert_eq!(failure(client.list("nothing")).0, libc::ENOENT);
     assert_eq!(failure(client.open("nothing", READ)).0, libc::ENOENT);
-    assert_eq!(client.command("query x").unwrap(), "heard query x");
+    assert_eq!(client.command("query x").unwrap(), "got query x");
 
     let mut writer = opened(process, "ctl", WRITE);
     writer.write(b"one\ntw").unwrap();
@@ -117,25 +117,25 @@ fn a_file_is_read_in_pieces_and_again() {
 fn a_stream_waits_and_ends_with_the_session() {
     let (fake, mut server, process) = session();
     let mut reader = opened(process, "tracing/trace_pipe", READ);
-    let (said, heard) = std::sync::mpsc::channel();
+    let (sent, received) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         loop {
             let part = reader.read(0, 3).unwrap();
-            said.send(part.clone()).unwrap();
+            sent.send(part.clone()).unwrap();
             if part.is_empty() {
                 return;
             }
         }
     });
     let patience = Duration::from_secs(20);
-    assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
+    assert!(received.recv_timeout(Duration::from_millis(50)).is_err());
     fake.state().stream.extend(b"abcd");
-    assert_eq!(heard.recv_timeout(patience).unwrap(), b"abc");
-    assert_eq!(heard.recv_timeout(patience).unwrap(), b"d");
+    assert_eq!(received.recv_timeout(patience).unwrap(), b"abc");
+    assert_eq!(received.recv_timeout(patience).unwrap(), b"d");
     fake.state().stream.extend(b"last");
     server.end(|| ());
     let mut rest = Vec::new();
-    while let Ok(part) = heard.recv_timeout(patience) {
+    while let Ok(part) = received.recv_timeout(patience) {
         rest.extend(part);
     }
     thread.join().unwrap();
@@ -148,15 +148,15 @@ fn a_stream_waits_and_ends_with_the_session() {
 fn who_ends_a_session_waits_for_its_end() {
     let (fake, mut server, process) = session();
     let client = Client::connect(process).unwrap();
-    let (said, heard) = std::sync::mpsc::channel();
-    let thread = std::thread::spawn(move || said.send(client.detach()));
+    let (sent, received) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || sent.send(client.detach()));
     while fake.received() != "detach" {
         std::thread::yield_now();
     }
     server.end(|| ());
-    assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
+    assert!(received.recv_timeout(Duration::from_millis(50)).is_err());
     drop(server);
-    heard
+    received
         .recv_timeout(Duration::from_secs(20))
         .unwrap()
         .unwrap();
@@ -226,7 +226,7 @@ fn what_is_not_the_protocol_ends_the_connection_and_nothing_else() {
     assert_eq!(fake.received(), "");
     assert_eq!(
         Client::connect(process).unwrap().command("x").unwrap(),
-        "heard x"
+        "got x"
     );
 }
 
@@ -270,7 +270,7 @@ fn clients_that_stand_still_hold_nobody_up() {
     for number in 0..20 {
         let word = format!("{number}");
         let mut client = Client::connect(process).unwrap();
-        assert_eq!(client.command(&word).unwrap(), format!("heard {word}"));
+        assert_eq!(client.command(&word).unwrap(), format!("got {word}"));
     }
     drop(still);
 }
@@ -307,7 +307,7 @@ fn many_clients_at_once_are_each_heard() {
                 let mut client = Client::connect(process).unwrap();
                 for number in 0..50 {
                     let word = format!("{thread}-{number}");
-                    assert_eq!(client.command(&word).unwrap(), format!("heard {word}"));
+                    assert_eq!(client.command(&word).unwrap(), format!("got {word}"));
                 }
             });
         }

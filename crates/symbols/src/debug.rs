@@ -45,18 +45,16 @@ pub(crate) fn file(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
 
 fn by_build_id(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
     let id = image.build_id()?;
-    let hex = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    };
     let (first, rest) = id.split_first()?;
     let name = format!(".build-id/{}/{}.debug", hex(&[*first]), hex(rest));
     directories
         .iter()
         .filter_map(|directory| open(&directory.join(&name)))
         .find(|elf| elf.build_id() == Some(id))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// .gnu_debuglink: a file name, NUL, zeroes up to a multiple of 4, the file's CRC-32.
@@ -104,7 +102,7 @@ fn places(path: &Path, directories: &[PathBuf]) -> Vec<PathBuf> {
     places
 }
 
-fn open(path: &Path) -> Option<Elf> {
+pub(crate) fn open(path: &Path) -> Option<Elf> {
     // Most do not exist, and making an error for each takes longer than looking, especially with a backtrace.
     if !path.is_file() {
         return None;

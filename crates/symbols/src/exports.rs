@@ -45,6 +45,13 @@ impl<'a> Exports<'a> {
         functions.map(|symbol| symbol.st_value.get(LE))
     }
 
+    /// The addresses of all names.
+    pub fn places(&self) -> impl Iterator<Item = u64> + use<'a> {
+        let defined = self.table.into_iter().flat_map(|table| table.defined());
+        let places = defined.filter(|symbol| symbol.st_type() != elf::STT_TLS);
+        places.map(|symbol| symbol.st_value.get(LE))
+    }
+
     /// Whether there are some, and all of them are data.
     pub fn only_data(&self) -> bool {
         let mut defined = self.table.iter().flat_map(SymbolTable::defined).peekable();

@@ -18,11 +18,12 @@ use crate::imports::{self, Import};
 use crate::markers::{self, BadMarker, Marker};
 use crate::path::VariablePath;
 use crate::probes::{self, Probe};
+use crate::prototypes::{self, Prototype};
 use crate::stamp::Stamp;
 use crate::table::SymbolTable;
 use crate::unwind::{CfaChange, Frames, UnwindEntry};
 use crate::variables::{self, Variable};
-use crate::{debug, lines, table};
+use crate::{debug, debuginfod, lines, table};
 
 /// The placement of a file by the kernel and the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,8 +372,30 @@ impl Image {
         if lines::has(&self.elf) {
             return lines::places(&self.elf, addresses);
         }
-        let elf = debug::file(self, &self.debug_directories);
+        let elf = self.debug_file_of_any_place();
         elf.map_or_else(HashMap::new, |elf| lines::places(&elf, addresses))
+    }
+
+    /// What the debug information tells of the parameters and results of the functions at these addresses, by address.
+    pub fn prototypes(&self, addresses: &[u64]) -> HashMap<u64, Prototype> {
+        let Ok(all) = self.functions() else {
+            return HashMap::new();
+        };
+        let function = |address: &u64| {
+            let place = all.binary_search_by_key(address, |function| function.address);
+            place.ok().map(|place| &all[place])
+        };
+        let functions: Vec<&Function> = addresses.iter().filter_map(function).collect();
+        if self.elf.section(".debug_info").is_some() {
+            return prototypes::of(&self.elf, &functions);
+        }
+        let elf = self.debug_file_of_any_place();
+        elf.map_or_else(HashMap::new, |elf| prototypes::of(&elf, &functions))
+    }
+
+    /// Also one that a server has. Takes time, so nothing that is recorded depends on it.
+    fn debug_file_of_any_place(&self) -> Option<Elf> {
+        debug::file(self, &self.debug_directories).or_else(|| debuginfod::find(self))
     }
 
     /// The markers in the file, by name, and those with invalid notes.

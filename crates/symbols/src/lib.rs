@@ -3,6 +3,7 @@
 mod cold;
 mod compressed;
 mod debug;
+mod debuginfod;
 mod demangle;
 mod dynamic;
 mod elf;
@@ -18,6 +19,7 @@ mod nearest;
 mod path;
 mod printable;
 mod probes;
+mod prototypes;
 mod selection;
 mod short;
 mod stamp;
@@ -35,10 +37,11 @@ pub use imports::{Import, Relocation};
 pub use markers::{
     BadMarker, MARKER_BYTES, MARKER_NOP, Marker, MarkerSite, State, Switch, fields_of_marker,
 };
-pub use nearest::nearest;
+pub use nearest::{nearest, or_nearest};
 pub use path::VariablePath;
-pub use printable::{is_harmless, printable};
+pub use printable::{is_harmless, printable, without_numbers};
 pub use probes::{Argument, Probe};
+pub use prototypes::{Held, Parameter, Prototype, Value, ValueKind};
 pub use selection::{Glob, Selection};
 pub use short::{endings, short, short_with_parameters};
 pub use stamp::Stamp;

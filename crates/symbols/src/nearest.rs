@@ -32,6 +32,16 @@ pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Ve
     close.into_iter().map(|(_, name)| name).collect()
 }
 
+/// The end of a message that something is not there, with the names that [`nearest`] found, if any.
+pub fn or_nearest(nearest: &[impl AsRef<str>]) -> String {
+    let names: Vec<&str> = nearest.iter().map(AsRef::as_ref).collect();
+    match names[..] {
+        [] => String::new(),
+        [name] => format!("; the nearest is {name}"),
+        _ => format!("; the nearest are {}", names.join(", ")),
+    }
+}
+
 fn is_of_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
@@ -73,7 +83,14 @@ fn distance(a: &[char], b: &[char], limit: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{nearest, or_nearest};
+
+    #[test]
+    fn one_name_is_the_nearest_and_several_are() {
+        assert_eq!(or_nearest(&[""; 0]), "");
+        assert_eq!(or_nearest(&["f"]), "; the nearest is f");
+        assert_eq!(or_nearest(&["f", "g"]), "; the nearest are f, g");
+    }
 
     #[test]
     fn the_closest_names_come_first() {

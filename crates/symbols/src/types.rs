@@ -8,7 +8,7 @@ use gimli::{
     UnitOffset, constants as dw,
 };
 
-use crate::nearest::nearest;
+use crate::nearest::{nearest, or_nearest};
 use crate::path::Step;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -121,7 +121,12 @@ impl<'a> Units<'a> {
 
     /// The name of the entry, or of the one that it completes.
     pub fn name_of(&self, unit: &Unit<'a>, die: &Die<'a>) -> Option<String> {
-        let (unit, value) = self.inherited(unit, die, dw::DW_AT_name)?;
+        self.text_of(unit, die, dw::DW_AT_name)
+    }
+
+    /// The text that an attribute of the entry has, or one of the entry that it completes.
+    pub fn text_of(&self, unit: &Unit<'a>, die: &Die<'a>, name: DwAt) -> Option<String> {
+        let (unit, value) = self.inherited(unit, die, name)?;
         let text = self.dwarf.attr_string(unit, value).ok()?;
         Some(text.to_string_lossy().into_owned())
     }
@@ -146,7 +151,37 @@ impl<'a> Units<'a> {
         None
     }
 
+    /// What an attribute of the entry refers to.
+    pub fn target<'u>(
+        &'u self,
+        unit: &'u Unit<'a>,
+        die: &Die<'a>,
+        name: DwAt,
+    ) -> Option<UnitEntry<'u, 'a>> {
+        self.entry(unit, die.attr_value(name)?)
+    }
+
+    /// Whether the entry, or the one that it completes, has the attribute.
+    pub fn inherits(&self, unit: &Unit<'a>, die: &Die<'a>, name: DwAt) -> bool {
+        self.inherited(unit, die, name).is_some()
+    }
+
     // ---- types ----
+
+    /// The type of a variable, a member or a result, as it is written.
+    pub fn any_type<'u>(&'u self, unit: &'u Unit<'a>, die: &Die<'a>) -> Option<UnitEntry<'u, 'a>> {
+        let (unit, value) = self.inherited(unit, die, dw::DW_AT_type)?;
+        self.entry(unit, value)
+    }
+
+    /// The same without typedefs and qualifiers. An array is itself.
+    pub fn type_entry<'u>(
+        &'u self,
+        unit: &'u Unit<'a>,
+        die: &Die<'a>,
+    ) -> Option<UnitEntry<'u, 'a>> {
+        self.plain(self.any_type(unit, die)?)
+    }
 
     /// The type of a variable or a member.
     pub fn type_of<'u>(&'u self, unit: &'u Unit<'a>, die: &Die<'a>) -> Option<Type<'u, 'a>> {
@@ -295,10 +330,7 @@ impl<'a> Units<'a> {
             near if near.is_empty() => {
                 bail!("{path} has no member {name}; it has {}", listed(&others))
             }
-            near => bail!(
-                "{path} has no member {name}; the nearest are {}",
-                near.join(", ")
-            ),
+            near => bail!("{path} has no member {name}{}", or_nearest(&near)),
         }
     }
 
@@ -457,7 +489,7 @@ fn is_character(die: &Die) -> bool {
 }
 
 /// The entries right below an entry.
-fn children<'a>(unit: &Unit<'a>, die: &Die<'a>) -> Vec<Die<'a>> {
+pub(crate) fn children<'a>(unit: &Unit<'a>, die: &Die<'a>) -> Vec<Die<'a>> {
     let mut all = Vec::new();
     if let Ok(mut entries) = unit.entries_at_offset(die.offset()) {
         let _ = entries.next_dfs();

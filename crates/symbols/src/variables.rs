@@ -10,7 +10,7 @@ use gimli::{
 };
 
 use crate::elf::Elf;
-use crate::nearest::nearest;
+use crate::nearest::{nearest, or_nearest};
 use crate::path::VariablePath;
 use crate::types::{Die, Slice, Unit, Units, Value, VariableKind};
 use crate::unwind::Cfa;
@@ -137,14 +137,8 @@ impl<'a> Finder<'a> {
             }
         }
         let names = said.others.iter().map(String::as_str);
-        match nearest(names, self.name) {
-            near if near.is_empty() => bail!("no variable is named {} here", self.name),
-            near => bail!(
-                "no variable is named {} here; the nearest are {}",
-                self.name,
-                near.join(", ")
-            ),
-        }
+        let near = or_nearest(&nearest(names, self.name));
+        bail!("no variable is named {} here{near}", self.name)
     }
 
     fn holds(&self, unit: &Unit<'a>) -> bool {

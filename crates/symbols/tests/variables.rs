@@ -1,9 +1,9 @@
-//! Variables of damaged and of hostile debug information.
+//! Variables and parameters of damaged and of hostile debug information.
 
 mod common;
 
 use common::BuildDirectory;
-use nopal_symbols::{Image, VariablePath};
+use nopal_symbols::{Held, Image, VariablePath};
 
 fn path(text: &str) -> VariablePath {
     VariablePath::parsed(text).unwrap()
@@ -72,4 +72,78 @@ fn a_member_is_not_looked_for_without_end() {
         why.to_string().contains("absent is not among the first"),
         "{why}"
     );
+}
+
+/// A parameter's type is a qualifier of itself, or of one that is one of it; others are structures in themselves.
+#[test]
+fn types_that_are_made_of_themselves_have_no_prototype_without_end() {
+    let build = BuildDirectory::new();
+    let source = "
+        .globl f
+        .type f, @function
+        f: ret
+        .size f, . - f
+        .section .debug_abbrev, \"\", @progbits
+        .byte 1, 0x11, 1        # a compile unit: language, producer
+        .byte 0x13, 0x0b, 0x25, 0x08, 0, 0
+        .byte 2, 0x2e, 1        # a function: name, low_pc, high_pc, type
+        .byte 3, 0x08, 0x11, 1, 0x12, 7, 0x49, 0x13, 0, 0
+        .byte 3, 5, 0           # a parameter: type
+        .byte 0x49, 0x13, 0, 0
+        .byte 4, 0x26, 0        # const: type
+        .byte 0x49, 0x13, 0, 0
+        .byte 5, 0x13, 1        # a structure: size
+        .byte 0x0b, 0x0b, 0, 0
+        .byte 6, 0x0d, 0        # a member: type
+        .byte 0x49, 0x13, 0, 0
+        .byte 7, 1, 1           # an array: type
+        .byte 0x49, 0x13, 0, 0
+        .byte 0
+        .section .debug_info, \"\", @progbits
+        .long 1f - 0f
+        0: .value 4
+        .long 0
+        .byte 8
+        .set unit, 0b - 4
+        .byte 1, 0x0c
+        .asciz \"GNU C17\"
+        .byte 2
+        .asciz \"f\"
+        .quad f, 1
+        .long 3f - unit
+        .byte 3
+        .long 2f - unit
+        .byte 3
+        .long 3f - unit
+        .byte 3
+        .long 4f - unit
+        .byte 0
+        2: .byte 4              # const of itself
+        .long 2b - unit
+        3: .byte 5, 16          # a structure of itself, three times
+        .byte 6
+        .long 3b - unit
+        .byte 6
+        .long 3b - unit
+        .byte 6
+        .long 3b - unit
+        .byte 0
+        4: .byte 7              # an array of itself
+        .long 4b - unit
+        .byte 0
+        .byte 0
+        1:
+        .section .note.GNU-stack, \"\", @progbits
+    ";
+    build.write("f.s", source);
+    build.run("gcc -shared -nostdlib f.s -o f");
+    let image = Image::open_with_debug_directories(&build.path("f"), &[]).unwrap();
+    let address = image.symbol("f").unwrap();
+    let prototypes = image.prototypes(&[address]);
+    let prototype = &prototypes[&address];
+    assert_eq!(prototype.parameters.len(), 3);
+    for parameter in &prototype.parameters {
+        assert_eq!(parameter.value.held, Held::Unknown);
+    }
+    assert_eq!(prototype.result.held, Held::Unknown);
 }

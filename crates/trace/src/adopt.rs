@@ -1,16 +1,19 @@
 //! Continues a trace whose writer was killed.
 
-use crate::chunk_cursor::ChunkPhase;
+use crate::chunk_cursor::{ChunkCursor, ChunkPhase};
 use crate::directory::{self, SESSION};
 use crate::index::{self, Expected};
 use crate::layout::THREAD_STREAM;
 use crate::mapping::Mapping;
+use crate::occurrences::Occurrences;
 use crate::packet::Packet;
-use crate::scan::{Known, scan};
+use crate::scan::{Known, Unfinished, scan};
 use crate::session::{self, Notes};
 use crate::streams::Stream;
+use crate::thread_key::ThreadKey;
 use crate::writer::Writer;
 use anyhow::{Context, Result, bail};
+use nopal_abi::{ChunkHeader, RESYNC_WORDS};
 use std::fs;
 use std::path::Path;
 
@@ -98,10 +101,7 @@ impl Writer {
         let thread = self.streams.thread(packet.thread());
         thread.discarded = thread.discarded.saturating_add(packet.lost_before());
         thread.next_sequence = None;
-        self.streams.adopted.insert(
-            (packet.thread(), begin),
-            (packet.words().len(), packet.clock_end()),
-        );
+        self.streams.adopt(&packet);
         let known = Known {
             reserved: 0,
             begin,
@@ -110,5 +110,29 @@ impl Writer {
         };
         let words = &mut packet.words().to_vec();
         let _ = scan(words, known, &self.markers, &mut self.occurring);
+    }
+
+    /// Skips the part of a chunk that another writer had read. Returns whether there was one.
+    pub(crate) fn skip_adopted(
+        &self,
+        header: &ChunkHeader,
+        records: &mut [u64],
+        cursor: &mut ChunkCursor,
+        state: ChunkPhase,
+    ) -> Result<Result<bool, Unfinished>> {
+        let Some(adopted) = self.streams.adopted(ThreadKey::of(header)) else {
+            return Ok(Ok(false));
+        };
+        let mut records = records.to_vec();
+        let (records, known) = self.beyond(header, &mut records, *cursor, state)?;
+        let scanned = scan(records, known, &self.markers, &mut Occurrences::default());
+        Ok(scanned.map(|content| {
+            let read = adopted.read(&records[..content.words], content.begin);
+            let is_adopted = read >= RESYNC_WORDS;
+            if is_adopted {
+                *cursor = cursor.and(read, adopted.end);
+            }
+            is_adopted
+        }))
     }
 }

@@ -101,6 +101,11 @@ impl Clocks {
         self.mean.ns(ticks)
     }
 
+    /// The ticks in a time, at the mean rate.
+    pub fn ticks(&self, ns: u64) -> u64 {
+        self.mean.ticks(ns)
+    }
+
     /// CLOCK_MONOTONIC at a value of the counter. Without any snapshot, the counter itself.
     pub fn monotonic_ns(&self, counter: u64) -> u64 {
         let Some((snapshot, rate)) = self.nearest(counter) else {
@@ -182,6 +187,7 @@ mod tests {
         assert_eq!(monotonic.map(|ns| clocks.counter(ns)), times);
         assert_eq!(clocks.frequency(), 3_000_000_000);
         assert_eq!(clocks.duration_ns(3_000_000), 999_999, "rounded down");
+        assert_eq!(clocks.ticks(1_000_000), 3_000_000);
     }
 
     #[test]

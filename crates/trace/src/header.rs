@@ -2,7 +2,27 @@
 
 use crate::checksum::Sum;
 use crate::layout::{HEADER_WORDS, MAGIC};
-use nopal_abi::ChunkHeader;
+use anyhow::{Context, Result};
+use nopal_abi::{CHUNK_BYTES, ChunkHeader};
+use zerocopy::FromBytes;
+
+/// The header of a chunk, and its words of records.
+pub fn parts(chunk: &mut [u8]) -> Result<(ChunkHeader, &mut [u64])> {
+    let words = words_mut(chunk).filter(|words| words.len() <= CHUNK_BYTES / 8);
+    let parts = words.and_then(|words| words.split_first_chunk_mut::<HEADER_WORDS>());
+    let (first, records) = parts.context("a chunk is not aligned, or has a wrong size")?;
+    Ok((read(first), records))
+}
+
+pub fn put(header: &ChunkHeader, chunk: &mut [u8]) {
+    if let Some(first) = words_mut(chunk).and_then(|words| words.first_chunk_mut()) {
+        write(header, first);
+    }
+}
+
+pub fn words_mut(bytes: &mut [u8]) -> Option<&mut [u64]> {
+    <[u64]>::mut_from_bytes(bytes).ok()
+}
 
 pub fn read(words: &[u64; HEADER_WORDS]) -> ChunkHeader {
     let [
@@ -33,7 +53,7 @@ pub fn read(words: &[u64; HEADER_WORDS]) -> ChunkHeader {
         thread: (process_thread >> 32) as u32,
         thread_begin,
         checksum: checksum as u32,
-        reserved: (checksum >> 32) as u32,
+        short_calls: (checksum >> 32) as u32,
     }
 }
 
@@ -51,7 +71,7 @@ pub fn write(header: &ChunkHeader, words: &mut [u64; HEADER_WORDS]) {
         header.sequence,
         u64::from(header.process) | u64::from(header.thread) << 32,
         header.thread_begin,
-        u64::from(header.checksum) | u64::from(header.reserved) << 32,
+        u64::from(header.checksum) | u64::from(header.short_calls) << 32,
     ];
 }
 

@@ -6,7 +6,7 @@ use crate::layout::*;
 use crate::mapping::Mapping;
 use crate::note::OpenCall;
 use crate::note::Session;
-use crate::streams::ThreadKey;
+use crate::thread_key::ThreadKey;
 use nopal_abi::*;
 use std::ops::Range;
 
@@ -33,6 +33,8 @@ pub struct Entry {
     pub missing_before: u32,
     /// Events of its thread that were lost since the thread's previous packet.
     pub lost_before: u64,
+    /// Calls that were left out of it.
+    pub short_calls: u32,
     /// The bytes before or behind it in the file are invalid.
     pub damage_before: bool,
     pub damage_behind: bool,
@@ -137,6 +139,7 @@ pub fn index(
                     length: (content - HEADER_WORDS) as u32,
                     missing_before: missing.try_into().unwrap_or(u32::MAX),
                     lost_before: header.discarded.saturating_sub(discarded),
+                    short_calls: header.short_calls,
                     damage_before: std::mem::take(&mut damage_before),
                     damage_behind: false,
                     open_calls: Box::default(),

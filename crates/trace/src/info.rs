@@ -3,7 +3,8 @@
 use crate::kernel_events::{KernelEvent, KernelRecord};
 use crate::note::Note;
 use crate::packet::{Packet, PacketId};
-use crate::trace::{Stream, Trace};
+use crate::stream_file::StreamFile;
+use crate::thread_key::ThreadKey;
 use nopal_abi::Event;
 use std::iter;
 use std::ops::Range;
@@ -42,17 +43,25 @@ pub struct ThreadInfo<'a> {
     pub name: &'a str,
     /// Its id is that of a PID namespace of its own, and differs in kernel events.
     pub in_namespace: bool,
-    pub(crate) trace: &'a Trace,
+    pub(crate) streams: &'a [StreamFile],
     pub(crate) packets: &'a [PacketId],
 }
 
 impl<'a> ThreadInfo<'a> {
+    pub fn key(&self) -> ThreadKey {
+        ThreadKey {
+            process: self.process,
+            thread: self.thread,
+            begin: self.begin,
+        }
+    }
+
     /// Its packets in order of time, those of its work in the kernel among them.
     pub fn packets(
         &self,
     ) -> impl DoubleEndedIterator<Item = Packet<'a>> + ExactSizeIterator + Clone + use<'a> {
-        let trace = self.trace;
-        self.packets.iter().map(move |id| trace.packet(*id))
+        let streams = self.streams;
+        self.packets.iter().map(move |id| Packet::new(streams, *id))
     }
 
     /// Those packets of these numbers, without going over the ones before.
@@ -60,10 +69,10 @@ impl<'a> ThreadInfo<'a> {
         &self,
         numbers: Range<usize>,
     ) -> impl DoubleEndedIterator<Item = Packet<'a>> + ExactSizeIterator + Clone + use<'a> {
-        let trace = self.trace;
+        let streams = self.streams;
         let end = numbers.end.min(self.packets.len());
         let packets = &self.packets[numbers.start.min(end)..end];
-        packets.iter().map(move |id| trace.packet(*id))
+        packets.iter().map(move |id| Packet::new(streams, *id))
     }
 
     /// Its events that were lost before one of its packets.
@@ -77,7 +86,7 @@ impl<'a> ThreadInfo<'a> {
 #[derive(Clone, Copy)]
 pub struct ProcessorInfo<'a> {
     pub number: u32,
-    pub(crate) stream: &'a Stream,
+    pub(crate) stream: &'a StreamFile,
     pub(crate) notes: &'a [Note],
     /// The name in its note.
     pub(crate) lost: u64,

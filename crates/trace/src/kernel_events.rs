@@ -76,7 +76,29 @@ pub struct KernelFlags {
     pub preempt_count: u8,
 }
 
+/// The kernel's `enum trace_flag_type`.
+pub mod kernel_flag {
+    pub const IRQS_OFF: u8 = 0x01;
+    pub const NEED_RESCHED_LAZY: u8 = 0x02;
+    pub const NEED_RESCHED: u8 = 0x04;
+    pub const HARDIRQ: u8 = 0x08;
+    pub const SOFTIRQ: u8 = 0x10;
+    pub const PREEMPT_RESCHED: u8 = 0x20;
+    pub const NMI: u8 = 0x40;
+    pub const BH_OFF: u8 = 0x80;
+}
+
 impl KernelFlags {
+    /// It happened in an interrupt of the task that ran, and so for another reason than this task's.
+    pub fn is_hard_interrupt(self) -> bool {
+        self.flags & (kernel_flag::HARDIRQ | kernel_flag::NMI) != 0
+    }
+
+    /// It happened in a soft interrupt, in which work of the network, among others, is done for whatever task.
+    pub fn is_soft_interrupt(self) -> bool {
+        self.flags & kernel_flag::SOFTIRQ != 0
+    }
+
     /// Behind both in a trace: they are known.
     const KNOWN: u8 = 1;
 
@@ -146,7 +168,7 @@ pub enum KernelEvent {
 }
 
 impl KernelEvent {
-    /// The state of the processor, if the kernel told it.
+    /// The state of the processor, if the kernel reported it.
     pub fn flags(&self) -> Option<KernelFlags> {
         match self {
             KernelEvent::Switch { flags, .. }
@@ -171,7 +193,7 @@ impl Succession {
                 let given = self.0.insert(processor, next.thread);
                 given == Some(IDLE) && previous.thread != IDLE
             }
-            // What is missing here is told as lost.
+            // What is missing here counts as lost.
             KernelEvent::Lost { .. } => {
                 self.0.remove(&processor);
                 false
@@ -354,7 +376,7 @@ mod tests {
         assert!(!broken(0, switch(5, 0)));
         assert!(broken(0, switch(6, 0)));
         assert!(!broken(0, KernelEvent::Lost { events: 1 }));
-        assert!(!broken(0, switch(5, 8)), "told as lost");
+        assert!(!broken(0, switch(5, 8)), "counted as lost");
         assert!(!broken(0, switch(9, 0)), "an exec");
     }
 

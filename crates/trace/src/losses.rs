@@ -1,20 +1,24 @@
 //! Known losses of a trace.
 
+use crate::cuts::stops;
 use crate::note::Note;
+use crate::states::SiteStates;
 use crate::trace::Trace;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
-/// Why records of a thread are missing before one of its packets. In the time between, open calls may have ended, and
-/// others begun.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gap {
-    /// Events that the thread lost.
-    pub events: u64,
-    /// Packets that are not in the file.
-    pub packets: u64,
-    /// A part of the file is invalid.
-    pub damaged: bool,
-}
+/// The names of reasons for which events are lost. A trace may have others.
+pub const NO_ROOM: &str = "no_room";
+pub const UNKNOWN_THREAD: &str = "unknown_thread";
+pub const TOO_MANY_THREADS: &str = "too_many_threads";
+pub const NO_CLOCK: &str = "no_clock";
+pub const INTERRUPTED: &str = "interrupted";
+/// They were given up for newer ones.
+pub const DROPPED: &str = "dropped";
+/// They came when the trace had ended.
+pub const AFTER_END: &str = "after_end";
+/// In place of all that is no name.
+const OTHER: &str = "other";
 
 /// All losses of a trace. The default means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,6 +26,9 @@ pub struct Losses {
     /// Events that were not recorded.
     #[serde(skip_serializing_if = "is_nothing")]
     pub events: u64,
+    /// How many of them for each reason that is known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub events_by_reason: BTreeMap<String, u64>,
     /// Packets that are not in their files.
     #[serde(skip_serializing_if = "is_nothing")]
     pub packets: u64,
@@ -43,6 +50,17 @@ pub struct Losses {
     pub kernel_events: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernel_event_pauses: Vec<u64>,
+    /// The times in which recording was stopped, by the counter; the last may have no end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stops: Vec<(u64, Option<u64>)>,
+    /// Functions that were not recorded for a time, to hold a budget.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub functions_off: u64,
+    /// Calls that were left out since they were shorter than the user wanted them, and that duration.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub short_calls: u64,
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub least_duration_ns: u64,
     /// Another reason why the recording is incomplete, from its `End` note.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flaw: Option<String>,
@@ -59,8 +77,14 @@ impl Losses {
             damaged: trace.damage_count(),
             left_out: trace.left_out(),
             unchecked: !trace.has_check_sums(),
+            stops: stops(trace.notes()),
+            functions_off: SiteStates::of(trace).sites().count() as u64,
+            short_calls: trace.short_calls(),
             ..Losses::default()
         };
+        if losses.short_calls > 0 {
+            losses.least_duration_ns = trace.session().least_duration_ns;
+        }
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         for thread in trace.threads() {
             for gap in thread.packets().filter_map(|packet| packet.gap()) {
@@ -78,6 +102,17 @@ impl Losses {
                 } => {
                     add(&mut losses.untraced_threads, *threads);
                     add(&mut losses.entry_only_stacks, *stacks);
+                }
+                Note::Lost { reasons, .. } => {
+                    for (reason, events) in reasons {
+                        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+                        let name = match reason.bytes().all(is_name) {
+                            true => reason.as_str(),
+                            false => OTHER,
+                        };
+                        let sum = losses.events_by_reason.entry(name.to_owned());
+                        add(sum.or_default(), *events);
+                    }
                 }
                 Note::SystemPause { counter } => losses.kernel_event_pauses.push(*counter),
                 Note::End { complete, why, .. } => end = Some((*complete, why)),

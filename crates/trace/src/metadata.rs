@@ -1,8 +1,9 @@
 //! The file `metadata`: TSDL that describes the records, for readers of the Common Trace Format 1.8.
 
 use crate::clocks::Clocks;
+use crate::field::{Field, FieldKind};
 use crate::labels::{Named, labels, push_quoted, quote};
-use crate::markers::{Field, FieldKind, Marker, Markers};
+use crate::markers::{Marker, Markers};
 use crate::note::Session;
 use nopal_abi::*;
 use std::fmt::Write;

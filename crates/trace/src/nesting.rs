@@ -5,12 +5,12 @@
 
 use crate::packet::{Packet, PacketId};
 use crate::records::Records;
-use crate::trace::Stream;
+use crate::stream_file::StreamFile;
 use std::vec;
 
 /// The packets of a thread, in order of time, to be cut.
 pub(crate) struct Parts<'a> {
-    streams: &'a [Stream],
+    streams: &'a [StreamFile],
     packets: vec::IntoIter<PacketId>,
     packet: Option<Rest<'a>>,
 }
@@ -25,7 +25,7 @@ struct Rest<'a> {
 }
 
 impl<'a> Parts<'a> {
-    pub fn new(streams: &'a [Stream], packets: Vec<PacketId>) -> Parts<'a> {
+    pub fn new(streams: &'a [StreamFile], packets: Vec<PacketId>) -> Parts<'a> {
         let mut parts = Parts {
             streams,
             packets: packets.into_iter(),
@@ -48,12 +48,12 @@ impl<'a> Parts<'a> {
     }
 
     /// The clock of the next record.
-    fn clock(&self) -> Option<u64> {
+    pub fn clock(&self) -> Option<u64> {
         self.packet.as_ref().map(|rest| rest.next.0)
     }
 
     /// Cuts off the next record, and those after it in its packet whose clocks are below `limit`.
-    fn cut(&mut self, limit: u64) -> Option<PacketId> {
+    pub fn cut(&mut self, limit: u64) -> Option<PacketId> {
         let rest = self.packet.as_mut()?;
         let mut part = PacketId {
             clock_begin: rest.next.0,

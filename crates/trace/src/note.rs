@@ -1,7 +1,8 @@
 //! The file `session/notes`: what is known about a trace besides its records, one JSON object a line.
 
-use crate::markers::Field;
+use crate::field::Field;
 use serde::{Deserialize, Serialize, Serializer};
+use std::collections::BTreeMap;
 
 /// One line of `session/notes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,7 +17,26 @@ pub enum Note {
     },
     /// The cost of recording a call, measured when the recording began, in thousandths of a tick of the counter: in
     /// all, and the part between the clocks of entry and exit.
-    Cost { call: u64, within: u64 },
+    Cost {
+        call: u64,
+        within: u64,
+    },
+    /// From this counter on, recording is kept within this part of the processor time that the processes use themselves,
+    /// by having functions off; none: not any more.
+    Budget {
+        counter: u64,
+        percent: Option<f64>,
+    },
+    /// From this counter on, the calls of these sites are all recorded, or none of them is. Those that no such note is of
+    /// are timed.
+    State {
+        counter: u64,
+        state: SiteState,
+        sites: Vec<u32>,
+        /// They begin off, as they were when another session of the program ended.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        kept: bool,
+    },
     /// A process began, or (the same process again) replaced its program by exec.
     Process {
         process: u32,
@@ -43,7 +63,7 @@ pub enum Note {
         begin: u64,
         name: String,
     },
-    /// Who a thread runs for and how it is scheduled, read at this counter, and again when that has changed.
+    /// The user a thread runs for and its scheduling, read at this counter, and again when that has changed.
     Task {
         process: u32,
         thread: u32,
@@ -52,7 +72,9 @@ pub enum Note {
     },
     /// A process and its threads are known by the numbers of a PID namespace of their own. Kernel events have
     /// others for them.
-    Namespace { process: u32 },
+    Namespace {
+        process: u32,
+    },
     /// An image was loaded into a process.
     Module {
         process: u32,
@@ -96,7 +118,13 @@ pub enum Note {
         reasons: Vec<(String, u64)>,
     },
     /// Events that were not recorded, since the process's previous such note.
-    Lost { process: u32, events: u64 },
+    Lost {
+        process: u32,
+        events: u64,
+        /// How many of them for each reason that is known, by its name.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        reasons: BTreeMap<String, u64>,
+    },
     /// Calls of a thread that began before its first packet, the outermost first. `sequence` is that packet's number: those
     /// before it were given up.
     Open {
@@ -106,8 +134,25 @@ pub enum Note {
         sequence: u64,
         calls: Vec<OpenCall>,
     },
+    /// At this counter, while its threads stood still, the open calls of a process were unwrapped: their ends are not
+    /// in the trace.
+    Unwrapped {
+        process: u32,
+        counter: u64,
+    },
+    /// From this counter on nothing was recorded but the ends of calls that had begun, since a user had stopped it, until
+    /// it was started again.
+    Stopped {
+        counter: u64,
+    },
+    Started {
+        counter: u64,
+    },
     /// A function of the kernel in kernel events, or a caller of one, by an address in it.
-    KernelFunction { address: u64, name: String },
+    KernelFunction {
+        address: u64,
+        name: String,
+    },
     /// The current lengths of files of threads and of processors, by number: those that have grown since the last such
     /// note.
     Files {
@@ -115,9 +160,14 @@ pub enum Note {
         processors: Vec<(u32, u64)>,
     },
     /// Kernel events paused at this clock, until they were recorded again.
-    SystemPause { counter: u64 },
+    SystemPause {
+        counter: u64,
+    },
     /// All events of a processor that are not in the trace.
-    SystemLost { processor: u32, events: u64 },
+    SystemLost {
+        processor: u32,
+        events: u64,
+    },
     /// Threads not traced at all, and stacks traced entry only.
     Untraced {
         process: u32,
@@ -125,7 +175,10 @@ pub enum Note {
         stacks: u64,
     },
     /// A line that a user wrote into the trace.
-    Text { counter: u64, text: String },
+    Text {
+        counter: u64,
+        text: String,
+    },
     /// `status` as `waitpid` gives it, when known.
     Exit {
         process: u32,
@@ -138,6 +191,16 @@ pub enum Note {
         complete: bool,
         why: String,
     },
+}
+
+/// What is recorded of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SiteState {
+    /// Each call, with its times.
+    Timed,
+    /// Nothing.
+    Off,
 }
 
 /// As the kernel has it of a thread: the real user, the nice level, `SCHED_…`, and the priority under `SCHED_FIFO` and
@@ -200,4 +263,11 @@ pub struct Session {
     pub options: Vec<String>,
     /// The largest packet.
     pub chunk_bytes: u32,
+    /// Calls that took less were left out, but for those that lie in several packets.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub least_duration_ns: u64,
+}
+
+fn is_nothing(number: &u64) -> bool {
+    *number == 0
 }

@@ -1,12 +1,12 @@
 //! A packet of a trace, which holds one chunk's records.
 
+use crate::gap::Gap;
 use crate::index::Entry;
-use crate::losses::Gap;
 use crate::mapping::Mapping;
 use crate::note::OpenCall;
 use crate::records::Records;
-use crate::streams::ThreadKey;
-use crate::trace::Stream;
+use crate::stream_file::StreamFile;
+use crate::thread_key::ThreadKey;
 
 /// A packet of a stream's file, or a part of one.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,11 @@ pub(crate) struct PacketId {
     pub clock_begin: u64,
     pub clock_end: u64,
     pub is_of_kernel: bool,
+    /// See [`Packet::is_behind_unwrapping`].
+    pub is_behind_unwrapping: bool,
+    /// See [`Packet::stopped_before`] and [`Packet::is_stopped`].
+    pub stopped_before: u64,
+    pub is_stopped: bool,
 }
 
 impl PacketId {
@@ -32,11 +37,15 @@ impl PacketId {
             clock_begin: entry.clock_begin,
             clock_end: entry.clock_end,
             is_of_kernel: false,
+            is_behind_unwrapping: false,
+            stopped_before: 0,
+            is_stopped: false,
         }
     }
 }
 
-/// A packet, or the part of one between two switches of its thread into the kernel or out of it.
+/// A packet, or the part of one between two switches of its thread into the kernel or out of it, or up to a moment in
+/// which its calls were unwrapped, or recording was stopped or started.
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     id: PacketId,
@@ -46,7 +55,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    pub(crate) fn new(streams: &'a [Stream], id: PacketId) -> Packet<'a> {
+    pub(crate) fn new(streams: &'a [StreamFile], id: PacketId) -> Packet<'a> {
         let stream = &streams[id.stream as usize];
         Packet::of(id, &stream.packets[id.index as usize], &stream.file)
     }
@@ -71,6 +80,11 @@ impl<'a> Packet<'a> {
         self.words
     }
 
+    /// Calls that were left out of it since they were short.
+    pub fn short_calls(&self) -> u64 {
+        self.if_first(self.entry.short_calls).into()
+    }
+
     #[inline]
     pub fn records(&self) -> Records<'a> {
         Records::new(self.words, self.id.clock_begin)
@@ -86,6 +100,21 @@ impl<'a> Packet<'a> {
     /// Whether its records were made in the kernel.
     pub fn is_of_kernel(&self) -> bool {
         self.id.is_of_kernel
+    }
+
+    /// Whether the calls that its thread had open before it have no ends in the trace: see [`crate::Note::Unwrapped`].
+    pub fn is_behind_unwrapping(&self) -> bool {
+        self.id.is_behind_unwrapping
+    }
+
+    /// For how many ticks between the thread's record before it and its first one recording was stopped.
+    pub fn stopped_before(&self) -> u64 {
+        self.id.stopped_before
+    }
+
+    /// Whether recording was stopped at all of its records: these are ends of calls.
+    pub fn is_stopped(&self) -> bool {
+        self.id.is_stopped
     }
 
     pub fn thread(&self) -> ThreadKey {

@@ -2,7 +2,7 @@
 
 use crate::info::ProcessInfo;
 use crate::note::Note;
-use crate::streams::ThreadKey;
+use crate::thread_key::ThreadKey;
 use std::collections::{HashMap, HashSet};
 
 /// In order of time.

@@ -6,10 +6,15 @@
 
 use crate::append::append;
 use crate::directory;
+use crate::packet::Packet;
+use crate::records::Records;
+use crate::thread_key::ThreadKey;
 use anyhow::Result;
-use nopal_abi::ChunkHeader;
+use nopal_abi::{ChunkHeader, Event, RESYNC_PART, Record};
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Files held open at once; reopening one is cheap compared with writing a packet.
@@ -17,24 +22,6 @@ const MOST_OPEN: usize = 128;
 
 /// A wider gap between numbers is damage.
 const WIDEST_GAP: u64 = 1 << 40;
-
-/// A thread of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ThreadKey {
-    pub process: u32,
-    pub thread: u32,
-    pub begin: u64,
-}
-
-impl ThreadKey {
-    pub fn of(header: &ChunkHeader) -> ThreadKey {
-        ThreadKey {
-            process: header.process,
-            thread: header.thread,
-            begin: header.thread_begin,
-        }
-    }
-}
 
 /// The state of a stream file.
 #[derive(Default)]
@@ -56,15 +43,73 @@ pub struct Thread {
     pub next_sequence: Option<u64>,
     /// Its lost events that are counted in packets.
     pub discarded: u64,
+    /// Events in chunks that were given up, which its next packet is to count as lost.
+    pub given_up: u64,
+}
+
+/// The end of what another writer wrote of a thread. It had read the records before this clock, and left some of them
+/// out; of those with this clock it may have read a part.
+pub struct Adopted {
+    pub end: u64,
+    /// The first words of the records with this clock in its last packet.
+    last: Vec<u64>,
+}
+
+impl Adopted {
+    fn of(packet: &Packet) -> Adopted {
+        let end = packet.clock_end();
+        let last = positions(packet.words(), packet.clock_begin())
+            .filter(|(record, _)| record.clock == end && !is_of_writer(record))
+            .map(|(_, at)| packet.words()[at.start])
+            .collect();
+        Adopted { end, last }
+    }
+
+    /// How many of these words that writer had read. The first record is not before `begin`.
+    pub fn read(&self, words: &[u64], begin: u64) -> usize {
+        let mut last = self.last.iter().peekable();
+        let mut read = 0;
+        for (record, at) in positions(words, begin) {
+            let is_read = match record.clock.cmp(&self.end) {
+                Ordering::Less => true,
+                Ordering::Equal => last.next_if_eq(&&words[at.start]).is_some(),
+                Ordering::Greater => break,
+            };
+            if is_read {
+                read = at.end;
+            }
+        }
+        read
+    }
+}
+
+/// Records and the words that they take.
+fn positions(words: &[u64], begin: u64) -> impl Iterator<Item = (Record<'_>, Range<usize>)> {
+    let mut records = Records::new(words, begin);
+    std::iter::from_fn(move || {
+        let start = words.len() - records.rest().len();
+        let record = records.next()?;
+        Some((record, start..words.len() - records.rest().len()))
+    })
+}
+
+/// Whether a writer put it before the rest of a chunk, or behind it.
+fn is_of_writer(record: &Record) -> bool {
+    matches!(
+        record.event,
+        Event::Resync {
+            reason: RESYNC_PART,
+            ..
+        } | Event::ShortCalls { .. }
+    )
 }
 
 pub struct Streams {
     directory: PathBuf,
     pub files: Vec<Stream>,
     pub threads: HashMap<ThreadKey, Thread>,
-    /// Packets of another writer, by thread and first clock: their words of records, and last clock. That writer may
-    /// not have recorded this.
-    pub adopted: HashMap<(ThreadKey, u64), (usize, u64)>,
+    /// How far another writer had come with each thread. It may have been killed before it recorded this.
+    adopted: HashMap<ThreadKey, Adopted>,
     /// Files of ended threads, by their last clock.
     free: BTreeSet<(u64, usize)>,
     open: usize,
@@ -87,7 +132,20 @@ impl Streams {
             stream: None,
             next_sequence: Some(0),
             discarded: 0,
+            given_up: 0,
         })
+    }
+
+    /// A packet that another writer wrote.
+    pub fn adopt(&mut self, packet: &Packet) {
+        let before = self.adopted.get(&packet.thread());
+        if before.is_none_or(|before| before.end <= packet.clock_end()) {
+            self.adopted.insert(packet.thread(), Adopted::of(packet));
+        }
+    }
+
+    pub fn adopted(&self, thread: ThreadKey) -> Option<&Adopted> {
+        self.adopted.get(&thread)
     }
 
     /// A chunk of this thread held no event, and becomes no packet.
@@ -120,7 +178,8 @@ impl Streams {
         header.sequence = next.saturating_add(missing);
         header.discarded = stream
             .discarded
-            .saturating_add(gap(thread.discarded, header.discarded));
+            .saturating_add(gap(thread.discarded, header.discarded))
+            .saturating_add(thread.given_up);
         Ok(index)
     }
 
@@ -146,6 +205,7 @@ impl Streams {
         let thread = self.thread(ThreadKey::of(chunk));
         thread.next_sequence = chunk.sequence.checked_add(u64::from(last));
         thread.discarded = chunk.discarded;
+        thread.given_up = 0;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::kernel_events::KernelRecord;
 use crate::note::Note;
-use crate::streams::ThreadKey;
+use crate::thread_key::ThreadKey;
 
 /// Records of one thread, checked as a reader would check them.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,9 @@ use crate::kernel_events::KernelRecord;
 use crate::note::Note;
 use crate::occurrences::Occurrences;
 use crate::scan::Content;
-use crate::streams::{ThreadKey, gap};
+use crate::streams::gap;
 use crate::subscriber::{Batch, Subscriber};
+use crate::thread_key::ThreadKey;
 use nopal_abi::ChunkHeader;
 use std::collections::HashMap;
 

@@ -1,6 +1,7 @@
 //! Reads a trace directory. Everything in it may be cut short, damaged or malicious.
 
 use crate::clocks::{Clocks, Snapshot};
+use crate::cuts::Cuts;
 use crate::directory::{self, METADATA, SESSION};
 use crate::files::Files;
 use crate::index::{self, Entry, Expected};
@@ -11,10 +12,11 @@ use crate::mapping::Mapping;
 use crate::markers::Markers;
 use crate::nesting::{Parts, nest};
 use crate::note::{Note, Session};
-use crate::packet::{Packet, PacketId};
+use crate::packet::PacketId;
 use crate::processes;
 use crate::session::{self, Notes};
-use crate::streams::ThreadKey;
+use crate::stream_file::StreamFile;
+use crate::thread_key::ThreadKey;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -30,14 +32,6 @@ struct SiteId {
     site: u32,
     note: u32,
     index: u32,
-}
-
-pub(crate) struct Stream {
-    name: String,
-    pub file: Mapping,
-    pub packets: Vec<Entry>,
-    /// The end of the last whole packet, in words.
-    whole: usize,
 }
 
 /// Files of one class of streams.
@@ -59,8 +53,8 @@ pub struct Trace {
     notes: Vec<Note>,
     sites: Vec<SiteId>,
     clocks: Clocks,
-    streams: Vec<Stream>,
-    processors: Vec<(u32, Stream)>,
+    streams: Vec<StreamFile>,
+    processors: Vec<(u32, StreamFile)>,
     /// In order of the thread, then of time.
     threads: Vec<(ThreadKey, Vec<PacketId>)>,
     /// The notes that name threads, and images.
@@ -103,7 +97,7 @@ impl Trace {
         Trace::read(&directory, streams)
     }
 
-    fn read(directory: &Path, known: Vec<Stream>) -> Result<Trace> {
+    fn read(directory: &Path, known: Vec<StreamFile>) -> Result<Trace> {
         let name = directory.display();
         match fs::metadata(directory) {
             Ok(found) if found.is_dir() => {}
@@ -171,11 +165,11 @@ impl Trace {
         Ok(trace)
     }
 
-    fn read_streams(&mut self, known: Vec<Stream>) -> Result<()> {
+    fn read_streams(&mut self, known: Vec<StreamFile>) -> Result<()> {
         let known = known
             .into_iter()
             .map(|stream| (stream.name.clone(), stream));
-        let mut known: HashMap<String, Stream> = known.collect();
+        let mut known: HashMap<String, StreamFile> = known.collect();
         let files = Files::of(&self.notes);
         // If notes are missing, an unlisted file may belong to the trace.
         let is_all = files.is_all && self.session.has_sums() && self.damage.is_empty();
@@ -249,8 +243,8 @@ impl Trace {
     fn read_class(
         &mut self,
         class: Class,
-        known: &mut HashMap<String, Stream>,
-    ) -> Result<Vec<(u32, Stream)>> {
+        known: &mut HashMap<String, StreamFile>,
+    ) -> Result<Vec<(u32, StreamFile)>> {
         let mut streams = Vec::new();
         for &number in &class.files {
             let name = (class.name)(number);
@@ -296,8 +290,8 @@ impl Trace {
         &mut self,
         name: String,
         expected: Expected,
-        known: Option<Stream>,
-    ) -> Result<Stream> {
+        known: Option<StreamFile>,
+    ) -> Result<StreamFile> {
         let path = self.directory.join(&name);
         let file = Mapping::open(&path)?;
         let (mut packets, known) = known.map_or((Vec::new(), 0), |one| (one.packets, one.whole));
@@ -313,7 +307,7 @@ impl Trace {
             let at = file.bytes().len() as u64;
             self.damaged(&path, at, rest as u64, "an end that is cut short");
         }
-        Ok(Stream {
+        Ok(StreamFile {
             name,
             file,
             packets,
@@ -338,6 +332,11 @@ impl Trace {
             self.mark_damage_between(packets);
         }
         self.nest_work_in_kernel(&mut threads);
+        if let Some(cuts) = Cuts::of(&self.notes) {
+            for (key, packets) in &mut threads {
+                *packets = cuts.cut(key.process, packets, &self.streams);
+            }
+        }
         // Kernel events describe the others.
         let recorded: HashSet<(u32, u32)> = threads
             .keys()
@@ -415,8 +414,8 @@ impl Trace {
         }
     }
 
-    pub(crate) fn packet(&self, id: PacketId) -> Packet<'_> {
-        Packet::new(&self.streams, id)
+    pub(crate) fn streams(&self) -> &[StreamFile] {
+        &self.streams
     }
 
     pub fn directory(&self) -> &Path {
@@ -494,7 +493,7 @@ impl Trace {
         }
     }
 
-    /// The programs that ran in processes, in order of time: those that are told of, and of others those that have
+    /// The programs that ran in processes, in order of time: those that have notes, and of others those that have
     /// threads. A forked child runs what its parent does.
     pub fn processes(&self) -> Vec<ProcessInfo<'_>> {
         processes::processes(&self.notes, self.threads.iter().map(|(key, _)| *key))
@@ -522,7 +521,7 @@ impl Trace {
                 begin: *begin,
                 name,
                 in_namespace: false,
-                trace: self,
+                streams: &self.streams,
                 packets: &[],
             }),
             _ => None,
@@ -545,7 +544,7 @@ impl Trace {
             begin: key.begin,
             name,
             in_namespace: self.in_namespaces.contains(&key.process),
-            trace: self,
+            streams: &self.streams,
             packets,
         }
     }
@@ -575,6 +574,13 @@ impl Trace {
         let packets = self.threads().into_iter().map(|thread| thread.lost());
         let sum = |sum: u64, lost| sum.saturating_add(lost);
         counters.fold(0, sum).max(packets.fold(0, sum))
+    }
+
+    /// Calls that were left out since they were short.
+    pub fn short_calls(&self) -> u64 {
+        let threads = self.threads().into_iter();
+        let packets = threads.flat_map(|thread| thread.packets());
+        packets.fold(0, |sum, packet| sum.saturating_add(packet.short_calls()))
     }
 
     /// Whether the trace was ended in order.

@@ -14,12 +14,14 @@ use crate::metadata::{self, Function};
 use crate::note::{Note, Session, SitesLine};
 use crate::occurrences::Occurrences;
 use crate::processors::Processors;
-use crate::scan::{Content, Known, Unfinished, first_clock, scan};
+use crate::scan::{Content, Known, Unfinished, scan};
 use crate::session::{self, FORMAT_VERSION, Line};
+use crate::short_calls::{Kept, ShortCalls};
 use crate::site_counts::SiteCounts;
-use crate::streams::{Streams, ThreadKey};
+use crate::streams::Streams;
 use crate::subscriber::{Batch, Subscriber};
 use crate::subscribers::{SubscriberId, Subscribers};
+use crate::thread_key::ThreadKey;
 use crate::watched::Watched;
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
@@ -32,7 +34,6 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
-use zerocopy::FromBytes;
 
 /// The clock in `metadata` is rewritten when its rate is off by more than one part in this number.
 const RATE_PRECISION: u64 = 1_000_000;
@@ -43,11 +44,13 @@ const FUTURE: u64 = 1 << 44;
 /// The outcome of writing a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// It is a packet of the trace. `damage` counts its invalid words, which were left out.
+    /// It is a packet of the trace. `damage` counts its invalid words, which were left out, `short` the calls that were
+    /// left out since they were short.
     Written {
         events: u64,
         holes: u64,
         damage: u64,
+        short: u64,
     },
     /// It holds no unwritten event.
     Empty,
@@ -78,7 +81,7 @@ pub struct Writer {
     pub(crate) streams: Streams,
     processors: Processors,
     pub(crate) occurring: Occurrences,
-    /// By number as of the last `metadata`, and behind that as they were told. The first of a number counts.
+    /// By number up to those of the last `metadata`, then in the order of their notes. The first of a number counts.
     sites: Vec<Site>,
     names_of_sites: String,
     pub(crate) markers: Markers,
@@ -89,6 +92,7 @@ pub struct Writer {
     subscriber: Option<Box<dyn Subscriber>>,
     subscribers: Subscribers,
     site_counts: Option<SiteCounts>,
+    short_calls: ShortCalls,
     watched: Watched,
 }
 
@@ -181,6 +185,7 @@ impl Writer {
             subscriber: None,
             subscribers: Subscribers::new(),
             site_counts: None,
+            short_calls: ShortCalls::default(),
             watched: Watched::default(),
         })
     }
@@ -190,13 +195,13 @@ impl Writer {
         self.readable = readable;
     }
 
-    /// From now on records go to an audience, and not into files. It is told of the notes, too, but for the session's.
+    /// From now on records go to this subscriber, and not into files. It gets the notes, too, except the session's.
     pub fn set_subscriber(&mut self, subscriber: Box<dyn Subscriber>) {
         self.subscriber = Some(subscriber);
     }
 
-    /// From now on [`Writer::hear`] tells a listener of records, beside what files or an audience get of them. It is
-    /// told of all notes, from the trace's first on.
+    /// From now on [`Writer::publish`] also passes records to this subscriber. It gets all notes, from the trace's first
+    /// on.
     pub fn subscribe(&mut self, mut subscriber: Box<dyn Subscriber>) -> Result<SubscriberId> {
         for note in session::parse(&self.text_of_notes()?)?.notes {
             subscriber.note(&note);
@@ -208,17 +213,17 @@ impl Writer {
         self.subscribers.remove(id);
     }
 
-    /// Listeners will hear nothing more of a thread.
+    /// Subscribers get nothing more of a thread.
     pub fn published_all_of(&mut self, thread: ThreadKey) {
         self.subscribers.thread_ended(thread);
     }
 
-    /// Listeners have heard of what was recorded up to this value of the counter.
+    /// Subscribers have got all records up to this value of the counter.
     pub fn complete_until(&mut self, counter: u64) {
         self.subscribers.complete_until(counter);
     }
 
-    /// Whether anybody is to be told by [`Writer::hear`].
+    /// Whether there are subscribers for [`Writer::publish`].
     pub fn has_subscribers(&self) -> bool {
         !self.subscribers.is_empty()
     }
@@ -268,7 +273,7 @@ impl Writer {
     /// Appends a note, which is with the kernel when this returns.
     pub fn note(&mut self, note: &Note) -> Result<()> {
         if let Note::End { .. } = note {
-            self.tell_files()?;
+            self.note_files()?;
         }
         self.append_note(0, note)?;
         self.learn(note);
@@ -309,7 +314,7 @@ impl Writer {
     }
 
     /// Writes the lengths of the files that have grown since the last such note.
-    fn tell_files(&mut self) -> Result<()> {
+    fn note_files(&mut self) -> Result<()> {
         let (streams, processors) = (self.streams.grown(), self.processors.grown());
         if streams.is_empty() && processors.is_empty() {
             return Ok(());
@@ -344,6 +349,7 @@ impl Writer {
                     monotonic_ns,
                     realtime_ns,
                 });
+                self.judge_short_calls();
             }
             &Note::Process {
                 process, parent, ..
@@ -361,6 +367,18 @@ impl Writer {
                 self.learn_sites(*image, borrowed);
             }
             _ => self.markers.learn(note),
+        }
+    }
+
+    /// With one clock, the rate of the counter is not known.
+    fn judge_short_calls(&mut self) {
+        let least_ns = self.session.least_duration_ns;
+        if least_ns == 0 {
+            return;
+        }
+        let clocks = self.clocks();
+        if clocks.snapshots().len() > 1 {
+            self.short_calls.below(clocks.ticks(least_ns));
         }
     }
 
@@ -406,7 +424,7 @@ impl Writer {
         state: ChunkPhase,
         published: &mut ChunkCursor,
     ) -> Result<bool> {
-        let (header, records) = parts(chunk)?;
+        let (header, records) = header::parts(chunk)?;
         let (records, known) = self.beyond(&header, records, *published, state)?;
         let occurring = &mut self.subscribers.occurring;
         let Ok(content) = scan(records, known, &self.markers, occurring) else {
@@ -421,7 +439,7 @@ impl Writer {
     }
 
     /// The part of a chunk beyond `cursor`, and facts about it.
-    fn beyond<'a>(
+    pub(crate) fn beyond<'a>(
         &self,
         header: &ChunkHeader,
         records: &'a mut [u64],
@@ -453,8 +471,10 @@ impl Writer {
         state: ChunkPhase,
         cursor: &mut ChunkCursor,
     ) -> Result<Chunk> {
-        let (header, records) = parts(chunk)?;
-        let repeated = self.skip_adopted(&header, records, cursor);
+        let (header, records) = header::parts(chunk)?;
+        let Ok(repeated) = self.skip_adopted(&header, records, cursor, state)? else {
+            return Ok(Chunk::Unfinished);
+        };
         let (records, known) = self.beyond(&header, records, *cursor, state)?;
         let content = match scan(records, known, &self.markers, &mut self.occurring) {
             Ok(content) => content,
@@ -478,13 +498,24 @@ impl Writer {
             None => (content.words, 0),
         };
         let next = cursor.and(content.words, content.end);
-        let sum = match kept == content.words {
+        let Kept {
+            words: kept,
+            events: of_short_calls,
+            calls: short_calls,
+        } = match self.short_calls.leaves_out() {
+            true => self.short_calls.pass(&mut records[..kept], content.end),
+            false => Kept {
+                words: kept,
+                ..Kept::default()
+            },
+        };
+        let sum = match kept == content.words && short_calls == 0 {
             true => content.sum,
             false => Sum::new().words(&records[..kept]),
         };
         let content = Content {
             words: kept,
-            events: content.events - left_out.min(content.events),
+            events: content.events.saturating_sub(left_out + of_short_calls),
             sum,
             ..content
         };
@@ -493,7 +524,7 @@ impl Writer {
                 self.streams.skip(&header);
             }
             *cursor = next;
-            return Ok(content.written());
+            return Ok(content.written(short_calls));
         }
         if let Some(subscriber) = &mut self.subscriber {
             subscriber.records(Batch {
@@ -503,35 +534,57 @@ impl Writer {
                 lossy: self.streams.pass(&header, !grows),
             });
             *cursor = next;
-            return Ok(content.written());
+            return Ok(content.written(short_calls));
         }
         let bytes = HEADER_BYTES + content.words * 8;
+        let packet = ChunkHeader {
+            clock_begin: content.begin,
+            clock_end: content.end,
+            short_calls,
+            ..header
+        };
+        let Some(piece) = chunk.get_mut(cursor.start() * 8..) else {
+            bail!("a chunk is too short");
+        };
+        self.append_packet(&header, packet, content.sum, &mut piece[..bytes], !grows)?;
+        *cursor = next;
+        Ok(content.written(short_calls))
+    }
+
+    /// Appends a packet of another trace, whose sites and events have the numbers of this one.
+    pub(crate) fn packet(&mut self, header: &ChunkHeader, packet: &mut [u8]) -> Result<()> {
+        let records = header::words_mut(packet).and_then(|words| words.get(HEADER_WORDS..));
+        let sum = Sum::new().words(records.context("a packet has no header")?);
+        self.append_packet(header, *header, sum, packet, true)
+    }
+
+    /// `piece`: room for the packet's header, and its records, which have this sum. `chunk` is the header of their chunk,
+    /// which stands there if it fails; `last` unless more packets will be made of the chunk.
+    fn append_packet(
+        &mut self,
+        chunk: &ChunkHeader,
+        packet: ChunkHeader,
+        sum: Sum,
+        piece: &mut [u8],
+        last: bool,
+    ) -> Result<()> {
+        let bits = piece.len() as u64 * 8;
         let mut packet = ChunkHeader {
             magic: MAGIC,
             stream_id: 0,
             uuid: *self.uuid.as_bytes(),
-            clock_begin: content.begin,
-            clock_end: content.end,
-            content_bits: bytes as u64 * 8,
-            packet_bits: bytes as u64 * 8,
-            reserved: 0,
-            ..header
+            content_bits: bits,
+            packet_bits: bits,
+            ..packet
         };
         let stream = self.streams.place(&mut packet)?;
-        packet.checksum = header::checksum(content.sum, &packet, stream as u32);
-        let Some(piece) = chunk.get_mut(cursor.start() * 8..) else {
-            bail!("a chunk is too short");
-        };
-        put_header(&packet, piece);
-        if let Err(error) = self
-            .streams
-            .append(stream, &header, &packet, &piece[..bytes], !grows)
-        {
-            put_header(&header, piece);
-            return Err(error);
+        packet.checksum = header::checksum(sum, &packet, stream as u32);
+        header::put(&packet, piece);
+        let appended = self.streams.append(stream, chunk, &packet, piece, last);
+        if appended.is_err() {
+            header::put(chunk, piece);
         }
-        *cursor = next;
-        Ok(content.written())
+        appended
     }
 
     /// Takes events of a processor, in order of time. They are in the trace by [`Writer::flush_kernel_events`] at the latest.
@@ -581,29 +634,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Skips the part of the chunk that another writer wrote. Returns whether there was one.
-    fn skip_adopted(
-        &self,
-        header: &ChunkHeader,
-        records: &[u64],
-        cursor: &mut ChunkCursor,
-    ) -> bool {
-        let key = ThreadKey::of(header);
-        let mut skipped = false;
-        loop {
-            let first = || first_clock(records, self.future()).unwrap_or(header.clock_begin);
-            let begin = cursor.clock().unwrap_or_else(first);
-            let before = match self.streams.adopted.get(&(key, begin)) {
-                Some(&(words, end)) => cursor.and(words, end),
-                None => return skipped,
-            };
-            // The packets of another writer are in files, which may have been changed.
-            if before.bytes() <= cursor.bytes() || before.bytes() > HEADER_BYTES + records.len() * 8
-            {
-                return skipped;
-            }
-            *cursor = before;
-            skipped = true;
+    /// Events of threads that were recorded and given up: their next packets count them as lost.
+    pub fn given_up(&mut self, events: &[(ThreadKey, u64)]) {
+        for &(thread, events) in events {
+            self.streams.thread(thread).given_up = events;
         }
     }
 
@@ -628,7 +662,7 @@ impl Writer {
     /// Brings `metadata` up to date, if it is not: the functions that occurred, and the rate of the clock. Notes tell how
     /// long the files are now.
     pub fn sync_metadata(&mut self) -> Result<()> {
-        self.tell_files()?;
+        self.note_files()?;
         let frequency = self.clocks().frequency();
         let drift = frequency.abs_diff(self.described.frequency);
         if self.described.occurring == self.occurring.len()
@@ -751,29 +785,12 @@ impl Seed {
 }
 
 impl Content {
-    fn written(&self) -> Chunk {
+    fn written(&self, short_calls: u32) -> Chunk {
         Chunk::Written {
             events: self.events,
             holes: self.holes,
             damage: self.damage,
+            short: short_calls.into(),
         }
     }
-}
-
-/// The header of a chunk, and its words of records.
-fn parts(chunk: &mut [u8]) -> Result<(ChunkHeader, &mut [u64])> {
-    let words = words_mut(chunk).filter(|words| words.len() <= CHUNK_BYTES / 8);
-    let parts = words.and_then(|words| words.split_first_chunk_mut::<HEADER_WORDS>());
-    let (first, records) = parts.context("a chunk is not aligned, or has a wrong size")?;
-    Ok((header::read(first), records))
-}
-
-fn put_header(header: &ChunkHeader, chunk: &mut [u8]) {
-    if let Some(first) = words_mut(chunk).and_then(|words| words.first_chunk_mut()) {
-        header::write(header, first);
-    }
-}
-
-fn words_mut(bytes: &mut [u8]) -> Option<&mut [u64]> {
-    <[u64]>::mut_from_bytes(bytes).ok()
 }

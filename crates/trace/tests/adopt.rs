@@ -4,7 +4,7 @@ mod support;
 
 use nopal_abi::CHUNK_BYTES;
 use nopal_trace::synthetic::{Recorder, bytes_mut};
-use nopal_trace::{Chunk, Note, Session, Trace, Writer};
+use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Event, Note, Session, Trace, Writer};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -32,6 +32,7 @@ fn what_was_half_written_is_cut_off_and_the_rest_goes_on() {
         .note(&Note::Lost {
             process: 10,
             events: 12,
+            reasons: Default::default(),
         })
         .unwrap();
     call(&mut recorders[1], BEGIN + 4000, 2);
@@ -80,7 +81,8 @@ fn what_was_half_written_is_cut_off_and_the_rest_goes_on() {
         Chunk::Written {
             events: 2,
             holes: 0,
-            damage: 0
+            damage: 0,
+            short: 0
         }
     );
     for (recorder, site) in recorders.iter_mut().zip([1, 3]) {
@@ -129,7 +131,8 @@ fn what_was_half_written_is_cut_off_and_the_rest_goes_on() {
     );
     assert!(trace.notes().contains(&Note::Lost {
         process: 10,
-        events: 12
+        events: 12,
+        reasons: Default::default(),
     }));
     assert!(!path.join("stream-2").exists(), "threads keep their files");
 
@@ -161,6 +164,7 @@ fn a_chunk_that_was_written_is_not_written_again() {
         events: 2,
         holes: 0,
         damage: 0,
+        short: 0,
     };
     assert_eq!(
         first
@@ -176,6 +180,43 @@ fn a_chunk_that_was_written_is_not_written_again() {
         outcomes(&mut Writer::adopt(&path).unwrap())[1],
         Chunk::Repeated
     );
+}
+
+/// A packet has fewer words than the part of the chunk that it was made of.
+#[test]
+fn a_chunk_goes_on_behind_what_was_left_out_of_it() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut first = writer(&path, &["main", "silent"]);
+    let mut recorder = Recorder::new(10, 11, BEGIN);
+    for number in 0..4 {
+        call(&mut recorder, BEGIN + number * 100, 1 + number as u32 % 2);
+    }
+    let part = recorder.words().len();
+    call(&mut recorder, BEGIN + 1000, 1);
+    recorder.end_chunk();
+    let chunk = recorder.take_full().remove(0);
+    let mut grown = chunk.clone();
+    grown[part..].fill(0);
+    first.site_counts().silence(2, true, 0);
+    let mut cursor = ChunkCursor::default();
+    first
+        .rest(bytes_mut(&mut grown), ChunkPhase::Growing, &mut cursor)
+        .unwrap();
+    drop(first);
+    let mut second = Writer::adopt(&path).unwrap();
+    second.chunk(bytes_mut(&mut chunk.clone()), true).unwrap();
+    drop(second);
+    let trace = Trace::open(&path).unwrap();
+    let sites: Vec<u32> = trace.threads()[0]
+        .packets()
+        .flat_map(|packet| packet.records().collect::<Vec<_>>())
+        .filter_map(|record| match record.event {
+            Event::Entry { site, .. } => Some(site),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(sites, [1, 1, 1]);
 }
 
 #[test]

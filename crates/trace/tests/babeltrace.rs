@@ -4,7 +4,7 @@ mod support;
 
 use nopal_abi::*;
 use nopal_trace::synthetic::{Recorder, Shape};
-use nopal_trace::{Chunk, Event, Style, Trace, Writer};
+use nopal_trace::{Chunk, Event, Session, Style, Trace, Writer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use support::*;
@@ -37,7 +37,7 @@ fn events_of_lines(lines: &[String]) -> Events {
         assert!(clock >= before, "{line}");
         before = clock;
         let class = class(header);
-        let has_site = !["resync", "hole"].contains(&class);
+        let has_site = !["resync", "hole", "short_calls"].contains(&class);
         let site = if has_site {
             number(fields, "container").unwrap()
         } else {
@@ -72,6 +72,7 @@ fn events_of_reader(trace: &Trace) -> Events {
 fn name(event: Event) -> (&'static str, u32) {
     match event {
         Event::Resync { .. } => ("resync", 0),
+        Event::ShortCalls { .. } => ("short_calls", 0),
         Event::Hole => ("hole", 0),
         Event::Marker { event, .. } => ("marker", event),
         Event::Entry {
@@ -189,6 +190,32 @@ fn names_of_all_sorts_are_shown() {
     assert_eq!(labels[8], r#""twin@\"odd\\name\".so+0x6500""#);
     assert_eq!(labels[9], r#""twin@\"odd\\name\".so+0x6600""#);
     assert_eq!(labels[10], "<unknown>", "a site that nobody named");
+}
+
+#[test]
+fn calls_that_were_left_out_are_counted_in_their_packet() {
+    let place = place();
+    let session = Session {
+        least_duration_ns: 50,
+        ..Session::default()
+    };
+    let mut writer = Writer::create(&place.path, session).unwrap();
+    for counter in [BEGIN, BEGIN + 1_000_000] {
+        writer.note(&clock(counter)).unwrap();
+    }
+    image(&mut writer, 1, "/bin/program", 1, &["main", "leaf"]);
+    let mut recorder = Recorder::new(10, 11, BEGIN);
+    recorder.entry(BEGIN, 1, 0x7ffd_ffff_f018);
+    for number in 0..20 {
+        call(&mut recorder, BEGIN + 100 * number, 2);
+    }
+    recorder.exit(BEGIN + 5000, 1, 0x7ffd_ffff_f018);
+    assert_eq!(recorder.finish(&mut writer).unwrap(), 2);
+    end(&mut writer, BEGIN + 2_000_000);
+    let lines = agree(&place.path);
+    let counted = "left_out = [ [0] = { site = 2, calls = 20 } ]";
+    assert!(lines[3].contains(counted), "{}", lines[3]);
+    assert!(lines[3].contains("short_calls = 20"), "{}", lines[3]);
 }
 
 #[test]

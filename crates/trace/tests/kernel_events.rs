@@ -135,7 +135,7 @@ fn babeltrace2_reads_each_event() {
         r#"sched_wakeup_new: { cpu_id = 2, reserved = "" }, { comm = "balan", pid = 11, prio = 115, waker_process = 7, waker_pid = 8, target_cpu = 1, reserved = 0, flags = { common_flags = 4, common_preempt_count = 1, known = 1 } }"#,
     ];
     assert_eq!(lines.len(), expected.len(), "{text}");
-    // Of all packets here the same, and of no use to whoever reads the text.
+    // The same in all packets here, and of no use in the text.
     let (before, behind) = ("checksum = ", ", reserved_behind = 0 }");
     for (line, expected) in lines.iter().zip(expected) {
         let (line, sum) = line.split_once(before).unwrap();

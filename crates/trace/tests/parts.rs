@@ -8,7 +8,7 @@ use nopal_trace::{
     Batch, Chunk, ChunkCursor, ChunkPhase, Event, Note, Record, Subscriber, ThreadKey, Trace,
     Writer,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use support::*;
 
@@ -116,6 +116,31 @@ fn whole(path: &Path, chunk: &[u64]) -> Vec<(u64, String)> {
     records(path)
 }
 
+/// A chunk, and a trace that is to have its records.
+struct RandomChunk {
+    random: Random,
+    chunk: Vec<u64>,
+    expected: Vec<(u64, String)>,
+    path: PathBuf,
+    writer: Writer,
+}
+
+impl RandomChunk {
+    fn new(place: &Path, seed: u64) -> RandomChunk {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let chunk = chunk(&mut random);
+        let path = place.join(format!("parts {seed}"));
+        RandomChunk {
+            random,
+            expected: whole(&place.join(format!("whole {seed}")), &chunk),
+            chunk,
+            writer: writer(&path, &["one", "two", "three"]),
+            path,
+        }
+    }
+}
+
 /// Writes parts of a chunk as it grows, up to some size of it. Returns how many events they have.
 fn write_parts(
     writer: &mut Writer,
@@ -134,6 +159,7 @@ fn write_parts(
                 events,
                 holes: 0,
                 damage: 0,
+                short: 0,
             }) => sum += events,
             Ok(Chunk::Empty) => {}
             other => panic!("{other:?}"),
@@ -147,12 +173,13 @@ fn parts_make_up_the_whole() {
     let place = tempfile::tempdir().unwrap();
     let (mut parts, mut with_parts) = (0, 0);
     for seed in 1..60 {
-        println!("seed {seed}");
-        let mut random = Random::new(seed);
-        let chunk = chunk(&mut random);
-        let expected = whole(&place.path().join(format!("whole {seed}")), &chunk);
-        let path = place.path().join(format!("parts {seed}"));
-        let mut writer = writer(&path, &["one", "two", "three"]);
+        let RandomChunk {
+            mut random,
+            chunk,
+            expected,
+            path,
+            mut writer,
+        } = RandomChunk::new(place.path(), seed);
         let mut cursor = ChunkCursor::default();
         let early = write_parts(&mut writer, &chunk, &mut random, &mut cursor);
         let before = cursor;
@@ -184,12 +211,13 @@ fn parts_make_up_the_whole() {
 fn the_rest_of_a_chunk_is_written_by_who_takes_over() {
     let place = tempfile::tempdir().unwrap();
     for seed in 1..60 {
-        println!("seed {seed}");
-        let mut random = Random::new(seed);
-        let chunk = chunk(&mut random);
-        let expected = whole(&place.path().join(format!("whole {seed}")), &chunk);
-        let path = place.path().join(format!("parts {seed}"));
-        let mut first = writer(&path, &["one", "two", "three"]);
+        let RandomChunk {
+            mut random,
+            chunk,
+            expected,
+            path,
+            writer: mut first,
+        } = RandomChunk::new(place.path(), seed);
         write_parts(&mut first, &chunk, &mut random, &mut ChunkCursor::default());
         drop(first);
         let mut second = Writer::adopt(&path).unwrap();
@@ -202,6 +230,51 @@ fn the_rest_of_a_chunk_is_written_by_who_takes_over() {
         end(&mut third, BEGIN + (1 << 33));
         assert_eq!(records(&path), expected);
     }
+}
+
+/// The writer that takes over does not know which sites were silent, nor what was left out for it.
+#[test]
+fn who_takes_over_repeats_nothing_where_sites_were_silent() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut left_out, mut taken_over) = (0, 0);
+    for seed in 1..60 {
+        let RandomChunk {
+            mut random,
+            chunk,
+            expected,
+            path,
+            writer: mut first,
+        } = RandomChunk::new(place.path(), seed);
+        for site in [2, 3] {
+            first.site_counts().silence(site, true, 0);
+        }
+        write_parts(&mut first, &chunk, &mut random, &mut ChunkCursor::default());
+        drop(first);
+        let mut second = Writer::adopt(&path).unwrap();
+        let rest = second.chunk(bytes_mut(&mut chunk.clone()), true).unwrap();
+        taken_over += u64::from(matches!(rest, Chunk::Written { .. }));
+        end(&mut second, BEGIN + (1 << 33));
+        drop(second);
+        let found = records(&path);
+        // The RESYNC records of a part that has only silent sites are left out, too.
+        let may_be_left_out = |(_, event): &&(u64, String)| {
+            ["site: 2", "site: 3", "Resync"]
+                .iter()
+                .any(|word| event.contains(word))
+        };
+        let mut written = found.iter().peekable();
+        for record in &expected {
+            match written.next_if_eq(&record) {
+                None if may_be_left_out(&record) => left_out += 1,
+                found => assert_eq!(found, Some(record)),
+            }
+        }
+        assert_eq!(written.next(), None);
+    }
+    assert!(
+        left_out > 1000 && taken_over > 30,
+        "{left_out} {taken_over}"
+    );
 }
 
 #[test]
@@ -363,7 +436,7 @@ fn a_subscriber_gets_everything_once_whatever_is_written() {
         assert_eq!(words, chunk[CHUNK_HEADER_BYTES / 8..end]);
         assert!(lossy[0], "the chunk says that events were lost before it");
         assert!(!lossy[1..].contains(&true));
-        assert_eq!(notes_of_sites, 1, "what was noted before is told too");
+        assert_eq!(notes_of_sites, 1, "earlier notes are passed on too");
         writer.unsubscribe(id);
         assert!(!writer.has_subscribers());
     }

@@ -45,7 +45,9 @@ fn truth(trace: &Trace, functions: u32) -> Truth {
                     totals.own += duration - inside;
                 }
                 Event::Resync { .. } => continue,
-                Event::Marker { .. } | Event::Hole => panic!("a marker or a hole"),
+                Event::Marker { .. } | Event::ShortCalls { .. } | Event::Hole => {
+                    panic!("no call")
+                }
             }
             truth.events += 1;
         }
@@ -214,6 +216,7 @@ fn notes_are_found_by_what_they_tell_of() {
             .note(&Note::Lost {
                 process: 10,
                 events,
+                reasons: Default::default(),
             })
             .unwrap();
     }
@@ -222,7 +225,7 @@ fn notes_are_found_by_what_they_tell_of() {
         call(&mut recorder, begin, 1);
         recorder.finish(&mut writer).unwrap();
     }
-    // Of two more processes, one is told of as forked, the other not at all.
+    // Of two more processes, one has a note of its fork, the other none.
     for (process, parent, counter) in [(20, 10, BEGIN + 3), (20, 10, BEGIN + 9)] {
         writer
             .note(&Note::Process {
@@ -358,4 +361,103 @@ fn a_bad_packet_is_left_out_and_the_next_ones_are_read() {
         "a packet that is earlier than the one before"
     );
     assert_eq!(trace.threads()[0].packets().len(), 4);
+}
+
+/// The packets of that process, and of no other.
+#[test]
+fn packets_are_cut_where_calls_were_unwrapped() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = writer(&path, &["main", "called"]);
+    for thread in [11, 12] {
+        let mut recorder = Recorder::new(10, thread, BEGIN);
+        for at in 0..10 {
+            call(&mut recorder, BEGIN + 100 * at, 1 + at as u32 % 2);
+        }
+        recorder.finish(&mut writer).unwrap();
+    }
+    let mut other = Recorder::new(20, 21, BEGIN);
+    call(&mut other, BEGIN + 600, 1);
+    other.finish(&mut writer).unwrap();
+    // The second is before all records, the third behind them, and the last is equal to a record's clock.
+    for counter in [BEGIN + 550, BEGIN - 1000, BEGIN + 5000, BEGIN + 700] {
+        let process = 10;
+        writer.note(&Note::Unwrapped { process, counter }).unwrap();
+    }
+    end(&mut writer, BEGIN + 10_000);
+
+    let trace = Trace::open(&path).unwrap();
+    for thread in trace.threads() {
+        let packets = thread.packets().map(|packet| {
+            let clocks = packet.records().map(|record| record.clock - BEGIN);
+            let calls: Vec<u64> = clocks.collect();
+            let marks = (packet.clock_begin() - BEGIN, packet.clock_end() - BEGIN);
+            assert!(calls[0] >= marks.0 && calls[calls.len() - 1] == marks.1);
+            (packet.is_behind_unwrapping(), calls.len())
+        });
+        let packets: Vec<(bool, usize)> = packets.collect();
+        match thread.process {
+            10 => assert_eq!(packets, [(true, 13), (true, 2), (true, 6)]),
+            _ => assert_eq!(packets, [(false, 3)]),
+        }
+    }
+}
+
+#[test]
+fn packets_are_cut_where_recording_was_stopped_and_started() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = writer(&path, &["main"]);
+    let mut recorder = Recorder::new(10, 11, BEGIN);
+    for at in 0..10 {
+        call(&mut recorder, BEGIN + 100 * at, 1);
+    }
+    recorder.finish(&mut writer).unwrap();
+    let stopped = |after| Note::Stopped {
+        counter: BEGIN + after,
+    };
+    let started = |after| Note::Started {
+        counter: BEGIN + after,
+    };
+    // The first does not follow from anything, nor does the second stop of three.
+    let notes = [
+        started(5),
+        stopped(205),
+        stopped(220),
+        started(450),
+        stopped(520),
+        started(530),
+        stopped(540),
+        started(550),
+        stopped(905),
+    ];
+    for note in notes {
+        writer.note(&note).unwrap();
+    }
+    end(&mut writer, BEGIN + 10_000);
+
+    let trace = Trace::open(&path).unwrap();
+    let threads = trace.threads();
+    let packets = threads[0].packets().map(|packet| {
+        let records = packet.records().count();
+        (packet.is_stopped(), packet.stopped_before(), records)
+    });
+    let packets: Vec<(bool, u64, usize)> = packets.collect();
+    // A RESYNC comes first.
+    let expected = [
+        (false, 0, 6),
+        (true, 5, 5),
+        (false, 40, 2),
+        (false, 20, 7),
+        (true, 5, 1),
+    ];
+    assert_eq!(packets, expected);
+    let from = |after| BEGIN + after;
+    let stops = [
+        (from(205), Some(from(450))),
+        (from(520), Some(from(530))),
+        (from(540), Some(from(550))),
+        (from(905), None),
+    ];
+    assert_eq!(nopal_trace::Losses::of(&trace).stops, stops);
 }

@@ -1,9 +1,17 @@
 // Asks the server. An answer that is not wanted any more is given up.
 
-/** @import {Trace, Cells, Rows, Stack, FunctionRow, Graph, Hits, Markers} from "./types.js" */
+/**
+ * @import {Trace, Cells, Rows, Stack, FunctionRow, Graph, Hits, Histogram, KernelEvents, Markers, Selection,
+ * Source, Sums, TrackDescription, TrackSpan, Values, Wakes} from "./types.js"
+ */
 
 const HEADER = 12;
 export const CELL = 8;
+
+/** @param {Record<string, string | number>} parameters */
+function query(parameters) {
+	return Object.entries(parameters).map(([key, value]) => `${key}=${value}`).join("&");
+}
 
 /**
  * @param {string} name
@@ -12,8 +20,7 @@ export const CELL = 8;
  * @returns {Promise<Response>}
  */
 async function ask(name, parameters, signal) {
-	const query = Object.entries(parameters).map(([key, value]) => `${key}=${value}`).join("&");
-	const response = await fetch(`api/${name}?${query}`, signal ? { signal } : {});
+	const response = await fetch(`api/${name}?${query(parameters)}`, signal ? { signal } : {});
 	if (!response.ok) {
 		throw new Error(await response.text());
 	}
@@ -105,19 +112,45 @@ export async function hits(functions, from, until, columns, signal) {
 }
 
 /**
- * @param {{from?: number, until?: number, threads?: string}} range
+ * @param {Selection} selection
  * @returns {Promise<FunctionRow[]>}
  */
-export async function functions(range) {
-	return (await ask("functions", range)).json();
+export async function functions(selection) {
+	return (await ask("functions", { ...selection })).json();
 }
 
 /**
- * @param {{from?: number, until?: number, threads?: string}} range
+ * @param {Selection} selection
  * @returns {Promise<Graph>}
  */
-export async function graph(range) {
-	return (await ask("graph", range)).json();
+export async function graph(selection) {
+	return (await ask("graph", { ...selection })).json();
+}
+
+/**
+ * @param {Selection & {function?: number, of?: string}} what
+ * @returns {Promise<Histogram>}
+ */
+export async function hist(what) {
+	return (await ask("hist", { ...what })).json();
+}
+
+/**
+ * @param {number} site
+ * @param {number} [caller]
+ * @returns {Promise<Source>}
+ */
+export async function source(site, caller) {
+	return (await ask("source", { function: site, ...caller === undefined ? {} : { caller } })).json();
+}
+
+/**
+ * Where the trace is in another format.
+ * @param {string} format
+ * @param {Selection} selection
+ */
+export function exportAddress(format, selection) {
+	return `api/export?${query({ as: format, ...selection })}`;
 }
 
 /**
@@ -128,4 +161,90 @@ export async function graph(range) {
  */
 export async function markers(thread, from, until) {
 	return (await ask("markers", { thread, from, until })).json();
+}
+
+/**
+ * @param {string} track
+ * @returns {Promise<TrackDescription>}
+ */
+export async function track(track) {
+	return (await ask("track", { of: encodeURIComponent(track) })).json();
+}
+
+/**
+ * @param {string} track
+ * @param {number} lanes
+ * @param {number} from
+ * @param {number} until
+ * @param {number} columns
+ * @param {AbortSignal} signal
+ * @returns {Promise<Cells>}
+ */
+export async function lanes(track, lanes, from, until, columns, signal) {
+	const answer = await ask("lanes", { of: encodeURIComponent(track), from, until, columns }, signal);
+	const data = new DataView(await answer.arrayBuffer());
+	const depths = Math.min(lanes, data.getUint32(4, true));
+	return { from, until, columns, rows: [{ thread: -1, first: 0, depths }], starts: [0], isExact: true, data };
+}
+
+/**
+ * @param {string} track
+ * @param {number} lane
+ * @param {number} at
+ * @returns {Promise<TrackSpan | null>}
+ */
+export async function span(track, lane, at) {
+	return (await ask("span", { of: encodeURIComponent(track), lane, at })).json();
+}
+
+/**
+ * @param {string} track
+ * @param {{from?: number, until?: number}} range
+ * @returns {Promise<Sums>}
+ */
+export async function spans(track, range) {
+	return (await ask("spans", { of: encodeURIComponent(track), ...range })).json();
+}
+
+/**
+ * @param {string} field
+ * @param {number} from
+ * @param {number} until
+ * @param {number} columns
+ * @param {AbortSignal} signal
+ * @returns {Promise<Values>}
+ */
+export async function curve(field, from, until, columns, signal) {
+	return (await ask("curve", { of: encodeURIComponent(field), from, until, columns }, signal)).json();
+}
+
+/**
+ * @param {number[]} threads
+ * @param {number} from
+ * @param {number} until
+ * @param {number} columns
+ * @param {AbortSignal} signal
+ */
+export async function states(threads, from, until, columns, signal) {
+	const answer = await ask("states", { threads: threads.join(","), from, until, columns }, signal);
+	return new Uint8Array(await answer.arrayBuffer());
+}
+
+/**
+ * @param {number} from
+ * @param {number} until
+ * @param {AbortSignal} signal
+ * @returns {Promise<Wakes>}
+ */
+export async function wakes(from, until, signal) {
+	return (await ask("wakes", { from, until }, signal)).json();
+}
+
+/**
+ * @param {number} from
+ * @param {number} until
+ * @returns {Promise<KernelEvents>}
+ */
+export async function kernelEvents(from, until) {
+	return (await ask("events", { from, until })).json();
 }

@@ -4,7 +4,7 @@
 // asked for, the image of the old ones is moved and stretched, so that the chart follows the hand at once.
 
 /** @import {Cells} from "./types.js" */
-/** @import {View, Line} from "./view.js" */
+/** @import {View} from "./view.js" */
 /** @import {Color} from "./colors.js" */
 
 import * as api from "./api.js";
@@ -21,6 +21,18 @@ const NAME = 24;
 const REST = 120;
 
 /** @typedef {{cells: Cells, image: HTMLCanvasElement}} Picture */
+/** @typedef {{text: string, x: number, y: number}} Name */
+/**
+ * Rows of an image, and where they are drawn.
+ * @typedef {object} Shown
+ * @property {HTMLCanvasElement} image
+ * @property {number} first
+ * @property {number} rows
+ * @property {number} left
+ * @property {number} top
+ * @property {number} wide
+ * @property {Name[]} names
+ */
 
 export class Chart {
 	/**
@@ -50,7 +62,7 @@ export class Chart {
 		/** @type {Map<number, number[]>} their calls in the columns of `hitTime`, by thread */
 		this.hits = new Map();
 		this.hitTime = [0, 1];
-		/** Told when cells have come, or cannot be had. */
+		/** Called when cells have come, or cannot be had. */
 		this.onCells = (/** @type {boolean} */ _isExact) => {};
 		this.onError = (/** @type {unknown} */ _error) => {};
 		/** Milliseconds that the last frames took. */
@@ -58,10 +70,14 @@ export class Chart {
 		this.frames = [];
 	}
 
+	/** @type {import("./tracks.js").Tracks | null} */
+	tracks = null;
+
 	/** Forgets what was drawn: colours, or the trace, have changed. */
 	reset() {
 		this.colors = this.view.trace.functions.map(([name]) => colorOf(name));
 		this.wanted = "";
+		this.tracks?.reset();
 		if (this.picture) {
 			this.picture.image = this.imageOf(this.picture.cells);
 		}
@@ -113,9 +129,7 @@ export class Chart {
 	/** The rows that are in sight. */
 	rows() {
 		const bottom = this.view.scroll + this.canvas.clientHeight - AXIS;
-		const seen = (/** @type {Line} */ { top, height, thread }) =>
-			thread >= 0 && top < bottom && top + height > this.view.scroll;
-		return this.view.lines.filter(seen).map(({ top, thread, depths }) => {
+		return this.view.seen(this.canvas.clientHeight).filter(({ thread }) => thread >= 0).map(({ top, thread, depths }) => {
 			const first = Math.max(0, Math.floor((this.view.scroll - top) / ROW));
 			const last = Math.min(depths, Math.ceil((bottom - top) / ROW));
 			return { thread, first, depths: Math.max(0, last - first) };
@@ -135,6 +149,7 @@ export class Chart {
 		const end = until + margin;
 		const scale = window.devicePixelRatio || 1;
 		const columns = Math.min(MOST_COLUMNS, Math.round(width * scale * (end - begin) / (until - from)));
+		this.tracks?.ask(begin, end, Math.max(1, columns));
 		const wanted = JSON.stringify([begin, end, columns, rows, trace.duration]);
 		if (wanted === this.wanted || rows.length === 0) {
 			return;
@@ -182,8 +197,10 @@ export class Chart {
 	/**
 	 * An image with a pixel for each cell.
 	 * @param {Cells} cells
+	 * @param {Color[]} colors
+	 * @param {Set<number> | null} found what is not dim, if there is any
 	 */
-	imageOf(cells) {
+	imageOf(cells, colors = this.colors, found = this.found) {
 		const { columns, data } = cells;
 		const high = cells.rows.reduce((sum, { depths }) => sum + depths, 0);
 		const image = document.createElement("canvas");
@@ -191,7 +208,7 @@ export class Chart {
 		const pixels = new ImageData(columns, Math.max(1, high));
 		const words = new Uint32Array(pixels.data.buffer);
 		const ground = parse(styled("--ground"));
-		const found = this.found.size > 0;
+		const dims = found !== null && found.size > 0;
 		for (let row = 0; row < high; row++) {
 			let before = 0;
 			for (let column = 0; column < columns; column++) {
@@ -206,10 +223,10 @@ export class Chart {
 				const pure = covered > 0 ? data.getUint8(at + 5) / covered : 1;
 				// At least a trace of what is there.
 				const strength = Math.max(covered / 255, 0.12);
-				// Where a call begins beside another one, it is told apart.
+				// Where a call begins beside another one, a line separates them.
 				const edge = calls > 0 && calls < 3 && before > 0 ? 0.72 : 1;
-				const dim = found && !this.found.has(site) ? 0.3 : 1;
-				const color = this.colors[site] ?? [128, 128, 128];
+				const dim = dims && !found.has(site) ? 0.3 : 1;
+				const color = colors[site] ?? [128, 128, 128];
 				const grey = (color[0] + color[1] + color[2]) / 3;
 				let word = 0xff000000;
 				for (let channel = 0; channel < 3; channel++) {
@@ -235,6 +252,7 @@ export class Chart {
 		context.clip();
 		this.drawLines(context, width, height);
 		this.drawThreads(context);
+		this.tracks?.draw(context);
 		this.drawMissing(context);
 		this.drawPoint(context);
 		context.restore();
@@ -242,66 +260,82 @@ export class Chart {
 		this.drawRange(context, height);
 	}
 
-	/** @param {CanvasRenderingContext2D} context */
-	drawThreads(context) {
+	/**
+	 * What is drawn of threads: rows of an image, and names over them.
+	 * @returns {Shown[]}
+	 */
+	shown() {
 		if (!this.picture) {
-			return;
+			return [];
 		}
 		const { cells, image } = this.picture;
 		const left = this.x(cells.from);
 		const wide = this.x(cells.until) - left;
-		context.imageSmoothingEnabled = false;
-		cells.rows.forEach(({ thread, first, depths }, at) => {
+		return cells.rows.flatMap(({ thread, first, depths }, at) => {
 			const line = this.view.lineOf(thread);
-			if (!line || depths === 0) {
-				return;
+			const rows = line ? Math.min(depths, line.depths - first) : 0;
+			if (!line || rows <= 0) {
+				return [];
 			}
 			const top = AXIS + line.top - this.view.scroll + first * ROW;
-			const shown = Math.min(depths, line.depths - first);
-			if (shown <= 0) {
-				return;
-			}
-			context.drawImage(image, 0, cells.starts[at], cells.columns, shown, left, top, wide, shown * ROW);
-			context.fillStyle = styled("--ground");
-			for (let row = 0; row < shown; row++) {
-				context.fillRect(left, top + (row + 1) * ROW - 1, wide, 1);
-			}
-			this.drawNames(context, cells, at, shown, top, left, wide);
-			this.drawMarkers(context, cells, at, top - first * ROW, left, wide);
+			const names = this.names(cells, cells.starts[at], rows, top, left, wide);
+			return [{ image, first: cells.starts[at], rows, left, top, wide, names }];
 		});
 	}
 
+	/** @param {CanvasRenderingContext2D} context */
+	drawThreads(context) {
+		context.imageSmoothingEnabled = false;
+		this.shown().forEach(shown => this.drawRows(context, shown));
+		this.picture?.cells.rows.forEach((_, at) => this.drawMarkers(context, at));
+	}
+
 	/**
-	 * Writes a name over columns that one call covers wholly.
 	 * @param {CanvasRenderingContext2D} context
+	 * @param {Shown} shown
+	 */
+	drawRows(context, { image, first, rows, left, top, wide, names }) {
+		context.drawImage(image, 0, first, image.width, rows, left, top, wide, rows * ROW);
+		context.fillStyle = styled("--ground");
+		for (let row = 0; row < rows; row++) {
+			context.fillRect(left, top + (row + 1) * ROW - 1, wide, 1);
+		}
+		context.fillStyle = "#10141a";
+		names.forEach(({ text, x, y }) => context.fillText(text, x, y));
+	}
+
+	/**
+	 * Names over columns that one call covers wholly.
 	 * @param {Cells} cells
-	 * @param {number} at
-	 * @param {number} shown
+	 * @param {number} start their first row
+	 * @param {number} shown rows
 	 * @param {number} top
 	 * @param {number} left
 	 * @param {number} wide
+	 * @param {(site: number) => string} nameOf
 	 */
-	drawNames(context, cells, at, shown, top, left, wide) {
+	names(cells, start, shown, top, left, wide, nameOf = site => this.view.trace.functions[site]?.[0] ?? "(unknown)") {
+		const { context } = this;
 		const { data, columns } = cells;
 		const step = wide / columns;
 		context.font = "12px system-ui, sans-serif";
 		context.textBaseline = "middle";
-		context.fillStyle = "#10141a";
 		const end = this.canvas.clientWidth;
+		/** @type {Name[]} */
+		const names = [];
 		for (let row = 0; row < shown; row++) {
 			let begin = -1;
 			let site = 0;
 			for (let column = 0; column <= columns; column++) {
-				const offset = column < columns ? api.offset(cells, cells.starts[at] + row, column) : -1;
+				const offset = column < columns ? api.offset(cells, start + row, column) : -1;
 				const isWhole = offset >= 0 && data.getUint8(offset + 4) === 255 && data.getUint16(offset + 6, true) === 0;
 				const other = isWhole ? data.getUint32(offset, true) : 0;
 				if (begin >= 0 && (!isWhole || other !== site)) {
 					const from = Math.max(0, left + begin * step);
 					const room = Math.min(end, left + column * step) - from - 6;
 					if (room >= NAME) {
-						const name = this.view.trace.functions[site]?.[0] ?? "(unknown)";
-						const text = Chart.cut(context, name, room);
-						context.fillText(text, from + 3, top + row * ROW + ROW / 2);
+						const text = Chart.cut(context, nameOf(site), room);
+						names.push({ text, x: from + 3, y: top + row * ROW + ROW / 2 });
 					}
 					begin = -1;
 				}
@@ -310,6 +344,7 @@ export class Chart {
 				}
 			}
 		}
+		return names;
 	}
 
 	/**
@@ -327,14 +362,17 @@ export class Chart {
 
 	/**
 	 * @param {CanvasRenderingContext2D} context
-	 * @param {Cells} cells
-	 * @param {number} at
-	 * @param {number} top
-	 * @param {number} left
-	 * @param {number} wide
+	 * @param {number} at the place of a thread in the picture
 	 */
-	drawMarkers(context, cells, at, top, left, wide) {
-		const step = wide / cells.columns;
+	drawMarkers(context, at) {
+		const cells = this.picture?.cells;
+		const line = cells && this.view.lineOf(cells.rows[at].thread);
+		if (!cells || !line) {
+			return;
+		}
+		const left = this.x(cells.from);
+		const step = (this.x(cells.until) - left) / cells.columns;
+		const top = AXIS + line.top - this.view.scroll;
 		context.fillStyle = styled("--accent");
 		for (let column = 0; column < cells.columns; column++) {
 			if (api.markersAt(cells, at, column) > 0) {
@@ -362,11 +400,11 @@ export class Chart {
 	 * @param {CanvasRenderingContext2D} context
 	 */
 	drawMissing(context) {
-		for (const { thread, top, height } of this.view.lines) {
+		for (const { thread, top, depths } of this.view.lines) {
 			for (const [begin, end] of thread < 0 ? [] : this.view.trace.threads[thread].missing) {
 				const [left, right] = [Math.max(0, this.x(begin)), Math.min(this.canvas.clientWidth, this.x(end))];
 				if (right >= 0 && left <= this.canvas.clientWidth) {
-					this.hatch(context, left, AXIS + top - this.view.scroll, Math.max(2, right - left), height - 8);
+					this.hatch(context, left, AXIS + top - this.view.scroll, Math.max(2, right - left), depths * ROW);
 				}
 			}
 		}
@@ -433,12 +471,22 @@ export class Chart {
 	 * @param {number} height
 	 */
 	drawLines(context, width, height) {
+		context.fillStyle = styled("--line");
+		this.ticks(width).forEach(({ x }) => context.fillRect(x, AXIS, 1, height));
+	}
+
+	/**
+	 * The lines of the axis.
+	 * @param {number} width
+	 */
+	ticks(width) {
 		const { from, until } = this.view;
 		const step = this.step(width);
-		context.fillStyle = styled("--line");
+		const ticks = [];
 		for (let at = Math.ceil(from / step) * step; at < until; at += step) {
-			context.fillRect(this.x(at), AXIS, 1, height);
+			ticks.push({ x: this.x(at), text: moment(at, step) });
 		}
+		return ticks;
 	}
 
 	/**
@@ -446,21 +494,18 @@ export class Chart {
 	 * @param {number} width
 	 */
 	drawAxis(context, width) {
-		const { from, until, bookmarks } = this.view;
 		context.fillStyle = styled("--raised");
 		context.fillRect(0, 0, width, AXIS);
-		const step = this.step(width);
 		context.font = "11px system-ui, sans-serif";
 		context.textBaseline = "middle";
-		for (let at = Math.ceil(from / step) * step; at < until; at += step) {
-			const x = this.x(at);
+		for (const { x, text } of this.ticks(width)) {
 			context.fillStyle = styled("--line");
 			context.fillRect(x, 0, 1, AXIS);
 			context.fillStyle = styled("--faint");
-			context.fillText(moment(at, step), x + 4, AXIS / 2);
+			context.fillText(text, x + 4, AXIS / 2);
 		}
 		context.fillStyle = styled("--accent");
-		for (const at of bookmarks) {
+		for (const at of this.view.bookmarks) {
 			const x = this.x(at);
 			context.fillRect(x, 0, 2, AXIS);
 			context.fillRect(x, 0, 8, 6);

@@ -1,13 +1,18 @@
-// The panels below the chart: a call, functions, a flame graph, markers, threads.
+// The panels below the chart, and those of them that are plain tables: a call, functions, markers, threads.
 
+/** @import {Chart} from "./chart.js" */
 /** @import {View} from "./view.js" */
-/** @import {Call, FunctionRow, Stack} from "./types.js" */
+/** @import {Call, FunctionRow, Selection, Stack} from "./types.js" */
 
 import * as api from "./api.js";
 import { colorOf, css } from "./colors.js";
+import { showExport } from "./export.js";
+import { showFlame, showTree } from "./graph.js";
+import { showHistogram } from "./histogram.js";
+import { showTracks } from "./trackpanel.js";
 import { byId, count, duration, element, moment } from "./text.js";
 
-export const PANELS = ["call", "functions", "flame", "markers", "threads"];
+export const PANELS = ["call", "functions", "tree", "flame", "histogram", "tracks", "markers", "threads", "export"];
 
 /** Rows of a table of functions; more are counted. */
 const MOST_ROWS = 500;
@@ -19,15 +24,20 @@ const COLUMNS = [
 	["total", row => row.total_ns, row => bound(row.total_ns, row.total_is_least)],
 	["self", row => row.self_ns, row => bound(row.self_ns, row.self_is_least)],
 	["calls", row => row.calls, row => count(row.calls)],
-	["min", row => row.min_ns, row => duration(row.min_ns)],
-	["avg", row => row.avg_ns, row => duration(row.avg_ns)],
-	["p50", row => row.p50_ns, row => duration(row.p50_ns)],
-	["p99", row => row.p99_ns, row => duration(row.p99_ns)],
-	["max", row => row.max_ns, row => duration(row.max_ns)],
+	["min", row => row.min_ns ?? 0, row => known(row.min_ns)],
+	["avg", row => row.avg_ns ?? 0, row => known(row.avg_ns)],
+	["p50", row => row.p50_ns ?? 0, row => known(row.p50_ns)],
+	["p99", row => row.p99_ns ?? 0, row => known(row.p99_ns)],
+	["max", row => row.max_ns ?? 0, row => known(row.max_ns)],
 	["unfinished", row => row.unfinished, row => count(row.unfinished)],
 	["function", row => row.function, row => row.function],
 	["module", row => row.module, row => row.module],
 ];
+
+/** @param {number | null} ns of the calls that began and ended; none if there are none */
+function known(ns) {
+	return ns === null ? "-" : duration(ns);
+}
 
 /**
  * @param {number} ns
@@ -35,6 +45,18 @@ const COLUMNS = [
  */
 function bound(ns, isLeast) {
 	return `${isLeast ? "≥ " : ""}${duration(ns)}`;
+}
+
+/**
+ * @param {HTMLTableElement} table
+ * @param {string} name
+ * @param {string} value
+ */
+export function addFact(table, name, value) {
+	const row = table.insertRow();
+	const head = element("th", name, "name");
+	head.scope = "row";
+	row.append(head, element("td", value, "name"));
 }
 
 export class Details {
@@ -45,10 +67,12 @@ export class Details {
 	 *   look: (thread: number, at: number, depth: number) => void,
 	 *   fail: (error: unknown) => void,
 	 * }} actions
+	 * @param {Chart} chart
 	 */
-	constructor(view, actions) {
+	constructor(view, actions, chart) {
 		this.view = view;
 		this.actions = actions;
+		this.chart = chart;
 		/** What the panels show, so that nothing is asked for twice. */
 		/** @type {Map<string, string>} */
 		this.shown = new Map();
@@ -87,16 +111,23 @@ export class Details {
 			tab.tabIndex = isShown ? 0 : -1;
 		}
 		const range = view.range ?? [0, view.trace.duration];
-		byId("range").textContent = view.range
+		const threads = view.chosen.size === 0 ? "" : view.chosen.size === 1 ? "1 thread" : `${view.chosen.size} threads`;
+		const time = view.range
 			? `${moment(range[0], 1000)} to ${moment(range[1], 1000)}: ${duration(range[1] - range[0])}` : "";
-		const of = JSON.stringify([view.range, view.trace.duration]);
+		byId("range").textContent = [time, threads].filter(Boolean).join(" · ");
+		const of = JSON.stringify([view.range, view.trace.duration, [...view.chosen]]);
 		const fill = {
 			functions: () => this.functions(),
-			flame: () => this.flame(),
+			tree: () => this.graph(showTree),
+			flame: () => this.graph(showFlame),
+			histogram: () => showHistogram(this),
+			tracks: () => this.chart.tracks && showTracks(this, this.chart.tracks),
 			markers: () => this.markers(),
 			threads: () => this.threads(),
+			export: () => showExport(this, this.chart),
 		}[view.panel];
-		const key = view.panel === "markers" ? `${of}${view.from},${view.until}` : of;
+		const more = { markers: `${view.from},${view.until}`, histogram: view.subject, tracks: [...view.tracks, ...this.chart.tracks?.refused.keys() ?? []].join() }[view.panel];
+		const key = more === undefined ? of : of + more;
 		if (fill && this.shown.get(view.panel) !== key) {
 			this.shown.set(view.panel, key);
 			Promise.resolve(fill()).catch(error => {
@@ -106,10 +137,42 @@ export class Details {
 		}
 	}
 
-	/** @returns {{from?: number, until?: number}} */
-	range() {
-		const { range } = this.view;
-		return range ? { from: Math.round(range[0]), until: Math.round(range[1]) } : {};
+	/** @returns {Selection} the selected time and threads */
+	selection() {
+		const { range, chosen } = this.view;
+		return {
+			...range ? { from: Math.round(range[0]), until: Math.round(range[1]) } : {},
+			...chosen.size > 0 ? { threads: [...chosen].join(",") } : {},
+		};
+	}
+
+	/** What the selection is, in words. */
+	subject() {
+		const { range, chosen, trace } = this.view;
+		const time = range ? "the selected time" : "the whole trace";
+		const names = [...chosen].map(thread => this.view.label(trace.threads[thread]));
+		return names.length === 0 ? time : `${time}, of ${names.join(", ")}`;
+	}
+
+	/**
+	 * Waits for an answer to show in the panel that is chosen, unless another one has been asked for there meanwhile.
+	 * @template Answer
+	 * @param {Promise<Answer>} asked
+	 * @param {(answer: Answer) => void} show
+	 */
+	async latest(asked, show) {
+		const { panel } = this.view;
+		const key = this.shown.get(panel);
+		const answer = await asked;
+		if (this.shown.get(panel) === key) {
+			show(answer);
+		}
+	}
+
+	/** @param {(details: Details, graph: import("./types.js").Graph) => void} show */
+	graph(show) {
+		byId(`panel-${this.view.panel}`).replaceChildren(element("p", "Summing up …"));
+		return this.latest(api.graph(this.selection()), graph => show(this, graph));
 	}
 
 	/** @param {number} site */
@@ -136,8 +199,56 @@ export class Details {
 			return;
 		}
 		const columns = element("div", "", "columns");
-		columns.append(this.facts(thread, call), this.chain(thread, stack), this.children(call));
+		const facts = this.facts(thread, call);
+		columns.append(facts, this.chain(thread, stack), this.children(call));
 		panel.append(columns);
+		this.source(facts, stack, call);
+	}
+
+	/**
+	 * Adds where the call is in the source, once that is known.
+	 * @param {HTMLTableElement} facts
+	 * @param {Stack} stack
+	 * @param {Call} call
+	 */
+	async source(facts, stack, call) {
+		const caller = stack.calls.filter(place => place.depth < call.depth).at(-1);
+		try {
+			const { line, calls } = await api.source(call.function, caller?.function);
+			if (line) {
+				addFact(facts, "source", line);
+			}
+			if (calls.length > 0) {
+				addFact(facts, "called at", calls.join(", "));
+			}
+		} catch (error) {
+			this.actions.fail(error);
+		}
+	}
+
+	/**
+	 * What a track holds at a moment.
+	 * @param {string} track
+	 * @param {import("./types.js").TrackSpan} span
+	 * @param {import("./types.js").TrackDescription} described
+	 */
+	span(track, { lane, begin, duration: ns, label, thread, key }, described) {
+		const table = element("table");
+		table.append(element("caption", described.labels[label] ?? "?"));
+		addFact(table, "track", described.lanes[lane].name || track);
+		addFact(table, "duration", duration(ns));
+		addFact(table, "begin", moment(begin, 1));
+		if (key !== null) {
+			addFact(table, "key", key);
+		}
+		const panel = byId("panel-call");
+		panel.replaceChildren(table);
+		if (thread !== null) {
+			const go = element("button", "Show the calls of its thread then");
+			go.type = "button";
+			go.addEventListener("click", () => this.actions.look(thread, begin, 0));
+			panel.append(go);
+		}
 	}
 
 	/**
@@ -147,18 +258,17 @@ export class Details {
 	facts(thread, call) {
 		const table = element("table");
 		table.append(element("caption", this.name(call.function)));
-		const body = table.createTBody();
-		const add = (/** @type {string} */ name, /** @type {string} */ value) => {
-			const row = body.insertRow();
-			const head = element("th", name, "name");
-			head.scope = "row";
-			row.append(head, element("td", value, "name"));
-		};
+		const add = (/** @type {string} */ name, /** @type {string} */ value) => addFact(table, name, value);
 		const info = this.view.trace.threads[thread];
 		const how = { returned: "", unwound: ", by an exception", open: " or more: its end was not recorded", entry: "" }[call.how];
 		add("duration", call.how === "entry" ? "only its entry was recorded" : duration(call.end - call.begin) + how);
 		if (call.own !== null) {
 			add("self", duration(call.own));
+		}
+		if (call.times) {
+			const names = ["on a processor", "able to run", "waiting", "not known"];
+			const parts = call.times.map((ns, at) => ns > 0 ? `${names[at]} ${duration(ns)}` : "");
+			add("of that", parts.filter(Boolean).join(", ") || "nothing is known");
 		}
 		add("begin", moment(call.begin, 1));
 		add("thread", `${info.name} ${info.thread} of process ${info.process}`);
@@ -201,6 +311,10 @@ export class Details {
 			cell.append(this.link(site, () => this.actions.search(this.name(site))));
 			row.append(element("td", duration(ns)), element("td", count(calls)), cell);
 		}
+		for (const [name, calls] of call.kernel) {
+			const row = body.insertRow();
+			row.append(element("td", "kernel"), element("td", count(calls)), element("td", name, "name"));
+		}
 		return table;
 	}
 
@@ -218,11 +332,12 @@ export class Details {
 		return button;
 	}
 
-	async functions() {
-		const panel = byId("panel-functions");
-		panel.replaceChildren(element("p", "Summing up …"));
-		this.rows = await api.functions(this.range());
-		this.table();
+	functions() {
+		byId("panel-functions").replaceChildren(element("p", "Summing up …"));
+		return this.latest(api.functions(this.selection()), rows => {
+			this.rows = rows;
+			this.table();
+		});
 	}
 
 	table() {
@@ -233,8 +348,7 @@ export class Details {
 			return typeof first === "number" ? Number(second) - first : first.localeCompare(String(second));
 		});
 		const table = element("table");
-		const of = this.view.range ? "the selected time" : "the whole trace";
-		table.append(element("caption", `${count(rows.length)} functions, of ${of}`));
+		table.append(element("caption", `${count(rows.length)} functions, of ${this.subject()}`));
 		const head = table.createTHead().insertRow();
 		COLUMNS.forEach(([name], at) => {
 			const cell = element("th", "", at > 8 ? "name" : "");
@@ -257,7 +371,10 @@ export class Details {
 				if (name === "function") {
 					const button = element("button", text(row));
 					button.type = "button";
-					button.addEventListener("click", () => this.actions.search(row.function));
+					button.addEventListener("click", () => {
+						this.view.subject = row.function;
+						this.actions.search(row.function);
+					});
 					cell.append(button);
 				}
 				line.append(cell);
@@ -269,68 +386,46 @@ export class Details {
 		}
 	}
 
-	async flame() {
-		const panel = byId("panel-flame");
-		panel.replaceChildren(element("p", "Summing up …"));
-		const { nodes, left_out: leftOut } = await api.graph(this.range());
-		const flame = element("div", "", "flame");
-		const all = nodes.reduce((sum, [, parent, , total], at) => at > 0 && parent === 0 ? sum + total : sum, 0);
-		/** Where each node begins and what is taken of it, in parts of the width, and its depth. */
-		/** @type {{left: number, taken: number, depth: number}[]} */
-		const places = [{ left: 0, taken: 0, depth: -1 }];
-		let deepest = 0;
-		nodes.forEach(([site, parent, calls, total], at) => {
-			if (at === 0) {
-				return;
-			}
-			const under = places[parent];
-			const place = { left: under.left + under.taken, taken: 0, depth: under.depth + 1 };
-			places.push(place);
-			const width = total / Math.max(1, all);
-			under.taken += width;
-			deepest = Math.max(deepest, place.depth);
-			if (width < 0.0008) {
-				return;
-			}
-			const name = this.name(site);
-			const button = element("button", name);
-			button.type = "button";
-			button.style.left = `${place.left * 100}%`;
-			button.style.width = `${width * 100}%`;
-			button.style.top = `${place.depth * 18}px`;
-			button.style.background = css(colorOf(name));
-			button.title = `${name}: ${duration(total)}, ${count(calls)} calls, ${(width * 100).toFixed(1)} %`;
-			button.addEventListener("click", () => this.actions.search(name));
-			flame.append(button);
-		});
-		flame.style.height = `${(deepest + 1) * 18}px`;
-		panel.replaceChildren(flame);
-		if (leftOut > 0) {
-			panel.append(element("p", `${count(leftOut)} paths that took less are left out.`));
-		}
-	}
-
 	async markers() {
-		const panel = byId("panel-markers");
 		const { view } = this;
 		const [from, until] = view.range ?? [view.from, view.until];
 		const table = element("table");
-		table.append(element("caption", "Markers of the time that is selected, or else shown"));
-		const body = table.createTBody();
-		let isCut = false;
+		table.append(element("caption", "Markers and kernel events of the time that is selected, or else shown"));
 		const threads = [...view.trace.threads.keys()].slice(0, 64);
-		const all = await Promise.all(threads.map(thread => api.markers(thread, Math.round(from), Math.round(until))));
-		const found = all.flatMap((one, at) => one.markers.map(([time, text]) => ({ time, text, thread: threads[at] })));
-		isCut = all.some(one => one.is_cut);
+		const [begin, end] = [Math.round(from), Math.round(until)];
+		const asked = Promise.all(threads.map(thread => api.markers(thread, begin, end)));
+		const kernel = view.trace.has_processors ? api.kernelEvents(begin, end) : Promise.resolve({ events: [], is_cut: false });
+		await this.latest(Promise.all([asked, kernel]), ([all, kernel]) => this.showMarkers(table, threads, all, kernel));
+	}
+
+	/**
+	 * @param {HTMLTableElement} table
+	 * @param {number[]} threads
+	 * @param {import("./types.js").Markers[]} all of each of these threads
+	 * @param {import("./types.js").KernelEvents} kernel
+	 */
+	showMarkers(table, threads, all, kernel) {
+		const { view } = this;
+		const panel = byId("panel-markers");
+		const body = table.createTBody();
+		/** @type {{time: number, what: string, text: string, thread: number | null}[]} */
+		const found = all.flatMap((one, at) =>
+			one.markers.map(([time, text]) => ({ time, what: "marker", text, thread: threads[at] })));
+		found.push(...kernel.events.map(([time, processor, what, text, thread]) =>
+			({ time, what: `CPU ${processor} ${what}`, text, thread })));
+		const isCut = all.some(one => one.is_cut) || kernel.is_cut;
 		found.sort((one, other) => one.time - other.time);
-		for (const { time, text, thread } of found.slice(0, MOST_ROWS)) {
+		for (const { time, what, text, thread } of found.slice(0, MOST_ROWS)) {
 			const row = body.insertRow();
-			const cell = element("td", "", "name");
-			const button = element("button", text);
-			button.type = "button";
-			button.addEventListener("click", () => this.actions.look(thread, time, 0));
-			cell.append(button);
-			row.append(element("td", moment(time, 1)), element("td", view.label(view.trace.threads[thread]), "name"), cell);
+			const cell = element("td", thread === null ? text : "", "name");
+			if (thread !== null) {
+				const button = element("button", text);
+				button.type = "button";
+				button.addEventListener("click", () => this.actions.look(thread, time, 0));
+				cell.append(button);
+			}
+			const of = thread === null ? "" : view.label(view.trace.threads[thread]);
+			row.append(element("td", moment(time, 1)), element("td", what, "name"), element("td", of, "name"), cell);
 		}
 		panel.replaceChildren(table);
 		if (found.length === 0) {
@@ -345,7 +440,7 @@ export class Details {
 		const table = element("table");
 		table.append(element("caption", `${view.trace.command} on ${view.trace.host}: ${count(view.trace.calls)} calls`));
 		const head = table.createTHead().insertRow();
-		for (const name of ["process", "thread", "calls", "begin", "end", "without records", "depth", "name"]) {
+		for (const name of ["in tables", "process", "thread", "calls", "begin", "end", "without records", "depth", "name"]) {
 			const cell = element("th", name, name === "name" ? "name" : "");
 			cell.scope = "col";
 			head.append(cell);
@@ -359,8 +454,15 @@ export class Details {
 				String(thread.process), String(thread.thread), count(thread.calls), moment(thread.begin, 1000),
 				moment(thread.end, 1000), duration(missing), String(thread.depths),
 			];
+			const choose = element("input");
+			choose.type = "checkbox";
+			choose.checked = view.chosen.has(at);
+			choose.ariaLabel = `${view.label(thread)} in tables`;
+			choose.addEventListener("change", () => view.choose(at));
+			row.insertCell().append(choose);
 			row.append(...texts.map(text => element("td", text)), element("td", thread.name, "name"));
 		}
-		byId("panel-threads").replaceChildren(table);
+		const note = element("p", "The tables are of the chosen threads; of all, if none is chosen. Shift with a click on a name chooses, too.");
+		byId("panel-threads").replaceChildren(table, note);
 	}
 }

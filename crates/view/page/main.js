@@ -4,7 +4,8 @@ import * as api from "./api.js";
 import { Chart } from "./chart.js";
 import { Details } from "./details.js";
 import { byId, count, duration, element, matcher, moment } from "./text.js";
-import { AXIS, View } from "./view.js";
+import { Tracks } from "./tracks.js";
+import { AXIS, CPU, ROW, View } from "./view.js";
 
 /** Milliseconds between looks at a trace that grows. */
 const EACH = 1000;
@@ -22,7 +23,8 @@ const help = /** @type {HTMLDialogElement} */ (byId("help"));
 
 const view = new View(await load());
 const chart = new Chart(view, canvas, overview);
-const details = new Details(view, { search, look, fail });
+const tracks = chart.tracks = new Tracks(view, chart);
+const details = new Details(view, { search, look, fail }, chart);
 
 async function load() {
 	try {
@@ -72,7 +74,10 @@ view.addEventListener("change", () => {
 function showLabels() {
 	const shown = view.lines.filter(({ top, height }) =>
 		top + height > view.scroll && top < view.scroll + labels.clientHeight);
-	labels.replaceChildren(...shown.map(({ top, thread, process }) => {
+	labels.replaceChildren(...shown.flatMap(({ top, thread, process, track, depths }) => {
+		if (track !== "") {
+			return trackLabels(track, top, depths);
+		}
 		const button = element("button", process, thread < 0 ? "process" : "");
 		button.type = "button";
 		button.style.top = `${AXIS + top - view.scroll}px`;
@@ -83,10 +88,34 @@ function showLabels() {
 			button.textContent = `${isFolded ? "▸" : "▾"} ${view.label(info)}`;
 			button.title = `${info.name}, thread ${info.thread} of process ${info.process}: ${count(info.calls)} calls`;
 			button.ariaExpanded = String(!isFolded);
-			button.addEventListener("click", () => view.fold(thread));
+			button.classList.toggle("chosen", view.chosen.has(thread));
+			button.addEventListener("click", event => event.shiftKey ? view.choose(thread) : view.fold(thread));
 		}
 		return button;
 	}));
+}
+
+/**
+ * The names of a track, or of its rows.
+ * @param {string} track
+ * @param {number} top
+ * @param {number} depths
+ */
+function trackLabels(track, top, depths) {
+	const lanes = tracks.described.get(track)?.lanes.map(({ name }) => name) ?? [];
+	const names = track === CPU ? lanes.slice(0, depths) : [track];
+	return names.map((name, lane) => {
+		const button = element("button", name, "track");
+		button.type = "button";
+		button.style.top = `${AXIS + top + lane * ROW - view.scroll}px`;
+		button.title = `${track}: show its numbers`;
+		button.setAttribute("role", "listitem");
+		button.addEventListener("click", () => {
+			view.panel = "tracks";
+			view.changed();
+		});
+		return button;
+	});
 }
 
 // Calls.
@@ -121,8 +150,32 @@ async function look(thread, at, depth) {
 function showCall(thread, stack) {
 	const { call } = stack;
 	chart.call = call && { thread, depth: call.depth, begin: call.begin, end: call.end };
+	if (call) {
+		view.subject = details.name(call.function);
+	}
 	details.call(thread, stack);
 	chart.update();
+}
+
+/**
+ * Shows what a track holds at a moment.
+ * @param {{track: string, lane: number, at: number}} place
+ */
+async function lookAtSpan({ track, lane, at }) {
+	const number = ++looked;
+	try {
+		const [span, description] = await Promise.all([api.span(track, lane, at), tracks.describe(track)]);
+		if (number === looked && span && description) {
+			tracks.span = { track, ...span };
+			view.point = null;
+			chart.call = null;
+			details.span(track, span, description);
+			view.panel = "call";
+			view.changed();
+		}
+	} catch (error) {
+		fail(error);
+	}
 }
 
 /** @param {"next" | "previous"} to */
@@ -293,8 +346,11 @@ function lift(event) {
 	canvas.style.cursor = "";
 	if (fingers.delete(event.pointerId) && gesture && !isMoved && fingers.size === 0 && event.type === "pointerup") {
 		const point = chart.pointAt(start.x, start.y);
+		const place = tracks.placeAt(start.x, start.y);
 		if (point) {
 			look(point.thread, point.at, point.depth);
+		} else if (place && !view.isCurve(place.track)) {
+			lookAtSpan(place);
 		}
 	}
 	if (gesture === "range" && isMoved) {
@@ -332,8 +388,11 @@ labels.addEventListener("wheel", event => {
 /** @param {{x: number, y: number}} place */
 function showHover({ x, y }) {
 	const cell = chart.cellAt(x, y);
-	hover.hidden = !cell;
+	const other = cell ? [] : tracks.describeAt(x, y);
+	hover.hidden = !cell && other.length === 0;
 	if (!cell) {
+		hover.replaceChildren(...other);
+		placeHover(x, y);
 		return;
 	}
 	const { trace } = view;
@@ -347,9 +406,17 @@ function showHover({ x, y }) {
 		element("div", `${trace.modules[module] ?? "?"} · ${moment(cell.at, cell.width)} · depth ${cell.depth}`),
 		element("div", what),
 	);
+	placeHover(x, y);
+	describeCall(cell);
+}
+
+/**
+ * @param {number} x
+ * @param {number} y
+ */
+function placeHover(x, y) {
 	hover.style.left = `${Math.min(x + labels.clientWidth + 14, byId("main").clientWidth - hover.offsetWidth - 4)}px`;
 	hover.style.top = `${Math.min(y + 16, byId("main").clientHeight - hover.offsetHeight - 4)}px`;
-	describeCall(cell);
 }
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -441,8 +508,10 @@ function goToBookmark(direction) {
 
 function selectNothing() {
 	view.range = null;
+	view.chosen.clear();
 	view.point = null;
 	chart.call = null;
+	tracks.span = null;
 	details.call(0, null);
 	if (view.pattern !== "") {
 		search("");
@@ -586,4 +655,4 @@ if (view.trace.is_growing) {
 }
 
 // For tests and measurements.
-Object.assign(window, { nopal: { view, chart } });
+Object.assign(window, { nopal: { view, chart, tracks } });

@@ -27,6 +27,9 @@
  * @property {[string, number][]} functions
  * @property {string[]} modules
  * @property {number[]} pauses
+ * @property {boolean} has_processors
+ * @property {string[]} tracers
+ * @property {string[]} curves
  */
 
 /**
@@ -44,6 +47,8 @@
  * @property {"returned" | "unwound" | "open" | "entry"} how
  * @property {string[] | null} arguments
  * @property {string | null} result
+ * @property {[number, number, number, number] | null} times
+ * @property {[string, number][]} kernel
  * @property {[number, number, number][] | null} children
  */
 
@@ -62,14 +67,43 @@
  * @property {number} calls
  * @property {number} total_ns
  * @property {number} self_ns
- * @property {number} min_ns
- * @property {number} avg_ns
- * @property {number} p50_ns
- * @property {number} p99_ns
- * @property {number} max_ns
+ * @property {number | null} min_ns
+ * @property {number | null} avg_ns
+ * @property {number | null} p50_ns
+ * @property {number | null} p99_ns
+ * @property {number | null} max_ns
  * @property {number} unfinished
  * @property {boolean} [self_is_least]
  * @property {boolean} [total_is_least]
+ */
+
+/**
+ * The selected time and threads: all where there is none.
+ * @typedef {object} Selection
+ * @property {number} [from]
+ * @property {number} [until]
+ * @property {string} [threads]
+ */
+
+/**
+ * Where a function and its calls are in the source, if that is known.
+ * @typedef {object} Source
+ * @property {string | null} line
+ * @property {string[]} calls
+ */
+
+/** @typedef {{from: number, to: number, count: number}} Bar */
+
+/**
+ * @typedef {{count: number, min: number, max: number, mean: number, p50: number, p90: number, p99: number, "p99.9": number,
+ *   bars: Bar[]}} Distribution
+ */
+
+/**
+ * @typedef {object} Histogram
+ * @property {string} unit
+ * @property {Distribution[]} groups
+ * @property {string[]} left_out
  */
 
 /**
@@ -88,6 +122,57 @@
 /**
  * @typedef {object} Markers
  * @property {[number, string][]} markers
+ * @property {boolean} is_cut
+ */
+
+/**
+ * @typedef {object} TrackDescription
+ * @property {{name: string, missing: [number, number][]}[]} lanes
+ * @property {string[]} labels
+ * @property {string[]} notes
+ */
+
+/**
+ * @typedef {object} TrackSpan
+ * @property {number} lane
+ * @property {number} begin
+ * @property {number} end
+ * @property {number} duration
+ * @property {number} label
+ * @property {number | null} thread
+ * @property {number | null} from
+ * @property {string | null} key
+ */
+
+/**
+ * By label: spans, and nanoseconds of them, also by lane.
+ * @typedef {object} Sums
+ * @property {number} count
+ * @property {TrackSpan[]} longest
+ * @property {[number, number, number, number[]][]} labels
+ */
+
+/**
+ * Of each column: number, least, most and last.
+ * @typedef {object} Values
+ * @property {number} count
+ * @property {[number, number] | null} extent
+ * @property {number} unread
+ * @property {number | null} before
+ * @property {([number, number, number, number] | null)[]} columns
+ */
+
+/**
+ * Time, processor, waker, woken thread, and when that ran.
+ * @typedef {object} Wakes
+ * @property {[number, number, number | null, number, number | null][]} wakes
+ * @property {number} all
+ */
+
+/**
+ * Time, processor, tracepoint, text, thread.
+ * @typedef {object} KernelEvents
+ * @property {[number, number, string, string, number | null][]} events
  * @property {boolean} is_cut
  */
 

@@ -5,6 +5,13 @@
 /** Heights in pixels. */
 export const ROW = 18;
 export const AXIS = 22;
+const CURVE = 3 * ROW;
+/** Between threads: for flags of markers, and with kernel events for what a thread does, too. */
+const GAP = 8;
+const GAP_WITH_STATES = 15;
+
+/** The track of processors. */
+export const CPU = "cpu";
 
 /** Depths of a thread that are drawn at most. */
 const MOST_DEPTHS = 200;
@@ -13,13 +20,14 @@ const MOST_DEPTHS = 200;
 const SHORTEST = 50;
 
 /**
- * A line of the chart: the name of a process, or a thread with its depths.
+ * A line of the chart: a track, the name of a process, or a thread with its depths.
  * @typedef {object} Line
  * @property {number} top
  * @property {number} height
  * @property {string} process the label of a process, or nothing
  * @property {number} thread -1 for a process
- * @property {number} depths
+ * @property {number} depths rows of a thread or a track
+ * @property {string} track its name, or nothing
  */
 
 /** @typedef {{thread: number, at: number, depth: number}} Point */
@@ -40,11 +48,19 @@ export class View extends EventTarget {
 		this.panel = "call";
 		/** @type {Set<number>} threads of which only the outermost calls are shown */
 		this.folded = new Set();
+		/** @type {Set<number>} threads that the tables are of; all if there are none */
+		this.chosen = new Set();
+		/** What the histogram is of, as `nopal hist` takes it. */
+		this.subject = "";
 		/** @type {number[]} */
 		this.bookmarks = [];
 		this.theme = "";
 		/** Whether the end of a trace that grows is followed. */
 		this.follows = trace.is_growing;
+		/** @type {Set<string>} what is shown above the threads */
+		this.tracks = this.ownTracks();
+		/** @type {Map<string, number>} the rows of tracks, as far as they are known */
+		this.lanes = new Map();
 		/** @type {Line[]} */
 		this.lines = [];
 		this.height = 0;
@@ -81,22 +97,68 @@ export class View extends EventTarget {
 		const sorted = [...processes].sort(([, one], [, other]) => other.calls - one.calls);
 		this.lines = [];
 		let top = 0;
+		for (const track of this.tracks) {
+			const depths = this.isCurve(track) ? 0 : this.lanes.get(track) ?? 1;
+			const height = (this.isCurve(track) ? CURVE : depths * ROW) + GAP;
+			this.lines.push({ top, height, process: "", thread: -1, depths, track });
+			top += height;
+		}
 		for (const [id, process] of sorted) {
 			if (processes.size > 1) {
 				const name = threads[process.threads[0]].name;
-				this.lines.push({ top, height: ROW, process: `${id} ${name}`, thread: -1, depths: 0 });
+				this.lines.push({ top, height: ROW, process: `${id} ${name}`, thread: -1, depths: 0, track: "" });
 				top += ROW;
 			}
 			process.threads.sort((one, other) => threads[other].calls - threads[one].calls);
 			for (const thread of process.threads) {
 				const all = Math.max(1, Math.min(MOST_DEPTHS, threads[thread].depths));
 				const depths = this.folded.has(thread) ? 1 : all;
-				const height = depths * ROW + 8;
-				this.lines.push({ top, height, process: "", thread, depths });
+				const height = depths * ROW + (this.trace.has_processors ? GAP_WITH_STATES : GAP);
+				this.lines.push({ top, height, process: "", thread, depths, track: "" });
 				top += height;
 			}
 		}
 		this.height = top;
+	}
+
+	/** The tracks that are shown unless others are chosen. */
+	ownTracks() {
+		return new Set(this.trace.has_processors ? [CPU] : []);
+	}
+
+	/** @param {string} track */
+	isCurve(track) {
+		return this.trace.curves.includes(track);
+	}
+
+	/** @param {string} track */
+	toggleTrack(track) {
+		if (!this.tracks.delete(track)) {
+			this.tracks.add(track);
+		}
+		this.order();
+		this.changed();
+	}
+
+	/**
+	 * @param {string} track
+	 * @param {number} lanes
+	 */
+	setLanes(track, lanes) {
+		if (this.lanes.get(track) !== lanes) {
+			this.lanes.set(track, lanes);
+			this.order();
+			this.changed();
+		}
+	}
+
+	/**
+	 * The lines that are in sight.
+	 * @param {number} height of the chart
+	 */
+	seen(height) {
+		return this.lines.filter(line =>
+			line.top < this.scroll + height - AXIS && line.top + line.height > this.scroll);
 	}
 
 	/** @param {number} thread */
@@ -105,6 +167,14 @@ export class View extends EventTarget {
 			this.folded.add(thread);
 		}
 		this.order();
+		this.changed();
+	}
+
+	/** @param {number} thread */
+	choose(thread) {
+		if (!this.chosen.delete(thread)) {
+			this.chosen.add(thread);
+		}
 		this.changed();
 	}
 
@@ -171,9 +241,25 @@ export class View extends EventTarget {
 		add("q", this.pattern);
 		add("p", this.panel === "call" ? "" : this.panel);
 		add("f", [...this.folded].join(","));
+		add("n", [...this.chosen].join(","));
+		add("h", this.subject);
+		const tracks = [...this.tracks].map(encodeURIComponent).join();
+		add("k", tracks === [...this.ownTracks()].join() ? "" : tracks || "-");
 		add("b", this.bookmarks.join(","));
 		add("l", this.theme);
 		return parts.join("&");
+	}
+
+	/**
+	 * Nothing of what was not written here.
+	 * @param {string} text
+	 */
+	static decoded(text) {
+		try {
+			return decodeURIComponent(text);
+		} catch {
+			return "";
+		}
 	}
 
 	/** @param {string} text what `address` gave */
@@ -182,11 +268,7 @@ export class View extends EventTarget {
 		const parts = new Map();
 		for (const part of text.split("&")) {
 			const [name, value] = part.split("=", 2);
-			try {
-				parts.set(name, decodeURIComponent(value ?? ""));
-			} catch {
-				// Not what was written here.
-			}
+			parts.set(name, View.decoded(value ?? ""));
 		}
 		const numbers = (/** @type {string} */ name) => {
 			const found = (parts.get(name) ?? "").split(",").filter(Boolean).map(Number);
@@ -200,6 +282,11 @@ export class View extends EventTarget {
 		this.pattern = parts.get("q") ?? "";
 		this.panel = parts.get("p") || "call";
 		this.folded = new Set(numbers("f").filter(known));
+		this.chosen = new Set(numbers("n").filter(known));
+		this.subject = parts.get("h") ?? "";
+		const tracks = parts.get("k");
+		this.tracks = !tracks ? this.ownTracks()
+			: new Set(tracks === "-" ? [] : tracks.split(",").map(View.decoded).filter(Boolean));
 		this.bookmarks = numbers("b");
 		this.theme = parts.get("l") === "light" ? "light" : parts.get("l") === "dark" ? "dark" : "";
 		this.scroll = numbers("y")[0] ?? 0;

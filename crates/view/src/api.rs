@@ -6,8 +6,10 @@
 mod calls;
 mod cells;
 mod describe;
+mod export;
 mod query;
 mod tables;
+mod tracks;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -17,6 +19,7 @@ use crate::shown::Shown;
 use query::Query;
 
 const JSON: &str = "application/json";
+const BINARY: &str = "application/octet-stream";
 
 pub fn answer(name: &str, query: &str, shown: &Shown) -> Response {
     let query = Query::new(query);
@@ -25,22 +28,32 @@ pub fn answer(name: &str, query: &str, shown: &Shown) -> Response {
     }
     let answered = shown.with(|state| match name {
         "trace" => json(&describe::trace(state)),
-        "cells" => Ok(Response::new(
-            "application/octet-stream",
-            cells::cells(state, &query)?,
-        )),
+        "cells" => cells::cells(state, &query).map(|body| Response::new(BINARY, body)),
         "stack" => json(&calls::stack(state, &query)?),
         "step" => json(&calls::step(state, &query)?),
         "hits" => json(&calls::hits(state, &query)?),
         "markers" => json(&calls::markers(state, &query)?),
         "functions" => tables::functions(state, &query).map(|body| Response::new(JSON, body)),
+        "hist" => tables::hist(state, &query).map(|body| Response::new(JSON, body)),
+        "source" => json(&calls::source(state, &query)?),
         "graph" => json(&tables::graph(state, &query)?),
-        _ => Ok(Response::refusal("404 Not Found", "no such question")),
+        "track" => tracks::track(state, &query).map(|body| Response::new(JSON, body)),
+        "span" => tracks::span(state, &query).map(|body| Response::new(JSON, body)),
+        "spans" => tracks::spans(state, &query).map(|body| Response::new(JSON, body)),
+        "lanes" => tracks::lanes(state, &query).map(|body| Response::new(BINARY, body)),
+        "states" => tracks::states(state, &query).map(|body| Response::new(BINARY, body)),
+        "curve" => json(&tracks::curve(state, &query)?),
+        "wakes" => json(&tracks::wakes(state, &query)?),
+        "events" => json(&tracks::kernel_events(state, &query)?),
+        "export" => export::export(state, &query),
+        _ => Ok(Response::refusal("404 Not Found", "no such request")),
     });
-    // What is asked wrongly, and what cannot be read, is told to whoever asked.
-    answered.unwrap_or_else(|error| {
-        Response::refusal("422 Unprocessable Content", &format!("{error:#}"))
-    })
+    // A wrong request, and a trace that cannot be read, are answered by an error.
+    answered.unwrap_or_else(refused)
+}
+
+fn refused(error: anyhow::Error) -> Response {
+    Response::refusal("422 Unprocessable Content", &format!("{error:#}"))
 }
 
 fn json(value: &impl Serialize) -> Result<Response> {

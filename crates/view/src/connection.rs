@@ -1,6 +1,6 @@
 //! Requests and responses of HTTP/1.1, of the kind that a browser makes for this page: GET, without a body.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::net::TcpStream;
 
 use anyhow::{Result, bail};
@@ -91,7 +91,15 @@ fn parse(bytes: &[u8]) -> Result<Option<(usize, Request)>> {
 pub struct Response {
     pub status: &'static str,
     pub kind: &'static str,
-    pub body: Vec<u8>,
+    pub body: Body,
+}
+
+type Work = Box<dyn FnOnce(&mut dyn Write) -> Result<()>>;
+
+pub enum Body {
+    Whole(Vec<u8>),
+    /// A file of this name, written while the client reads it.
+    File(&'static str, Work),
 }
 
 /// What the page may do: load its own files, ask its own server, and nothing else.
@@ -103,7 +111,19 @@ impl Response {
         Response {
             status: "200 OK",
             kind,
-            body: body.into(),
+            body: Body::Whole(body.into()),
+        }
+    }
+
+    /// A file that the browser keeps, as `work` writes it.
+    pub fn file(
+        name: &'static str,
+        work: impl FnOnce(&mut dyn Write) -> Result<()> + 'static,
+    ) -> Response {
+        Response {
+            status: "200 OK",
+            kind: "application/octet-stream",
+            body: Body::File(name, Box::new(work)),
         }
     }
 
@@ -112,22 +132,62 @@ impl Response {
         Response {
             status,
             kind: "text/plain; charset=utf-8",
-            body: why.into(),
+            body: Body::Whole(why.into()),
         }
     }
 
-    pub fn write(&self, mut stream: &TcpStream) -> io::Result<()> {
+    /// Fails where the client is gone, or the file cannot be written as a whole: the client finds it cut short.
+    pub fn write(self, mut stream: &TcpStream) -> Result<()> {
         let Response { status, kind, body } = self;
-        let length = body.len();
+        let length = match &body {
+            Body::Whole(body) => format!("Content-Length: {}", body.len()),
+            Body::File(name, _) => format!(
+                "Transfer-Encoding: chunked\r\nContent-Disposition: attachment; filename=\"{name}\""
+            ),
+        };
         let mut bytes = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{length}\r\n\
              Content-Security-Policy: {POLICY}\r\nX-Content-Type-Options: nosniff\r\n\
              Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
              Cross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n\r\n"
         )
         .into_bytes();
-        bytes.extend_from_slice(body);
-        stream.write_all(&bytes)
+        match body {
+            Body::Whole(body) => {
+                bytes.extend_from_slice(&body);
+                stream.write_all(&bytes)?;
+            }
+            Body::File(_, work) => {
+                stream.write_all(&bytes)?;
+                let mut out = BufWriter::with_capacity(CHUNK, Chunks(stream));
+                work(&mut out)?;
+                out.flush()?;
+                stream.write_all(b"0\r\n\r\n")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a file that are sent at a time.
+const CHUNK: usize = 1 << 16;
+
+/// Writes what it gets as chunks of HTTP.
+struct Chunks<'a>(&'a TcpStream);
+
+impl Write for Chunks<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // An empty chunk would end the file.
+        if !bytes.is_empty() {
+            write!(self.0, "{:x}\r\n", bytes.len())?;
+            self.0.write_all(bytes)?;
+            self.0.write_all(b"\r\n")?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 

@@ -4,10 +4,13 @@
 //! a random token. It answers no other request: not from pages of other origins, and not under another name of the host.
 
 mod api;
+mod cases;
 mod connection;
+mod kernel;
 mod page;
 mod server;
 mod shown;
+mod track;
 
 pub use server::Server;
 pub use shown::Shown;

@@ -28,7 +28,12 @@ static FILES: &[File] = files! {
     "chart.js": SCRIPT,
     "colors.js": SCRIPT,
     "details.js": SCRIPT,
+    "export.js": SCRIPT,
+    "graph.js": SCRIPT,
+    "histogram.js": SCRIPT,
     "text.js": SCRIPT,
+    "trackpanel.js": SCRIPT,
+    "tracks.js": SCRIPT,
     "types.js": SCRIPT,
     "view.js": SCRIPT,
 };

@@ -89,7 +89,7 @@ fn answer_all(stream: &TcpStream, shown: &Shown, token: &str) -> Result<()> {
             Ok(None) => return Ok(()),
             Err(error) => {
                 let refusal = Response::refusal("400 Bad Request", &format!("{error:#}"));
-                return Ok(refusal.write(stream)?);
+                return refusal.write(stream);
             }
         }
     }

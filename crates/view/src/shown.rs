@@ -1,16 +1,20 @@
 //! The trace that is shown, its index and its names.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Progress;
-use nopal_analysis::filter;
 use nopal_analysis::names::Names;
-use nopal_beside::Mutex;
+use nopal_analysis::range::Checkpoints;
+use nopal_analysis::span;
+use nopal_beside::{Mutex, RwLock};
 use nopal_index::Index;
 use nopal_trace::Trace;
+
+use crate::cases::{Cases, Curve};
+use crate::kernel::Kernel;
 
 /// A trace that grows is read again at most this often.
 const FRESH: Duration = Duration::from_millis(500);
@@ -24,23 +28,50 @@ pub struct State {
     pub begin: u64,
     pub end: u64,
     read: Instant,
+    checkpoints: OnceLock<Arc<Checkpoints>>,
     /// Calls of some functions, by thread and block, as they were last asked for.
-    counted: Mutex<Vec<Counted>>,
+    counted: Mutex<Kept<Vec<u64>, Vec<Vec<u64>>>>,
+    /// What is read when it is first asked for.
+    kernel: OnceLock<Kernel>,
+    cases: Mutex<Kept<String, Cases>>,
+    curves: Mutex<Kept<String, Curve>>,
 }
 
-type Counted = (Vec<u64>, Arc<Vec<Vec<u64>>>);
+/// The last answers, by what was asked.
+type Kept<Key, Answer> = Vec<(Key, Arc<Answer>)>;
 
-/// Kept answers to searches.
-const SEARCHES: usize = 8;
+const MOST_KEPT: usize = 8;
+
+/// A kept answer, or the one that `make` makes. Others wait meanwhile, as they ask for the same at most times.
+fn kept<Key: Clone + PartialEq, Answer>(
+    all: &Mutex<Kept<Key, Answer>>,
+    key: &Key,
+    make: impl FnOnce() -> Result<Answer>,
+) -> Result<Arc<Answer>> {
+    let mut all = all.lock();
+    if let Some((_, known)) = all.iter().find(|(known, _)| known == key) {
+        return Ok(Arc::clone(known));
+    }
+    let new = Arc::new(make()?);
+    if all.len() >= MOST_KEPT {
+        all.remove(0);
+    }
+    all.push((key.clone(), Arc::clone(&new)));
+    Ok(new)
+}
 
 impl State {
     fn new(trace: Trace, index: Index) -> State {
         State {
             names: Names::new(&trace),
-            begin: filter::begin(&trace),
-            end: filter::end(&trace),
+            begin: span::begin(&trace),
+            end: span::end(&trace),
             read: Instant::now(),
             counted: Mutex::new(Vec::new()),
+            checkpoints: OnceLock::new(),
+            kernel: OnceLock::new(),
+            cases: Mutex::new(Vec::new()),
+            curves: Mutex::new(Vec::new()),
             trace,
             index,
         }
@@ -53,23 +84,37 @@ impl State {
         clocks.monotonic_ns(counter).saturating_sub(begin)
     }
 
+    /// Where readers of a part of the trace can begin and end.
+    pub fn checkpoints(&self) -> Arc<Checkpoints> {
+        let made = || Arc::new(self.index.checkpoints());
+        Arc::clone(self.checkpoints.get_or_init(made))
+    }
+
     /// The calls of some functions by thread and block, which `count` counts if they are not known yet.
     pub fn counted(
         &self,
         functions: &[u64],
         count: impl FnOnce() -> Vec<Vec<u64>>,
-    ) -> Arc<Vec<Vec<u64>>> {
-        // Others wait meanwhile, as they ask for the same at most times.
-        let mut counted = self.counted.lock();
-        if let Some(known) = counted.iter().find(|known| known.0 == functions) {
-            return Arc::clone(&known.1);
-        }
-        let new = Arc::new(count());
-        if counted.len() >= SEARCHES {
-            counted.remove(0);
-        }
-        counted.push((functions.to_vec(), Arc::clone(&new)));
-        new
+    ) -> Result<Arc<Vec<Vec<u64>>>> {
+        kept(&self.counted, &functions.to_vec(), || Ok(count()))
+    }
+
+    pub fn kernel(&self) -> &Kernel {
+        self.kernel.get_or_init(|| Kernel::new(&self.trace))
+    }
+
+    /// The cases of a tracer.
+    pub fn cases(&self, tracer: &str) -> Result<Arc<Cases>> {
+        kept(&self.cases, &tracer.to_owned(), || {
+            Cases::new(&self.trace, &self.names, tracer)
+        })
+    }
+
+    /// The values of a field of a marker.
+    pub fn curve(&self, field: &str) -> Result<Arc<Curve>> {
+        kept(&self.curves, &field.to_owned(), || {
+            Curve::new(&self.trace, &self.index, field)
+        })
     }
 
     /// The counter so many nanoseconds after the trace's beginning.
@@ -105,28 +150,20 @@ impl Shown {
     /// Runs `work` on the trace as it was last read.
     pub fn with<T>(&self, work: impl FnOnce(&State) -> Result<T>) -> Result<T> {
         work(
-            self.read()
+            self.state
+                .read()
                 .as_ref()
                 .context("the trace cannot be read any more")?,
         )
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Option<State>> {
-        self.state
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// Reads what was recorded since, if the trace grows.
     pub fn refresh(&self) {
         let is_stale = |state: &State| state.trace.is_growing() && state.read.elapsed() >= FRESH;
-        if !self.read().as_ref().is_some_and(is_stale) {
+        if !self.state.read().as_ref().is_some_and(is_stale) {
             return;
         }
-        let mut state = self
-            .state
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut state = self.state.write();
         // Another client may have done it meanwhile.
         let Some(old) = state.take_if(|state| is_stale(state)) else {
             return;

@@ -69,9 +69,9 @@ bool nopal_context_is_own(struct nopal_process *of, const struct nopal_context *
 	return nopal_context_get(of) == context;
 }
 
-void nopal_count_lost(struct nopal_process *of)
+void nopal_count_lost(struct nopal_process *of, uint32_t reason)
 {
-	__atomic_add_fetch(&of->region->lost[here()->token % NOPAL_LOST_COUNTERS].lost, 1, __ATOMIC_RELAXED);
+	nopal_region_lose(of->region, here()->token, reason, 1);
 }
 
 /* No event waits in a kernel. */
@@ -111,6 +111,7 @@ void nopal_bare_begin(const struct nopal_bare *kernel)
 	process.chunk_offset = (uint64_t)memory.chunks - (uint64_t)&memory;
 	process.chunk_limit = NOPAL_BARE_CHUNKS;
 	process.mirror = kernel->mirror;
+	process.mappings_left = NOPAL_STACK_PARTS;
 	arch_fill_in(kernel->mirror, &threads, offsetof(struct processor, token));
 	nopal_bare_text_begin();
 }

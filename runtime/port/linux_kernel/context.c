@@ -33,6 +33,8 @@ static DEFINE_MUTEX(region_lock);
 static atomic_t mappings = ATOMIC_INIT(0);
 
 static bool running;                    /* by WRITE_ONCE; whoever holds nopal_lock */
+/* The same: those on which anything is recorded. */
+static struct cpumask processors = CPU_MASK_ALL;
 /* The same: whether only some tasks are recorded, and those that they start. */
 static bool watching, watching_children;
 /* A bit for the number of each process and task that is watched. */
@@ -65,10 +67,9 @@ bool nopal_context_is_own(struct nopal_process *process, const struct nopal_cont
 	return true;
 }
 
-void nopal_count_lost(struct nopal_process *process)
+void nopal_count_lost(struct nopal_process *process, uint32_t reason)
 {
-	uint32_t counter = raw_smp_processor_id() % NOPAL_LOST_COUNTERS;
-	__atomic_add_fetch(&process->region->lost[counter].lost, 1, __ATOMIC_RELAXED);
+	nopal_region_lose(process->region, raw_smp_processor_id(), reason, 1);
 }
 
 bool port_read(uint64_t address, void *to, uint32_t bytes)
@@ -113,19 +114,24 @@ static bool is_wanted(const struct task_struct *task)
 	return !READ_ONCE(watching) || is_watched(task);
 }
 
+static bool runs_here(void)
+{
+	return READ_ONCE(running) && cpumask_test_cpu(raw_smp_processor_id(), &processors);
+}
+
 int nopal_prepare_here(uint64_t slot, uint32_t word, uint32_t bytes);
 int nopal_prepare_here(uint64_t slot, uint32_t word, uint32_t bytes)
 {
 	struct task_struct *next = this_cpu_read(next_task);
 	struct task_struct *task = is_on_stack(next, slot) ? next : current;
-	if (!READ_ONCE(running) || !is_wanted(task))
+	if (!runs_here() || !is_wanted(task))
 		return 1;
 	return nopal_prepare(slot, word, bytes);
 }
 
 bool nopal_context_wants(void)
 {
-	return READ_ONCE(running) && is_wanted(current);
+	return runs_here() && is_wanted(current);
 }
 
 /* Of a task that is not wanted, nor the one before it or after it, no event gets as far as nopal_prepare_here. */
@@ -133,7 +139,7 @@ DEFINE_PER_CPU(uint8_t, nopal_wanted);
 
 static void forget_here(void *unused)
 {
-	this_cpu_write(nopal_wanted, READ_ONCE(running) && is_wanted(current));
+	this_cpu_write(nopal_wanted, runs_here() && is_wanted(current));
 	nopal_range_forget_any(here());
 }
 
@@ -157,11 +163,24 @@ void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children)
 	nopal_context_run(was_running);
 }
 
+void nopal_context_run_on(const struct cpumask *wanted)
+{
+	bool was_running = running;
+	nopal_context_run(false);
+	cpumask_copy(&processors, wanted);
+	nopal_context_run(was_running);
+}
+
+const struct cpumask *nopal_context_processors(void)
+{
+	return &processors;
+}
+
 uint64_t nopal_context_lost(void)
 {
 	uint64_t sum = 0;
 	for (int i = 0; i < NOPAL_LOST_COUNTERS; i++)
-		sum += READ_ONCE(nopal_kernel.region->lost[i].lost);
+		sum += READ_ONCE(nopal_kernel.region->lost[i].lost[NOPAL_LOST_ALL]);
 	return sum;
 }
 
@@ -170,7 +189,7 @@ uint64_t nopal_context_lost(void)
 static void at_switch(NOPAL_SWITCH_PARAMETERS)
 {
 	this_cpu_write(next_task, next);
-	this_cpu_write(nopal_wanted, READ_ONCE(running) && (is_wanted(previous) || is_wanted(next)));
+	this_cpu_write(nopal_wanted, runs_here() && (is_wanted(previous) || is_wanted(next)));
 	nopal_range_forget_any(here());
 }
 

@@ -11,6 +11,7 @@
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
+#include <linux/moduleparam.h>
 #include <linux/rcupdate.h>
 #include <linux/sort.h>
 #include <linux/vmalloc.h>
@@ -45,6 +46,11 @@ struct entries {
 	uint32_t count;
 };
 static LIST_HEAD(all_entries);
+
+/* Root changes it under /sys/module; read once for each group that comes on, so any moment will do. */
+static bool direct = true;
+module_param(direct, bool, 0644);
+MODULE_PARM_DESC(direct, "whether functions that come on take the one direct call that each can have, which BPF needs");
 
 /* ---- what is known ---- */
 
@@ -245,7 +251,7 @@ static int entries_on(const uint32_t *functions, uint32_t count)
 	for (uint32_t i = 0; i < count; i++)
 		sites[i] = nopal_functions[functions[i]].site;
 	failed = -EOPNOTSUPP;
-	if (count <= NOPAL_DIRECT_AT_MOST) {
+	if (count <= NOPAL_DIRECT_AT_MOST && READ_ONCE(direct)) {
 		unsigned long to = (unsigned long)(with_arguments ? nopal_entry_arguments : nopal_entry);
 		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
 		if (!failed)

@@ -142,8 +142,19 @@ static const struct nopal_tracer wakeup_tracer = {
 	.most_urgent = true,
 };
 static struct nopal_latency *wakeup;
-/* How urgent the task is that a processor runs. */
-static DEFINE_PER_CPU(int, running_rank);
+/* Of the task that a processor runs. */
+static DEFINE_PER_CPU(uint32_t, running_rank);
+
+/* A task with a deadline has -1. */
+static uint32_t rank_of(const struct task_struct *task)
+{
+	return task->prio + 1;
+}
+
+static void rank_here(void *unused)
+{
+	this_cpu_write(running_rank, rank_of(current));
+}
 
 static struct nopal_event event_of(uint32_t event, const struct task_struct *task)
 {
@@ -151,7 +162,7 @@ static struct nopal_event event_of(uint32_t event, const struct task_struct *tas
 		.event = event,
 		.processor = raw_smp_processor_id(),
 		.thread = task->pid,
-		.rank = task->prio,
+		.rank = rank_of(task),
 		.value = task->pid,
 		.clock = rdtsc_ordered(),
 	};
@@ -161,7 +172,7 @@ static void at_wakeup(void *unused, struct task_struct *task)
 {
 	struct nopal_event event = event_of(WOKEN, task);
 	struct nopal_case ended;
-	if (task->prio < READ_ONCE(per_cpu(running_rank, task_cpu(task))))
+	if (event.rank < READ_ONCE(per_cpu(running_rank, task_cpu(task))))
 		nopal_latency_event(wakeup, &results[WAKEUP][event.processor].own, &event, &ended);
 }
 
@@ -170,7 +181,7 @@ static void at_switch(NOPAL_SWITCH_PARAMETERS)
 	struct nopal_event event = event_of(RUNS, next);
 	struct results *mine = &results[WAKEUP][event.processor];
 	struct nopal_case ended;
-	this_cpu_write(running_rank, next->prio);
+	this_cpu_write(running_rank, event.rank);
 	if (next->pid && nopal_latency_event(wakeup, &mine->own, &event, &ended) == NOPAL_OUTCOME_KEPT)
 		keep(WAKEUP, mine, ended.end - ended.begin, ended.end, 0, 0, next);
 }
@@ -196,16 +207,15 @@ static int wakeup_on(void)
 	wakeup->tracer = &wakeup_tracer;
 	wakeup->threshold = ticks_of(threshold);
 	wakeup->timeout = (uint64_t)tsc_khz * 1000 * TIMEOUT_SECONDS;
-	/* Until a processor has switched, what runs there is taken for most urgent. */
-	int processor;
-	for_each_possible_cpu(processor)
-		per_cpu(running_rank, processor) = 0;
 	int failed = nopal_tracepoints_join(points, ARRAY_SIZE(points));
 	if (failed) {
 		vfree(wakeup);
 		wakeup = 0;
+		return failed;
 	}
-	return failed;
+	/* A processor that does not switch for long has a rank, too: between at_switch and the switch nothing interrupts. */
+	on_each_cpu(rank_here, 0, 1);
+	return 0;
 }
 
 /* ---- commands ---- */

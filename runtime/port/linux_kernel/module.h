@@ -106,6 +106,9 @@ uint64_t nopal_context_position(void);
 /* Whether anything is recorded, and of which tasks: none given, of all. */
 void nopal_context_run(bool on);
 void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children);
+/* On which processors: all (cpu_all_mask), or some. */
+void nopal_context_run_on(const struct cpumask *processors);
+const struct cpumask *nopal_context_processors(void);
 uint64_t nopal_context_lost(void);
 /* Whether what happens here and now is to be recorded. With preemption off. */
 bool nopal_context_wants(void);

@@ -66,7 +66,7 @@ static void drop(struct probe *probe)
 static void take_away(struct probe *probe)
 {
 	unregister_kprobe(&probe->kprobe);
-	__atomic_add_fetch(&nopal_kernel.region->lost[0].lost, probe->kprobe.nmissed, __ATOMIC_RELAXED);
+	nopal_region_lose(nopal_kernel.region, 0, NOPAL_LOST_INTERRUPTED, probe->kprobe.nmissed);
 	list_del(&probe->list);
 	probe_count--;
 	drop(probe);

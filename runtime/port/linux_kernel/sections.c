@@ -58,6 +58,71 @@ static bool on;
 
 DEFINE_PER_CPU_ALIGNED(struct nopal_section, nopal_section);
 
+/* ---- lengths of instructions ---- */
+
+/* What an opcode is followed by: ModRM, and so many bytes of an immediate. `u`: the kernel's decoder is asked. */
+enum { u = 0, n = 0x10, m = 0x20, p = 0x40, b = n | 1, z = n | 4, B = m | 1, Z = m | 4, IMMEDIATE = 0xf };
+static const uint8_t one_byte[256] = {
+	m, m, m, m, b, z, u, u, m, m, m, m, b, z, u, u,         /* 0f: below */
+	m, m, m, m, b, z, u, u, m, m, m, m, b, z, u, u,
+	m, m, m, m, b, z, p, u, m, m, m, m, b, z, p, u,
+	m, m, m, m, b, z, p, u, m, m, m, m, b, z, p, u,
+	p, p, p, p, p, p, p, p, p, p, p, p, p, p, p, p,         /* REX */
+	n, n, n, n, n, n, n, n, n, n, n, n, n, n, n, n,
+	u, u, u, m, p, p, p, u, z, Z, b, B, n, n, n, n,
+	b, b, b, b, b, b, b, b, b, b, b, b, b, b, b, b,
+	B, Z, u, B, m, m, m, m, m, m, m, m, m, m, m, u,
+	n, n, n, n, n, n, n, n, n, n, u, n, n, n, n, n,
+	u, u, u, u, n, n, n, n, b, z, n, n, n, n, n, n,
+	b, b, b, b, b, b, b, b, z, z, z, z, z, z, z, z,         /* the last eight: 8 bytes with REX.W */
+	B, B, u, n, u, u, B, Z, u, n, u, u, n, b, u, n,
+	m, m, m, m, u, u, u, n, u, u, u, u, u, u, u, u,
+	b, b, b, b, b, b, b, b, z, z, u, b, n, n, n, n,
+	p, u, p, p, n, n, u, u, n, n, n, n, n, n, m, m,
+};
+/* Behind 0f. */
+static const uint8_t two_bytes[256] = {
+	[0x05] = n, [0x0b] = n, [0x0d] = m, [0x18 ... 0x1f] = m, [0x30 ... 0x32] = n, [0x40 ... 0x4f] = m, [0x80 ... 0x8f] = z,
+	[0x90 ... 0x9f] = m, [0xa2] = n, [0xa3] = m, [0xa4] = B, [0xa5] = m, [0xab] = m, [0xac] = B, [0xad ... 0xaf] = m,
+	[0xb0 ... 0xb1] = m, [0xb3] = m, [0xb6 ... 0xb7] = m, [0xba] = B, [0xbb ... 0xbf] = m, [0xc0 ... 0xc1] = m, [0xc7] = m,
+	[0xc8 ... 0xcf] = n,
+};
+
+/* The length of an instruction of the kinds that most are; 0: of another kind. Reads at most 15 bytes. */
+static int common_length(const uint8_t *bytes)
+{
+	const uint8_t *at = bytes;
+	bool is_short = false;
+	for (; one_byte[*at] == p && at - bytes < 4; at++)
+		is_short |= *at == 0x66;
+	bool is_wide = at > bytes && (at[-1] & 0xf8) == 0x48;
+	uint8_t form = *at == 0x0f ? two_bytes[*++at] : one_byte[*at];
+	if (form == u || form == p || ((form & IMMEDIATE) == 4 && (is_short || (is_wide && (*at & 0xf8) == 0xb8))))
+		return 0;
+	int length = at + 1 - bytes + (form & IMMEDIATE);
+	if (!(form & m))
+		return length;
+	uint8_t modrm = at[1], mod = modrm >> 6;
+	bool has_sib = mod != 3 && (modrm & 7) == 4;
+	uint8_t base = has_sib ? at[2] & 7 : modrm & 7;
+	bool has_word = mod == 2 || (mod == 0 && base == 5);
+	return length + 1 + has_sib + (mod == 1) + 4 * has_word;
+}
+
+/* 0: it cannot be told. Apart, since compilers clear such a structure at the begin of its function. */
+static noinline int decoded_length(unsigned long address, unsigned long end)
+{
+	struct insn instruction;
+	int most = min_t(unsigned long, MAX_INSN_SIZE, end - address);
+	return nopal_symbols.decode(&instruction, (void *)address, most, INSN_MODE_KERN) ? 0 : instruction.length;
+}
+
+static int length_of(unsigned long address, unsigned long end)
+{
+	int length = end - address < MAX_INSN_SIZE ? 0 : common_length((const uint8_t *)address);
+	return length ? length : decoded_length(address, end);
+}
+
 /* ---- ranges of text ---- */
 
 struct extent {
@@ -229,8 +294,22 @@ static void consider(unsigned long address, int kind, int length, unsigned long 
 		leave(address, UNSEEN_FORM);
 }
 
+/* Few functions have sites, and the kernel's decoder takes some hundred instructions for each. */
+static bool has_sites(unsigned long from, unsigned long end)
+{
+	for (unsigned long address = from; address < end;) {
+		int length = length_of(address, end), of_site = length;
+		if (!length || kind_at(address, &of_site) != KIND_NONE)
+			return length;
+		address += length;
+	}
+	return false;
+}
+
 static void scan_function(unsigned long from, unsigned long function, unsigned long end)
 {
+	if (!has_sites(from, end))
+		return;
 	int pushed = from == function ? 0 : -1;
 	for (unsigned long address = from; address < end;) {
 		struct insn instruction;
@@ -257,28 +336,16 @@ static void scan(unsigned long first, unsigned long end)
 	}
 }
 
-/* Modules are found by their functions. */
-struct modules {
-	struct extent found[256];
-	uint32_t count;
-};
-
-static void find_module_text(void *data, const char *name, unsigned long address)
+static void scan_modules(void)
 {
-	struct modules *modules = data;
-	for (uint32_t i = modules->count; i--;)
-		if (is_in(modules->found[i], address))
-			return;
-	if (is_in(text, address) || modules->count == ARRAY_SIZE(modules->found))
-		return;
-	preempt_disable();
-	struct module *module = nopal_symbols.module_at(address);
-	if (module && module != THIS_MODULE && module->state == MODULE_STATE_LIVE) {
+	const struct module *module;
+	mutex_lock(nopal_symbols.module_mutex);
+	list_for_each_entry(module, nopal_symbols.modules, list) {
 		unsigned long bytes, first = nopal_module_text(module, &bytes);
-		if (address - first < bytes)
-			modules->found[modules->count++] = (struct extent){ first, first + bytes };
+		if (module != THIS_MODULE && module->state == MODULE_STATE_LIVE)
+			scan(first, first + bytes);
 	}
-	preempt_enable();
+	mutex_unlock(nopal_symbols.module_mutex);
 }
 
 /* ---- interrupts ---- */
@@ -392,18 +459,11 @@ static int by_address(const void *one, const void *other)
 
 static int find_all(void)
 {
-	struct modules *modules = kvzalloc(sizeof *modules, GFP_KERNEL);
-	if (!modules)
-		return -ENOMEM;
 	change_count = unseen_count = exits = 0;
 	memset(kind_counts, 0, sizeof kind_counts);
 	memset(unseen_counts, 0, sizeof unseen_counts);
 	scan(text.first, text.end);
-	struct nopal_each each = { find_module_text, modules };
-	nopal_each_symbol(nopal_symbols.each_of_kernel, nopal_symbols.each_of_modules, &each);
-	for (uint32_t i = 0; i < modules->count; i++)
-		scan(modules->found[i].first, modules->found[i].end);
-	kvfree(modules);
+	scan_modules();
 	if (mode != NOPAL_PREEMPT) {
 		add_exits("irq_exit_rcu");
 		add_exits("__irq_exit_rcu");

@@ -80,11 +80,11 @@ static struct trace *find(const char *line, struct nopal_span name)
 	return 0;
 }
 
-/* ---- places ---- */
+/* ---- locations ---- */
 
-/* What a place means among the functions of the plan. */
+/* What a location means among the functions of the plan. */
 struct meaning {
-	struct nopal_place place;
+	struct nopal_location location;
 	char *names;            /* of GLOB@MODULE, both; `kernel` is the module of what is in none */
 	char *module;           /* 0: any */
 	uint8_t *marks;
@@ -102,7 +102,7 @@ static bool is_of_module(const struct nopal_function *function, const char *glob
 static void mark(struct meaning *meaning, const struct nopal_function *function)
 {
 	meaning->found++;
-	meaning->marks[function - nopal_functions] = !meaning->place.excluded;
+	meaning->marks[function - nopal_functions] = !meaning->location.excluded;
 }
 
 /* A function has as many names as the kernel knows symbols there. */
@@ -116,37 +116,37 @@ static void mark_name(void *data, const char *name, unsigned long address)
 
 static void mark_addresses(struct meaning *meaning)
 {
-	uint64_t first = meaning->place.first;
-	uint64_t last = meaning->place.kind == NOPAL_PLACE_RANGE ? meaning->place.last : first + 1;
+	uint64_t first = meaning->location.first;
+	uint64_t last = meaning->location.kind == NOPAL_LOCATION_RANGE ? meaning->location.last : first + 1;
 	for (uint32_t i = 0; i < nopal_function_count; i++)
 		if (nopal_functions[i].address >= first && nopal_functions[i].address < last)
 			mark(meaning, &nopal_functions[i]);
 }
 
-/* Marks the functions that places mean, a byte each; those of an excluded place are not marked. */
+/* Marks the functions that locations mean, a byte each; those of an excluded location are not marked. */
 static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, struct complaint *error)
 {
 	struct nopal_span rest = what;
 	struct meaning meaning = { .marks = marks };
-	for (bool first = true; nopal_place_next(line, &rest, &meaning.place); first = false) {
-		const struct nopal_place *place = &meaning.place;
+	for (bool first = true; nopal_location_next(line, &rest, &meaning.location); first = false) {
+		const struct nopal_location *location = &meaning.location;
 		char text[256] = "";
 		meaning.found = 0;
-		if (first && place->excluded)
+		if (first && location->excluded)
 			memset(marks, 1, nopal_function_count);
-		if (place->kind == NOPAL_PLACE_ADDRESS || place->kind == NOPAL_PLACE_RANGE) {
+		if (location->kind == NOPAL_LOCATION_ADDRESS || location->kind == NOPAL_LOCATION_RANGE) {
 			mark_addresses(&meaning);
-		} else if (place->kind != NOPAL_PLACE_NAMES) {
-			return complain(error, -EINVAL, "a kernel's places are addresses, ranges, and GLOB[@MODULE]");
-		} else if (!copy_word(line, place->text, text, sizeof text)) {
-			return complain(error, -EINVAL, "a place is too long");
+		} else if (location->kind != NOPAL_LOCATION_NAMES) {
+			return complain(error, -EINVAL, "a kernel's locations are addresses, ranges, and GLOB[@MODULE]");
+		} else if (!copy_word(line, location->text, text, sizeof text)) {
+			return complain(error, -EINVAL, "a location is too long");
 		} else {
 			meaning.module = text;
 			meaning.names = strsep(&meaning.module, "@");
 			struct nopal_each each = { mark_name, &meaning };
 			nopal_each_symbol(nopal_symbols.each_of_kernel, nopal_symbols.each_of_modules, &each);
 		}
-		if (!meaning.found && !place->excluded)
+		if (!meaning.found && !location->excluded)
 			return complain(error, -ENOENT, "%.*s: no function of the plan%s", length_of(what), line + what.begin,
 					nopal_function_count ? "" : ", which is empty: `nopal ctl kernel load` gives it");
 	}
@@ -270,6 +270,20 @@ static int watch(const char *line, struct nopal_span ids, bool children, struct 
 	return 0;
 }
 
+static int choose_processors(const char *line, struct nopal_span ids, struct complaint *error)
+{
+	static struct cpumask chosen;   /* by whoever holds nopal_lock */
+	uint32_t number;
+	cpumask_clear(&chosen);
+	while (nopal_number_next(line, &ids, &number)) {
+		if (number >= nr_cpu_ids || !cpu_possible(number))
+			return complain(error, -ENXIO, "there is no processor %u", number);
+		cpumask_set_cpu(number, &chosen);
+	}
+	nopal_context_run_on(&chosen);
+	return 0;
+}
+
 static void start(bool on)
 {
 	started = on;
@@ -347,6 +361,7 @@ static int reset(struct complaint *error)
 	kfree(watch_text);
 	watch_text = 0;
 	nopal_context_watch(0, 0, false);
+	nopal_context_run_on(cpu_all_mask);
 	nopal_records_reset();
 	return 0;
 }
@@ -415,6 +430,11 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 	case NOPAL_COMMAND_WATCH:
 	case NOPAL_COMMAND_WATCH_CHILDREN:
 		return watch(line, command->arguments[0], command->command == NOPAL_COMMAND_WATCH_CHILDREN, error);
+	case NOPAL_COMMAND_PROCESSORS:
+		return choose_processors(line, command->arguments[0], error);
+	case NOPAL_COMMAND_PROCESSORS_ALL:
+		nopal_context_run_on(cpu_all_mask);
+		return 0;
 	case NOPAL_COMMAND_ARGUMENTS_ON:
 	case NOPAL_COMMAND_ARGUMENTS_OFF:
 		return record_arguments(command->command == NOPAL_COMMAND_ARGUMENTS_ON, error);
@@ -521,6 +541,18 @@ static void show_counts(struct seq_file *file)
 	seq_printf(file, "#slothits %llu\n#traceinhits %llu\n", all.records + all.lost, all.entries);
 }
 
+static void show_processors(struct seq_file *file)
+{
+	const struct cpumask *processors = nopal_context_processors();
+	int processor;
+	if (cpumask_full(processors))
+		return;
+	seq_puts(file, "processors");
+	for_each_cpu(processor, processors)
+		seq_printf(file, " %d", processor);
+	seq_putc(file, '\n');
+}
+
 void nopal_traces_show(struct seq_file *file)
 {
 	struct trace *trace;
@@ -542,6 +574,7 @@ void nopal_traces_show(struct seq_file *file)
 	nopal_tracers_show(file);
 	show_counts(file);
 	seq_printf(file, "%s\n", watch_text ? watch_text : "watch 0");
+	show_processors(file);
 	seq_printf(file, "uniform %s\n", nopal_functions_are_uniform() ? "on" : "off");
 	seq_puts(file, started ? "start\n" : "stop\n");
 	for (uint32_t i = 0; i < asked_count; i++)

@@ -24,7 +24,7 @@ static void record(void)
 		uint64_t position = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
 		uint64_t room = nopal_chunk_room(position);
 		if (!room) {
-			if (nopal_chunk_switch(&process, context, 0, 0, 8))
+			if (!nopal_chunk_switch(&process, context, 0, 0, 8))
 				continue;
 			world.given_up[self] |= (uint8_t)(1 << event);
 			return;

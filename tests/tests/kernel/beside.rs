@@ -1,8 +1,11 @@
 //! Latency tracers, and whatever else can come in the way: other tracers, livepatches, hostile writers, killed tools, a
 //! kernel that is locked down.
 
+use nopal_tests::c;
 use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
+use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::sync::OnceLock;
 
 const BESIDE: &str = "
@@ -46,11 +49,20 @@ sections() {
 	tell tracer $tracer on
 	for kind in \"$@\"; do
 		for length in 200 2000 5000; do
-			for try in 1 2 3 4; do
+			told=0
+			# Something longer on the same processor hides it: when the machine stood still, say. The first line that
+			# is read makes the whole state, without a program's start in between.
+			for try in $(seq 40); do
 				tell tracer $tracer reset
 				echo $kind $length >/proc/nopal_sections
+				exec 3</dev/nopal
+				read -r first <&3
 				echo \"case $tracer $kind $length $(cat /proc/nopal_sections)\"
-				grep -A3 \"^# $tracer: \" /dev/nopal
+				grep -A3 \"^# $tracer: \" <&3 >/tmp/told
+				exec 3<&-
+				cat /tmp/told
+				grep -q \" from .*$kind+.* to \" /tmp/told && told=$((told + 1))
+				[ $told = 2 ] && break
 			done
 		done
 	done
@@ -65,15 +77,20 @@ tell tracer preemptirqsoff on
 cat /dev/nopal_latency >/out/latency_trace
 tell trace wait_for@nopal_sections new waits
 tell trace waits on
-for try in 1 2 3 4 5 6 7 8; do
+for try in $(seq 40); do
 	tell tracer preemptirqsoff reset
 	echo nest_irqs_off 5000 >/proc/nopal_sections
-	cat /dev/nopal_latency >/out/latency.functions
-	grep -q ': wait_for' /out/latency.functions && break
+	exec 3</dev/nopal_latency
+	read -r first <&3
+	echo verbose >/dev/nopal_latency
+	exec 4</dev/nopal_latency
+	read -r second <&4
+	echo noverbose >/dev/nopal_latency
+	{ echo \"$first\"; cat <&3; } >/out/latency.functions
+	{ echo \"$second\"; cat <&4; } >/out/latency.verbose
+	exec 3<&- 4<&-
+	grep -q ': wait_for' /out/latency.functions && grep -q ': wait_for' /out/latency.verbose && break
 done
-echo verbose >/dev/nopal_latency
-cat /dev/nopal_latency >/out/latency.verbose
-echo noverbose >/dev/nopal_latency
 say latency.refused sh -c 'echo frobnicate >/dev/nopal_latency'
 tell trace waits remove
 # The kernel has urgent tasks of its own: its events tell how many woke.
@@ -118,6 +135,36 @@ for other in graph probes functions; do
 	no_$other >/out/$other.first
 done
 cd /tmp
+say perf_inside nopal record -o /tmp/beside --kernel-functions '*sys_getppid' -- kernel_work count 1000
+say perf_inside.report nopal report --json /tmp/beside
+rm -rf /tmp/beside
+echo __do_sys_getppid >/tmp/one
+for kind in fentry session; do
+	say ${kind}_first kernel_bpf $kind /tmp/one nopal record -o /tmp/beside --kernel-functions '*sys_getppid' -- kernel_work ask 1000
+	say ${kind}_first.report nopal report --json /tmp/beside
+	rm -rf /tmp/beside
+	for direct in Y N; do
+		echo $direct >/sys/module/nopal/parameters/direct
+		nopal ctl kernel 'trace *sys_getppid new mine' 'trace mine on'
+		say ${kind}_after.$direct kernel_bpf $kind /tmp/one kernel_work ask 1000
+		kernel_work ask 100
+		sed -n 's/^#traceinhits //p' /dev/nopal >/out/${kind}_after.$direct.entries
+		nopal ctl kernel reset
+	done
+	echo Y >/sys/module/nopal/parameters/direct
+done
+tell tracer wakeup on
+tell tracer wakeup reset
+say cyclictest cyclictest -t1 -p 90 -i 2000 -l 300 -q
+cat /dev/nopal >/out/cyclictest.state
+tell tracer wakeup off
+# They are on before the module's places are, and after.
+kernel_work count 300000 >/out/perf_around &
+for times in 1 2 3; do
+	nopal ctl kernel 'trace *sys_getppid new mine' 'trace mine on'
+	nopal ctl kernel reset
+done
+wait
 
 patched() { until grep -q livepatched /proc/cmdline; do usleep 10000; done; }
 unpatched() {
@@ -144,6 +191,7 @@ echo $seed >/out/seed
 for number in 1 2 3; do
 	kernel_work hostile $((0x$seed + number)) || echo $number >>/out/hostile.failed
 done
+kernel_work meddle $((0x$seed)) || echo meddle >>/out/hostile.failed
 tell reset
 
 # While it records.
@@ -164,12 +212,26 @@ wc -c </dev/nopal_trace >/out/killed.left
 killall -KILL kernel_work
 rm -rf /tmp/killed
 
-moment() { usleep $(((0x$(cut -c1-4 /proc/sys/kernel/random/uuid)) * 10)); }
-for number in $(seq 25); do
-	nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work pipe 3000 >/dev/null 2>&1 &
+# While it starts, while it records, and while it ends.
+moment() { usleep $((0x$(cut -c1-4 /proc/sys/kernel/random/uuid) * $1)); }
+until_recording() {
+	for wait in $(seq 3000); do
+		grep -q '^trace .* on' /dev/nopal && break
+		usleep 10000
+	done
+}
+for number in $(seq KILLS); do
+	times=30000
+	[ $((number % 3)) = 2 ] && times=1000
+	nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work pipe $times >/dev/null 2>&1 &
 	tool=$!
-	moment
-	kill -KILL $tool
+	case $((number % 3)) in
+	0) moment 40 ;;
+	1) until_recording; moment 10 ;;
+	2) until_recording; while killall -0 kernel_work; do :; done; usleep $((number * 500)) ;;
+	esac
+	traces=$(grep -c '^trace .* on' /dev/nopal)
+	kill -KILL $tool && echo $((number % 3)) $traces >>/out/killed.when
 	for wait in $(seq 500); do
 		grep -q '^trace' /dev/nopal || break
 		usleep 20000
@@ -184,7 +246,7 @@ load=$!
 tell reset
 rmmod nopal
 as_before
-for number in 1 2; do
+for number in $(seq WHOLE); do
 	insmod /nopal.ko && nopal ctl kernel load >/dev/null && nopal ctl kernel 'trace * new all' 'trace all on' && rmmod nopal || echo $number
 done >/out/reload 2>&1
 insmod /nopal.ko && nopal ctl kernel load >/dev/null && nopal ctl kernel 'trace vfs_write new written' 'trace written on' reset \
@@ -195,7 +257,7 @@ tell stop
 cat /dev/nopal >/out/uniform.state
 cat /dev/nopal_trace >/out/uniform.trace
 rmmod nopal || echo uniform >>/out/reload
-for number in $(seq 47); do
+for number in $(seq LOADS); do
 	insmod /nopal.ko && echo tracer preemptirqsoff on >/dev/nopal && rmmod nopal || echo $number
 done >>/out/reload 2>&1
 kill $load
@@ -216,7 +278,22 @@ say locked_out nopal ctl kernel
 
 fn beside() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
-    BOOTED.get_or_init(|| boot_each(BESIDE, &[], 2, false))
+    BOOTED.get_or_init(|| {
+        let is_long = std::env::var("NOPAL_KILLS").is_ok_and(|kills| kills == "all");
+        // One more load stands there alone.
+        let (kills, whole, loads) = if is_long {
+            ("50", "2", "97")
+        } else {
+            ("3", "1", "8")
+        };
+        let script = BESIDE
+            .replace("KILLS", kills)
+            .replace("WHOLE", whole)
+            .replace("LOADS", loads);
+        let bpf = c("../../bench/programs/kernel_bpf", &[]);
+        let programs = [&bpf.path, Path::new("/usr/bin/cyclictest")];
+        boot_each(&script, &programs, 2, false)
+    })
 }
 
 #[test]
@@ -250,7 +327,8 @@ const SECTION_KINDS: [&str; 8] = [
 ];
 
 /// The tracers' lines for sections of known lengths. A line of a processor that names the section's function tells of
-/// it: at least its length, and at most what its maker took for all of it, as the machine may stand still.
+/// it: at least its length, and at most what its maker took for all of it, as the machine may stand still. Where no line
+/// names it, one tells of something as long.
 #[test]
 fn latency_tracers_tell_sections_by_place_and_length() {
     for booted in beside() {
@@ -260,7 +338,7 @@ fn latency_tracers_tell_sections_by_place_and_length() {
             ("preemptirqsoff", &SECTION_KINDS[..]),
         ] {
             let text = booted.text(tracer);
-            let mut told = 0;
+            let mut shown = HashMap::new();
             for case in text.split("case ").skip(1) {
                 let words: Vec<&str> = case.lines().next().unwrap_or_default().split(' ').collect();
                 let [_, kind, length, took] = words[..] else {
@@ -269,32 +347,44 @@ fn latency_tracers_tell_sections_by_place_and_length() {
                 let [length, took] =
                     [length, took].map(|word| word.parse::<u64>().expect("a number"));
                 let tolerance = (length / 20).max(50);
-                for line in case
+                let lines = case
                     .lines()
-                    .filter(|line| line.starts_with("#  processor "))
-                {
-                    let from = line
-                        .split(" from ")
-                        .nth(1)
-                        .and_then(|line| line.split(" to ").next());
-                    if from.is_some_and(|from| from.contains(&format!("{kind}+"))) {
-                        let lasted = number_after(line, ": ");
-                        assert!(
-                            (length - tolerance..=took + tolerance).contains(&lasted),
-                            "{}: {case}",
-                            booted.name
-                        );
-                        told += 1;
-                    }
+                    .filter(|line| line.starts_with("#  processor "));
+                let lines: Vec<(u64, bool)> = lines
+                    .map(|line| {
+                        let places = line
+                            .split_once(" from ")
+                            .and_then(|(_, places)| places.split_once(" to "));
+                        let is_it =
+                            places.is_some_and(|(from, _)| from.contains(&format!("{kind}+")));
+                        (number_after(line, ": "), is_it)
+                    })
+                    .collect();
+                let is_hidden = lines
+                    .iter()
+                    .any(|(lasted, is_it)| !is_it && *lasted >= length - tolerance);
+                let mut own = lines.iter().filter(|(_, is_it)| *is_it).peekable();
+                assert!(own.peek().is_some() || is_hidden, "{}: {case}", booted.name);
+                for (lasted, _) in own {
+                    assert!(
+                        (length - tolerance..=took + tolerance).contains(lasted),
+                        "{}: {case}",
+                        booted.name
+                    );
+                    *shown.entry((kind, length)).or_default() += 1;
                 }
             }
-            // Something that lasted longer on the same processor hides a short one.
-            let cases = kinds.len() * 12;
-            assert!(
-                told * 4 >= cases * 3,
-                "{}: {tracer}: {told} of {cases}",
-                booted.name
-            );
+            for kind in kinds {
+                for length in [200, 2000, 5000] {
+                    let times = shown.get(&(*kind, length));
+                    assert_eq!(
+                        times,
+                        Some(&2),
+                        "{}: {tracer}: {kind} {length}: {text}",
+                        booted.name
+                    );
+                }
+            }
         }
     }
 }
@@ -379,9 +469,9 @@ fn the_module_is_for_those_who_may_use_perf_and_addresses_for_those_who_may_see_
             "open without Operation not permitted",
             "latency without Operation not permitted",
         ];
-        let told = booted.said("unprivileged");
+        let shown = booted.said("unprivileged");
         assert_eq!(
-            told.lines().collect::<Vec<_>>(),
+            shown.lines().collect::<Vec<_>>(),
             expected,
             "{}",
             booted.name
@@ -400,8 +490,8 @@ fn a_kernel_that_is_locked_down_is_refused_with_what_to_do() {
                 "sign nopal.ko with the kernel's scripts/sign-file, enrol the key by mokutil --import",
             ),
         ] {
-            let told = booted.text(name);
-            assert!(told.contains(words), "{}: {told}", booted.name);
+            let shown = booted.text(name);
+            assert!(shown.contains(words), "{}: {shown}", booted.name);
             assert_ne!(
                 booted.text(&format!("{name}.status")).trim(),
                 "0",
@@ -463,6 +553,86 @@ fn other_tracers_of_the_same_function_see_all_calls_in_either_order() {
 }
 
 #[test]
+fn probes_of_perf_see_all_calls_in_either_order() {
+    for booted in beside() {
+        let inside = booted.said("perf_inside");
+        assert!(
+            inside.starts_with("1000 1000\n"),
+            "{}: {inside}",
+            booted.name
+        );
+        let asked = row(&booted.said("perf_inside.report"), "__do_sys_getppid");
+        assert_eq!(
+            (&asked["calls"], &asked["unfinished"]),
+            (&1000.into(), &0.into()),
+            "{}",
+            booted.name
+        );
+        assert_eq!(
+            booted.text("perf_around"),
+            "300000 300000\n",
+            "{}",
+            booted.name
+        );
+    }
+}
+
+/// A program of BPF at both ends of a function needs the one direct call that the function can have.
+#[test]
+fn programs_of_bpf_see_all_calls_in_either_order() {
+    for booted in beside() {
+        let name = &booted.name;
+        let has_sessions = !name.starts_with("6.1.");
+        for kind in ["fentry", "session"] {
+            if kind == "session" && !has_sessions {
+                continue;
+            }
+            // Functions that are on, microseconds, records.
+            let records = |shown: &str| shown.lines().last()?.split(' ').nth(3)?.parse().ok();
+            let shown = booted.said(&format!("{kind}_first"));
+            assert_eq!(records(&shown), Some(2000), "{name}: {kind}: {shown}");
+            let report = booted.said(&format!("{kind}_first.report"));
+            let asked = row(&report, "__do_sys_getppid");
+            let counts = (&asked["calls"], &asked["unfinished"]);
+            assert_eq!(
+                counts,
+                (&1000.into(), &0.into()),
+                "{name}: {kind}: {report}"
+            );
+            for direct in ["Y", "N"] {
+                let file = format!("{kind}_after.{direct}");
+                let entries = booted.text(&format!("{file}.entries"));
+                if kind == "fentry" && direct == "Y" {
+                    let shown = booted.text(&file);
+                    assert!(shown.contains("resource busy"), "{name}: {shown}");
+                    assert_eq!(entries, "100\n", "{name}: {file}");
+                } else {
+                    let shown = booted.said(&file);
+                    assert_eq!(records(&shown), Some(2000), "{name}: {file}: {shown}");
+                    assert_eq!(entries, "1100\n", "{name}: {file}");
+                }
+            }
+        }
+    }
+}
+
+/// Its thread is not the only one, and one that wakes before it sleeps waits for no processor.
+#[test]
+fn wakeups_of_cyclictest_are_cases() {
+    for booted in beside() {
+        booted.said("cyclictest");
+        let state = booted.text("cyclictest.state");
+        let cases = number_after(&state, "# wakeup: ");
+        assert!(cases >= 200, "{}: {state}", booted.name);
+        assert!(
+            state.contains(" us of cyclictest-"),
+            "{}: {state}",
+            booted.name
+        );
+    }
+}
+
+#[test]
 fn a_livepatch_replaces_a_function_that_is_recorded_in_either_order() {
     for booted in beside() {
         for order in ["first", "after"] {
@@ -511,6 +681,14 @@ fn nothing_is_left_of_killed_tools_hostile_writers_and_modules_that_went_under_l
             assert!(!state.contains("watch 1"), "{}: {state}", booted.name);
         }
         assert_eq!(booted.text("killed.left").trim(), "0", "{}", booted.name);
+        let when = booted.text("killed.when");
+        assert!(
+            ["0 ", "1 1", "2 "]
+                .iter()
+                .all(|moment| when.lines().any(|line| line.starts_with(moment))),
+            "{}: while it starts, records and ends: {when}",
+            booted.name
+        );
         nothing("reload");
         nothing("load.failed");
         booted.is_as_before();

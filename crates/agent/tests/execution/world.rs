@@ -152,6 +152,7 @@ impl World {
             stack_parts: memory((STACK_PARTS * 8) as u64, 4096, read_write),
             threads,
             mirror,
+            mappings_left: STACK_PARTS as u64,
             thread_slot,
             process: std::process::id(),
             depth_limit,

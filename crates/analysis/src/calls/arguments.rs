@@ -1,7 +1,9 @@
 //! Arguments of calls that have not ended.
 
+use serde::{Deserialize, Serialize};
+
 /// Keeps them by the note of a call's frame, which is their index plus one; 0 if they are not known.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Arguments {
     all: Vec<[u64; 6]>,
     free: Vec<u32>,
@@ -19,6 +21,14 @@ impl Arguments {
                 self.all.len() as u32
             }
         }
+    }
+
+    /// Whether no note is free that was never given.
+    pub(super) fn is_sound(&self) -> bool {
+        let given = 1..=self.all.len();
+        self.free
+            .iter()
+            .all(|note| given.contains(&(*note as usize)))
     }
 
     pub fn take(&mut self, note: u32) -> Option<[u64; 6]> {

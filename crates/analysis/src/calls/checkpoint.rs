@@ -1,25 +1,75 @@
-//! The state of a rebuilder between two packets, kept so that a reader can begin there.
+//! The state of a rebuilder between two packets, from which a reader can begin.
 
 use anyhow::{Result, ensure};
 
+use super::frame::{Frame, Sink};
+use super::known::BEGIN;
+use super::past::Past;
 use super::rebuilder::{CallRebuilder, DEPTH_LIMIT};
 
 impl CallRebuilder {
     /// The state, for [`CallRebuilder::resume`]. Its length grows with the number of open calls.
-    pub fn checkpoint(&self) -> Result<Vec<u8>> {
-        Ok(postcard::to_stdvec(self)?)
+    pub fn checkpoint(&self, past: &Past) -> Result<Vec<u8>> {
+        Ok(postcard::to_stdvec(&(self, past))?)
     }
 
-    /// A rebuilder in the state that [`CallRebuilder::checkpoint`] gave. Any other bytes are refused, or give a state
-    /// that is wrong, but as safe to use as any.
-    pub fn resume(checkpoint: &[u8]) -> Result<CallRebuilder> {
-        let rebuilder: CallRebuilder = postcard::from_bytes(checkpoint)?;
+    /// A rebuilder in the state that [`CallRebuilder::checkpoint`] gave, and the past. Any other bytes are refused, or
+    /// give a state that is wrong, but as safe to use as any.
+    pub fn resume(checkpoint: &[u8]) -> Result<(CallRebuilder, Past)> {
+        let (rebuilder, past): (CallRebuilder, Past) = postcard::from_bytes(checkpoint)?;
         let depth = rebuilder.frames.len();
         let is_sound = rebuilder.frames.is_sound()
             && rebuilder.fibers.is_sound()
+            && past.is_sound()
             && depth <= DEPTH_LIMIT
             && rebuilder.stay.is_none_or(|stay| stay.from <= depth);
         ensure!(is_sound, "no state of calls");
-        Ok(rebuilder)
+        Ok((rebuilder, past))
+    }
+
+    /// Whether another sink can be given the open calls as if it had been there from the beginning: all of them are on
+    /// the present stack, with all of their callers, and are not known to have ended.
+    pub fn can_reopen(&self, past: &Past) -> bool {
+        let is_alive = |frame: &Frame| self.known.alive(frame, BEGIN) == BEGIN;
+        self.fibers.is_empty() && past.is_whole() && self.frames.iter().all(is_alive)
+    }
+
+    /// Passes the open calls to another sink, as if they had begun just now.
+    pub fn reopen(&mut self, past: &mut Past, sink: &mut dyn Sink) {
+        sink.begin_at(self.last_clock);
+        for at in 0..self.frames.len() {
+            let arguments = past.take(&self.frames[at]);
+            self.frames[at].note = 0;
+            self.frames[at].note = sink.reopen(&self.frames[..=at], arguments);
+        }
+    }
+
+    /// Moves all that has been up to `clock`, where [`CallRebuilder::can_reopen`]. The calls in the open ones take no
+    /// time then.
+    pub fn move_to(&mut self, clock: u64) {
+        for frame in self.frames.iter_mut() {
+            frame.clock = frame.clock.max(clock);
+            frame.child = 0;
+        }
+        let known = &mut self.known;
+        known.since = known.since.max(clock);
+        known.gap = known.gap.map(|gap| gap.max(clock));
+        known.spent = 0;
+        known.doubts.clear();
+        if let Some(stay) = &mut self.stay {
+            stay.since = stay.since.max(clock);
+        }
+        self.last_clock = self.last_clock.max(clock);
+        self.event_clock = self.event_clock.max(clock);
+        self.before = self.before.max(clock);
+    }
+
+    /// Whether no record that comes can tell more of the time before `clock`, except exits of calls whose entries are not
+    /// known. `is_cut`: all clocks from there on are `clock`.
+    pub fn has_passed(&self, clock: u64, is_cut: bool) -> bool {
+        let is_decided = |frame: &Frame| {
+            frame.clock >= clock || is_cut && self.known.alive(frame, clock) == clock
+        };
+        self.fibers.is_empty() && self.before >= clock && self.frames.iter().all(is_decided)
     }
 }

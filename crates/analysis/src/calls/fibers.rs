@@ -42,6 +42,10 @@ impl Fibers {
         self.by_slot.insert((innermost.slot, self.serial), fiber);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.by_slot.is_empty()
+    }
+
     pub fn remove(&mut self, key: Key) -> Option<Fiber> {
         let fiber = self.by_slot.remove(&key)?;
         self.frames -= fiber.frames.len();

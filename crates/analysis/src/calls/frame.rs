@@ -87,6 +87,14 @@ impl Frame {
         self
     }
 
+    /// What it adds to the time of its caller's callees if it is left at `clock`.
+    pub(super) fn ticks_until(&self, clock: u64) -> u64 {
+        match self.style() {
+            Style::Only => self.child,
+            Style::Wrapped | Style::Tail => clock.saturating_sub(self.clock),
+        }
+    }
+
     /// Site and tag.
     pub(super) fn key(&self) -> u32 {
         self.marks & ((1 << STYLE_SHIFT) - 1)
@@ -110,6 +118,23 @@ pub struct Ending {
 pub trait Sink {
     /// The last of `frames` has begun. Returns its note, which is less than `u32::MAX - 1`.
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32;
+    /// As `enter`, for a call of which only the entry is known, and which is left out though calls in it may not be. Its
+    /// frame is among those of these.
+    fn enter_left_out(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let note = self.enter(frames, arguments);
+        if let Some(frame) = frames.last() {
+            let mut frame = *frame;
+            frame.note = note;
+            self.dismiss(&frame, true);
+        }
+        note
+    }
+    /// The thread's records begin only here, behind those until `clock`. The calls that are open are passed to `reopen`.
+    fn begin_at(&mut self, _clock: u64) {}
+    /// As `enter`, for a call that has begun before.
+    fn reopen(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        self.enter(frames, arguments)
+    }
     /// `frame` has ended; `frames` are those under it.
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]);
     /// `frame`, which has begun, is left out after all, as were all calls in it; `counted` as of [`Sink::lose`].
@@ -120,7 +145,10 @@ pub trait Sink {
     /// self time since.
     fn stray(&mut self, frame: &Frame, ending: Ending);
     /// Whether runs of plain calls are passed to `plain` instead of `enter` and `leave`.
-    const RUNS: bool = false;
+    #[inline(always)]
+    fn takes_runs(&self) -> bool {
+        false
+    }
     /// Whether calls of a site may be among those.
     #[inline(always)]
     fn is_plain(&self, _site: u32) -> bool {
@@ -135,11 +163,13 @@ pub trait Sink {
     /// A run of plain calls begins, with these frames open.
     fn begin_run(&mut self, _frames: &[Frame]) {}
     fn end_run(&mut self) {}
-    /// `frame`, of which `leave`, `lose` or `stray` has just told, waited. Comes where a [`crate::waits::Waiting`] is told
-    /// of calls, and only of calls that did.
+    /// `frame`, just passed to `leave`, `lose` or `stray`, waited. Only a [`crate::waits::Waiting`] calls this, for calls that
+    /// did wait.
     fn waited(&mut self, _frame: &Frame, _clock: u64, _waited: InCall) {}
     /// A marker in the last of `frames`: its event, and its record after the clock.
     fn mark(&mut self, _clock: u64, _event: u32, _payload: &[u64], _frames: &[Frame]) {}
+    /// Calls of a site that were left out of the trace since they were short, some time before `clock`.
+    fn short(&mut self, _clock: u64, _site: u32, _calls: u32) {}
     /// Records of the thread are missing for this many ticks, up to `clock`. All open calls have ended as lost.
     fn missing(&mut self, _clock: u64, _ticks: u64) {}
     /// The thread has left these frames, perhaps for good.
@@ -161,7 +191,9 @@ pub struct Plain {
 
 /// A sink that drops the calls. Its notes tell which calls have arguments.
 impl Sink for () {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     fn enter(&mut self, _: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         u32::from(arguments.is_some())

@@ -4,111 +4,71 @@
 //! open when a gap begins are lost there, and an exit behind it that ends no call begun behind it is stray: its call
 //! began earlier, and has lasted at least since the gap's end.
 
-use std::collections::BTreeSet;
-
-use nopal_abi::Style;
-use serde::{Deserialize, Serialize};
+use nopal_abi::{Cursor, Style};
+use nopal_trace::Packet;
 
 use super::frame::{Ending, Frame, Sink};
+use super::known::{BEGIN, lose};
 use super::rebuilder::CallRebuilder;
-use super::stacks::lose;
+use super::stay::Stay;
 
-/// Calls of more places than these are not told apart.
+/// At most this many places of calls are distinguished.
 const GIVEN_UP_LIMIT: usize = 1 << 16;
-
-/// Since when the thread's records are complete.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Known {
-    since: u64,
-    /// Records are missing before the next one, from this clock on.
-    gap: Option<u64>,
-    /// Ticks since then that do not count as self time of an older call.
-    spent: u64,
-    /// Places of calls that were dropped since then: an exit without a call may belong to one of them.
-    given_up: BTreeSet<u32>,
-    /// For each jump that may have left frames which are still kept: they began after the first clock and were open at
-    /// the second.
-    doubts: Vec<(u64, u64)>,
-    /// Frames may be anywhere on their stacks: what told where they are may have been in a hole, or calls that were not
-    /// recorded have returned since.
-    pub astray: bool,
-    has_gaps: bool,
-}
-
-/// Before a thread's first record.
-const BEGIN: u64 = u64::MAX;
-
-impl Default for Known {
-    fn default() -> Known {
-        Known {
-            since: 0,
-            gap: Some(BEGIN),
-            spent: 0,
-            given_up: BTreeSet::new(),
-            doubts: Vec::new(),
-            astray: false,
-            has_gaps: false,
-        }
-    }
-}
-
-impl Known {
-    #[inline(always)]
-    pub fn is_open(&self) -> bool {
-        self.gap.is_some()
-    }
-
-    fn restart(&mut self, clock: u64) {
-        self.since = clock;
-        self.spent = 0;
-        self.given_up.clear();
-    }
-
-    /// Adds ticks spent in newer calls.
-    #[inline(always)]
-    pub fn spend(&mut self, ticks: u64) {
-        self.spent = self.spent.saturating_add(ticks);
-    }
-
-    #[inline(always)]
-    pub fn has_gaps(&self) -> bool {
-        self.has_gaps
-    }
-
-    /// A call was placed only by the position of the last event. After a gap, unrecorded calls may have returned, so it
-    /// may be elsewhere.
-    pub fn estimate(&mut self) {
-        self.astray |= self.has_gaps;
-    }
-
-    /// When a frame was last known to be alive, if no later than `clock`.
-    pub fn alive(&self, frame: &Frame, clock: u64) -> u64 {
-        let at = self.doubts.partition_point(|(_, last)| *last < frame.clock);
-        match self.doubts.get(at) {
-            Some((after, last)) if *after < frame.clock => clock.min(*last),
-            _ => clock,
-        }
-    }
-
-    /// From `clock` on it is not known which of the old calls continue.
-    pub fn elsewhere(&mut self, clock: u64) {
-        self.spent = clock.saturating_sub(self.since);
-    }
-}
 
 impl CallRebuilder {
     /// Records are missing from here on to the next one.
     #[cold]
-    pub(super) fn open_gap<S: Sink>(&mut self, sink: &mut S) {
+    pub(super) fn open_gap(&mut self, sink: &mut dyn Sink) {
         self.lose_all(sink);
         self.arrival = None;
         self.beyond = 0;
         self.known.gap.get_or_insert(self.last_clock);
     }
 
+    /// Loses the open calls where a packet is the first after they were unwrapped. No records are missing.
+    pub(super) fn unwrap(&mut self, packet: &Packet, sink: &mut dyn Sink) {
+        if !packet.is_behind_unwrapping() {
+            return;
+        }
+        self.lose_all(sink);
+        self.arrival = None;
+        self.beyond = 0;
+        if let Some(stay) = &mut self.stay {
+            *stay = Stay::unknown();
+        }
+    }
+
+    /// The packet begins at `clock`, by the clocks that its records are taken with.
+    pub(super) fn pass_stop(&mut self, packet: &Packet, clock: u64) {
+        let since = clock.saturating_sub(self.last_clock);
+        self.pass(packet.stopped_before().min(since));
+        self.is_stopped = packet.is_stopped();
+    }
+
+    #[cold]
+    pub(super) fn pass_to_next(&mut self, records: &Cursor) {
+        let next = records.clone().take(self.last_clock);
+        let clock = next.map_or(self.last_clock, |record| record.clock);
+        self.pass(clock.saturating_sub(self.last_clock));
+    }
+
+    /// While recording was stopped it is not known which time was a call's own.
+    fn pass(&mut self, ticks: u64) {
+        if ticks == 0 {
+            return;
+        }
+        match self.frames.last_mut() {
+            Some(top) => {
+                top.child = top.child.saturating_add(ticks);
+                top.bound();
+            }
+            None => self.known.spend(ticks),
+        }
+    }
+
     /// The next record is there.
     #[cold]
-    pub(super) fn close_gap<S: Sink>(&mut self, clock: u64, sink: &mut S) {
+    pub(super) fn close_gap(&mut self, clock: u64, sink: &mut dyn Sink) {
         let Some(since) = self.known.gap.take() else {
             return;
         };
@@ -120,7 +80,7 @@ impl CallRebuilder {
     }
 
     /// Calls that are open were alive at the last event.
-    pub(super) fn lose_all<S: Sink>(&mut self, sink: &mut S) {
+    pub(super) fn lose_all(&mut self, sink: &mut dyn Sink) {
         let clock = self.event_clock;
         lose(self.frames.split_off(0), clock, true, &self.known, sink);
         for fiber in self.fibers.drain() {
@@ -130,7 +90,7 @@ impl CallRebuilder {
     }
 
     /// A RESYNC gives a slot, after a jump if `elsewhere`.
-    pub(super) fn find_place<S: Sink>(&mut self, elsewhere: bool, sink: &mut S) {
+    pub(super) fn find_place(&mut self, elsewhere: bool, sink: &mut dyn Sink) {
         if !self.known.astray {
             return;
         }
@@ -169,12 +129,12 @@ impl CallRebuilder {
     }
 
     /// Drops frames that may still be open.
-    pub(super) fn give_up<S: Sink>(
+    pub(super) fn give_up(
         &mut self,
         frames: Vec<Frame>,
         clock: u64,
         counted: bool,
-        sink: &mut S,
+        sink: &mut dyn Sink,
     ) {
         let wrapped = frames
             .iter()
@@ -188,7 +148,7 @@ impl CallRebuilder {
 
     /// The exit of a call whose entry is not known. Where all calls that have begun since have ended, or are on other
     /// stacks, it has lasted since all records are there.
-    pub(super) fn stray<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
+    pub(super) fn stray(&mut self, key: u32, ending: Ending, sink: &mut dyn Sink) {
         let is_older = self.frames.is_empty() && !self.known.given_up.contains(&key);
         let mut frame = Frame::new(ending.clock, self.cursor, key, Style::Wrapped);
         if is_older {

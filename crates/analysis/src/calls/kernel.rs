@@ -1,28 +1,20 @@
 //! Calls of a thread in the kernel, inside the call of its program that led there.
 //!
 //! Whatever interrupts a call in the kernel returns before that goes on, so calls of a thread nest there, on whichever
-//! stack: an exit ends the topmost call of its function. Calls above it were left without an exit. When the thread is in
-//! its program again, none of them is left.
+//! stack: an exit ends the topmost call of its function, whatever its tag is. A trampoline of BPF calls the rest of a
+//! function that has been entered, and so moves its slot. Calls above were left without an exit. When the thread is in its
+//! program again, none of them is left.
 
 use nopal_abi::{Cursor, Event, Style, key_of};
-use serde::{Deserialize, Serialize};
 
 use super::frame::{Ending, Frame, Sink};
+use super::known::lose;
 use super::rebuilder::{CallRebuilder, DEPTH_LIMIT};
-use super::stacks::lose;
-
-/// A thread's stay in the kernel.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Stay {
-    /// The number of frames of the program.
-    pub from: usize,
-    /// All of its records are there since.
-    since: u64,
-}
+use super::stay::Stay;
 
 impl CallRebuilder {
     /// The next records are the kernel's, or the program's.
-    pub(super) fn turn<S: Sink>(&mut self, is_of_kernel: bool, clock: u64, sink: &mut S) {
+    pub(super) fn turn(&mut self, is_of_kernel: bool, clock: u64, sink: &mut dyn Sink) {
         match self.stay {
             None if is_of_kernel => {
                 self.stay = Some(Stay {
@@ -40,7 +32,7 @@ impl CallRebuilder {
 
     /// Records of the kernel are missing.
     #[cold]
-    pub(super) fn lose_stay<S: Sink>(&mut self, stay: Stay, sink: &mut S) {
+    pub(super) fn lose_stay(&mut self, stay: Stay, sink: &mut dyn Sink) {
         self.leave_above(stay.from, sink);
         self.stay = Some(Stay {
             since: u64::MAX,
@@ -49,11 +41,11 @@ impl CallRebuilder {
     }
 
     /// Takes one record, as `step` does.
-    pub(super) fn step_in_kernel<S: Sink>(
+    pub(super) fn step_in_kernel(
         &mut self,
         stay: Stay,
         records: &mut Cursor,
-        sink: &mut S,
+        sink: &mut dyn Sink,
     ) -> bool {
         let Some(record) = records.take(self.last_clock) else {
             if records.word().is_some() {
@@ -65,27 +57,23 @@ impl CallRebuilder {
         match record.event {
             Event::Entry {
                 site,
-                tag,
                 style,
                 arguments,
+                ..
             } => {
                 self.tick(clock);
                 if self.frames.len() >= DEPTH_LIMIT {
                     self.lose_stay(stay, sink);
                 }
                 // Above all frames of programs, as kernels are.
-                let frame = Frame::new(clock, u64::MAX >> 4, key_of(site, tag), style);
-                self.frames.push(frame);
-                let note = sink.enter(&self.frames, arguments.copied());
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.note = note;
-                }
+                let frame = Frame::new(clock, u64::MAX >> 4, key_of(site, 0), style);
+                self.begin(frame, arguments.copied(), sink);
             }
             Event::Exit {
                 site,
-                tag,
                 result,
                 unwound,
+                ..
             } => {
                 self.tick(clock);
                 let ending = Ending {
@@ -93,13 +81,14 @@ impl CallRebuilder {
                     result,
                     unwound,
                 };
-                self.exit_in_kernel(stay, key_of(site, tag), ending, sink);
+                self.exit_in_kernel(stay, key_of(site, 0), ending, sink);
             }
             Event::Hole => {
                 self.lose_stay(stay, sink);
                 self.last_clock = clock;
             }
             Event::Resync { .. } => self.last_clock = clock,
+            Event::ShortCalls { sites } => self.short(clock, sites, sink),
             Event::Marker { event, payload } => {
                 self.last_clock = clock;
                 sink.mark(clock, event, payload, &self.frames);
@@ -108,7 +97,7 @@ impl CallRebuilder {
         true
     }
 
-    fn exit_in_kernel<S: Sink>(&mut self, stay: Stay, key: u32, ending: Ending, sink: &mut S) {
+    fn exit_in_kernel(&mut self, stay: Stay, key: u32, ending: Ending, sink: &mut dyn Sink) {
         let frames = &self.frames[stay.from.min(self.frames.len())..];
         let found = self.budget.search(frames, |frame| frame.ends_with(key));
         let Some(at) = found else {
@@ -129,7 +118,7 @@ impl CallRebuilder {
     }
 
     /// Frames from here on were left, when is not known.
-    fn leave_above<S: Sink>(&mut self, depth: usize, sink: &mut S) {
+    fn leave_above(&mut self, depth: usize, sink: &mut dyn Sink) {
         if self.frames.len() <= depth {
             return;
         }

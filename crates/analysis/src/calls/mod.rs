@@ -15,8 +15,8 @@
 //!    alone. Rules 1 to 5 are for the program's.
 //! 7. What has not ended when the records end is lost: unfinished.
 //!
-//! Work and memory are bounded for any input: searches and moves among old frames are paid for from a credit that
-//! records earn, and frames beyond a limit are lost.
+//! Work and memory are bounded for any input: a budget that grows with the records pays for searches and moves
+//! among old frames, and frames beyond a limit are lost.
 
 mod arguments;
 mod budget;
@@ -25,14 +25,19 @@ mod fibers;
 mod frame;
 mod gaps;
 mod kernel;
+mod known;
+mod past;
 mod rebuilder;
 mod runs;
+mod slots;
 mod stack;
 mod stacks;
+mod stay;
 
 pub use arguments::Arguments;
 pub use frame::{Ending, Frame, Plain, Sink};
 pub use nopal_abi::Style;
+pub use past::Past;
 pub use rebuilder::CallRebuilder;
 pub use runs::RUN;
 

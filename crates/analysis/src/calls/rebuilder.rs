@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::budget::WorkBudget;
 use super::fibers::Fibers;
 use super::frame::{Ending, Frame, Sink};
-use super::gaps::Known;
-use super::kernel::Stay;
+use super::known::Known;
+use super::slots::below;
 use super::stack::Stack;
-use super::stacks::below;
+use super::stay::Stay;
 
 /// Deeper calls are only counted.
 pub(super) const DEPTH_LIMIT: usize = 1 << 22;
@@ -27,7 +27,7 @@ pub(super) struct Arrival {
     pub elsewhere: bool,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CallRebuilder {
     pub(super) frames: Stack,
     pub(super) fibers: Fibers,
@@ -44,6 +44,8 @@ pub struct CallRebuilder {
     pub(super) known: Known,
     /// While the thread is in the kernel.
     pub(super) stay: Option<Stay>,
+    /// Recording was stopped at the records that come.
+    pub(super) is_stopped: bool,
 }
 
 impl CallRebuilder {
@@ -67,17 +69,20 @@ impl CallRebuilder {
         self.words(records, sink);
     }
 
-    /// Takes a packet's records with other clocks, the first of which is `clock`.
+    /// Takes a packet's records with other clocks, none before `from`, and the first of which is `clock`.
     pub fn packet_with<S: Sink>(
         &mut self,
         packet: &Packet,
         words: &[u64],
+        from: u64,
         clock: u64,
         sink: &mut S,
     ) {
+        self.unwrap(packet, sink);
         self.turn(packet.is_of_kernel(), clock, sink);
+        self.pass_stop(packet, clock);
         self.begin_words(words, clock, packet.is_behind_loss(), sink);
-        self.reopen(packet.open_calls(), clock, sink);
+        self.begin_open(packet.open_calls(), from, clock, sink);
         self.words(Cursor::new(words), sink);
     }
 
@@ -89,7 +94,7 @@ impl CallRebuilder {
 
     pub(super) fn words<S: Sink>(&mut self, mut records: Cursor, sink: &mut S) {
         loop {
-            if S::RUNS {
+            if sink.takes_runs() {
                 self.run(&mut records, sink);
             }
             if !self.step(&mut records, sink) {
@@ -99,25 +104,27 @@ impl CallRebuilder {
     }
 
     /// The records of a packet, to be taken by steps.
-    pub fn begin_packet<'a, S: Sink>(&mut self, packet: &Packet<'a>, sink: &mut S) -> Cursor<'a> {
+    pub fn begin_packet<'a>(&mut self, packet: &Packet<'a>, sink: &mut dyn Sink) -> Cursor<'a> {
+        self.unwrap(packet, sink);
         self.turn(packet.is_of_kernel(), packet.clock_begin(), sink);
+        self.pass_stop(packet, packet.clock_begin());
         self.begin_words(
             packet.words(),
             packet.clock_begin(),
             packet.is_behind_loss(),
             sink,
         );
-        self.reopen(packet.open_calls(), packet.clock_begin(), sink);
+        self.begin_open(packet.open_calls(), 0, packet.clock_begin(), sink);
         Cursor::new(packet.words())
     }
 
     /// `lossy`: records before these are missing.
-    pub(super) fn begin_words<S: Sink>(
+    pub(super) fn begin_words(
         &mut self,
         words: &[u64],
         clock: u64,
         lossy: bool,
-        sink: &mut S,
+        sink: &mut dyn Sink,
     ) {
         self.budget.earn(words.len());
         match self.stay {
@@ -132,22 +139,20 @@ impl CallRebuilder {
     }
 
     /// Calls that were open before the thread's first record, at `clock`. What they called before is not known: their self
-    /// time before is not counted.
-    fn reopen<S: Sink>(&mut self, calls: &[OpenCall], clock: u64, sink: &mut S) {
+    /// time before is not counted, nor any before `from`.
+    fn begin_open(&mut self, calls: &[OpenCall], from: u64, clock: u64, sink: &mut dyn Sink) {
+        let begin = |call: &OpenCall| call.clock.max(from);
         for (at, call) in calls.iter().enumerate() {
-            let until = calls.get(at + 1).map_or(clock, |next| next.clock);
+            let until = calls.get(at + 1).map_or(clock, begin);
             let style = match call.tail {
                 true => Style::Tail,
                 false => Style::Wrapped,
             };
-            let mut frame = Frame::new(call.clock, call.slot, key_of(call.site, call.tag), style);
-            frame.child = until.saturating_sub(call.clock);
+            let key = key_of(call.site, call.tag);
+            let mut frame = Frame::new(begin(call), call.slot, key, style);
+            frame.child = until.saturating_sub(frame.clock);
             frame.bound();
-            self.frames.push(frame);
-            let note = sink.enter(&self.frames, call.arguments);
-            if let Some(frame) = self.frames.last_mut() {
-                frame.note = note;
-            }
+            self.begin(frame, call.arguments, sink);
             self.cursor = call.slot;
             if self.frames.len() > DEPTH_LIMIT {
                 self.forget_deepest(sink);
@@ -158,6 +163,9 @@ impl CallRebuilder {
     /// Takes one record; false at the end, or if the rest cannot be decoded.
     #[inline(always)]
     pub fn step<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
+        if self.is_stopped {
+            self.pass_to_next(records);
+        }
         if let Some(stay) = self.stay {
             return self.step_in_kernel(stay, records, sink);
         }
@@ -231,12 +239,13 @@ impl CallRebuilder {
             }
             Event::Resync { slot, reason, .. } => self.resync(clock, slot, reason, sink),
             Event::Marker { event, payload } => self.mark(clock, event, payload, sink),
+            Event::ShortCalls { sites } => self.short(clock, sites, sink),
         }
         true
     }
 
     /// A marker is at the thread's current position; after a jump, frames below that have ended.
-    fn mark<S: Sink>(&mut self, clock: u64, event: u32, payload: &[u64], sink: &mut S) {
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], sink: &mut dyn Sink) {
         self.last_clock = clock;
         self.close_gap(clock, sink);
         let alive = match self.arrival {
@@ -249,7 +258,14 @@ impl CallRebuilder {
         sink.mark(clock, event, payload, &self.frames[..alive]);
     }
 
-    fn resync<S: Sink>(&mut self, clock: u64, slot: u64, reason: u32, sink: &mut S) {
+    pub(super) fn short(&mut self, clock: u64, sites: &[u64], sink: &mut dyn Sink) {
+        self.last_clock = clock;
+        for (site, calls) in sites.iter().copied().map(abi::short_calls_of) {
+            sink.short(clock, site, calls);
+        }
+    }
+
+    fn resync(&mut self, clock: u64, slot: u64, reason: u32, sink: &mut dyn Sink) {
         self.last_clock = clock;
         self.close_gap(clock, sink);
         if reason == abi::RESYNC_PART {
@@ -299,21 +315,33 @@ impl CallRebuilder {
         }
         self.cursor = slot;
         let frame = Frame::new(clock, slot, key, style);
-        self.frames.push(match is_exact {
+        let frame = match is_exact {
             true => frame.with_slot_known(),
             false => frame,
-        });
-        let note = sink.enter(&self.frames, arguments);
-        if let Some(frame) = self.frames.last_mut() {
-            frame.note = note;
-        }
+        };
+        self.begin(frame, arguments, sink);
         if self.frames.len() > DEPTH_LIMIT {
             self.forget_deepest(sink);
         }
     }
 
+    /// Adds a frame on top, and tells the sink of it.
+    #[inline(always)]
+    pub(super) fn begin<S: Sink + ?Sized>(
+        &mut self,
+        frame: Frame,
+        arguments: Option<[u64; 6]>,
+        sink: &mut S,
+    ) {
+        self.frames.push(frame);
+        let note = sink.enter(&self.frames, arguments);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.note = note;
+        }
+    }
+
     #[cold]
-    fn forget_deepest<S: Sink>(&mut self, sink: &mut S) {
+    fn forget_deepest(&mut self, sink: &mut dyn Sink) {
         let Some(frame) = self.frames.pop() else {
             return;
         };
@@ -323,7 +351,7 @@ impl CallRebuilder {
         self.beyond += u64::from(frame.style() == Style::Wrapped);
     }
 
-    fn bound_tails<S: Sink>(&mut self, slot: u64, clock: u64, sink: &mut S) {
+    fn bound_tails(&mut self, slot: u64, clock: u64, sink: &mut dyn Sink) {
         let earlier = self
             .frames
             .len()
@@ -358,7 +386,7 @@ impl CallRebuilder {
 
     /// Ends the topmost frame.
     #[inline(always)]
-    pub(super) fn finish<S: Sink>(&mut self, ending: Ending, sink: &mut S) {
+    pub(super) fn finish<S: Sink + ?Sized>(&mut self, ending: Ending, sink: &mut S) {
         let Some(frame) = self.frames.pop() else {
             return;
         };

@@ -10,8 +10,8 @@ use nopal_abi::{Cursor, KIND_ENTRY, Style, Word, site_of};
 
 use super::frame::{Frame, Plain, Sink};
 use super::rebuilder::{CallRebuilder, DEPTH_LIMIT, NEAR};
+use super::slots::{ABOUT, below};
 use super::stack::GROUND;
-use super::stacks::{ABOUT, below};
 
 /// The longest run.
 pub const RUN: usize = 256;
@@ -23,6 +23,7 @@ impl CallRebuilder {
             && self.beyond == 0
             && !self.known.is_open()
             && self.stay.is_none()
+            && !self.is_stopped
         {
             let taken = self.run_some(records.rest(), sink);
             records.skip(taken);

@@ -4,8 +4,8 @@ use nopal_abi::{Style, tag_of};
 
 use super::fibers::{Fiber, Key};
 use super::frame::{Ending, Frame, Sink};
-use super::gaps::Known;
 use super::rebuilder::{Arrival, CallRebuilder};
+use super::slots::{above, below, nearest};
 
 /// A frame set aside may be the caller of an entry at most this many slots below it (16 MiB).
 const CALLER_DISTANCE: u64 = 1 << 20;
@@ -15,12 +15,12 @@ const NO_STACK_BETWEEN: u64 = 1 << 10;
 impl CallRebuilder {
     /// Finds the slot of an entry that is not simply one call deeper, and whether it is certain; adjusts the frames.
     #[cold]
-    pub(super) fn place<S: Sink>(
+    pub(super) fn place(
         &mut self,
         key: u32,
         style: Style,
         clock: u64,
-        sink: &mut S,
+        sink: &mut dyn Sink,
     ) -> (u64, bool) {
         self.close_gap(clock, sink);
         let slot = match (self.arrival.take(), self.frames.last()) {
@@ -46,7 +46,7 @@ impl CallRebuilder {
     }
 
     /// Rule 4: finds the frames under an entry at `slot` and sets the others aside.
-    fn arrive<S: Sink>(&mut self, slot: u64, style: Style, clock: u64, sink: &mut S) {
+    fn arrive(&mut self, slot: u64, style: Style, clock: u64, sink: &mut dyn Sink) {
         let highest_dead = if style == Style::Tail {
             slot.saturating_sub(1)
         } else {
@@ -82,7 +82,7 @@ impl CallRebuilder {
     }
 
     /// Ends those frames of a fiber that are dead: on the stack that goes on at `slot`, below one at `caller`.
-    fn overwrite<S: Sink>(&mut self, key: Key, caller: u64, sink: &mut S) {
+    fn overwrite(&mut self, key: Key, caller: u64, sink: &mut dyn Sink) {
         let Some(Fiber {
             mut frames,
             since,
@@ -102,7 +102,7 @@ impl CallRebuilder {
         let mut dead = frames.split_off(first);
         let leave = |under: &mut [Frame], inner: &[Frame]| {
             if let (Some(under), Some(inner)) = (under.last_mut(), inner.first()) {
-                under.child = under.child.saturating_add(ticks_in(inner, since));
+                under.child = under.child.saturating_add(inner.ticks_until(since));
             }
         };
         leave(&mut dead, &beyond);
@@ -131,7 +131,7 @@ impl CallRebuilder {
     }
 
     #[cold]
-    pub(super) fn exit_elsewhere<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
+    pub(super) fn exit_elsewhere(&mut self, key: u32, ending: Ending, sink: &mut dyn Sink) {
         let behind_hole = self.known.is_open();
         self.close_gap(ending.clock, sink);
         let arrival = self.arrival.take();
@@ -174,6 +174,14 @@ impl CallRebuilder {
         if lowest > 0 {
             self.arrive(lowest, Style::Wrapped, ending.clock, sink);
         }
+        // What is on them has no exit, and hides them.
+        let has_exit = |frame: &&Frame| frame.style() != Style::Only;
+        if let Some(top) = self.frames.iter().rfind(has_exit)
+            && top.style() == Style::Tail
+            && top.tag() == tag_of(key)
+        {
+            self.drop_only(u64::MAX);
+        }
         while let Some(top) = self.frames.last()
             && top.style() == Style::Tail
             && top.tag() == tag_of(key)
@@ -201,7 +209,7 @@ impl CallRebuilder {
     }
 
     /// Rule 1: ends frame `index` of the present stack, to which the thread may have jumped.
-    fn end_at<S: Sink>(&mut self, index: usize, jumped: bool, ending: Ending, sink: &mut S) {
+    fn end_at(&mut self, index: usize, jumped: bool, ending: Ending, sink: &mut dyn Sink) {
         let Some(frame) = self.frames.get(index) else {
             return;
         };
@@ -219,18 +227,18 @@ impl CallRebuilder {
 
     /// Takes the frames from `index` on off the present stack. Those on the same stack as the one under them are dead
     /// if the thread has `jumped`; if they are `overwritten`, those on the stack of the first are.
-    fn cut<S: Sink>(
+    fn cut(
         &mut self,
         index: usize,
         jumped: bool,
         overwritten: bool,
         clock: u64,
-        sink: &mut S,
+        sink: &mut dyn Sink,
     ) {
         let Some(&outermost) = self.frames.get(index) else {
             return;
         };
-        let ticks = ticks_in(&outermost, clock);
+        let ticks = outermost.ticks_until(clock);
         let mut dead = overwritten;
         match index
             .checked_sub(1)
@@ -260,7 +268,8 @@ impl CallRebuilder {
             self.frames.split_off(index + dead)
         };
         let lost = self.frames.split_off(index);
-        if lost.iter().any(|frame| frame.style() != Style::Only)
+        if self.before < clock
+            && lost.iter().any(|frame| frame.style() != Style::Only)
             && let Some(under) = self.frames.last_mut()
         {
             // When they ended, before now, is not known.
@@ -271,7 +280,7 @@ impl CallRebuilder {
     }
 
     /// Makes fibers of frames, one a stack.
-    fn set_aside<S: Sink>(&mut self, mut frames: Vec<Frame>, clock: u64, sink: &mut S) {
+    fn set_aside(&mut self, mut frames: Vec<Frame>, clock: u64, sink: &mut dyn Sink) {
         if frames.is_empty() {
             return;
         }
@@ -287,7 +296,7 @@ impl CallRebuilder {
                 .rposition(|pair| !is_near(&pair[0], &pair[1]))
             {
                 let part = frames.split_off(at + 1);
-                frames[at].child = frames[at].child.saturating_add(ticks_in(&part[0], clock));
+                frames[at].child = frames[at].child.saturating_add(part[0].ticks_until(clock));
                 self.fibers.add(Fiber {
                     frames: part,
                     since: clock,
@@ -308,7 +317,7 @@ impl CallRebuilder {
     }
 
     /// Makes a fiber the present stack, and the present stack a fiber.
-    fn go_to<S: Sink>(&mut self, key: Key, clock: u64, sink: &mut S) {
+    fn go_to(&mut self, key: Key, clock: u64, sink: &mut dyn Sink) {
         let Some(fiber) = self.fibers.remove(key) else {
             return;
         };
@@ -320,32 +329,6 @@ impl CallRebuilder {
         if !fiber.counted {
             sink.resume(&self.frames);
         }
-    }
-}
-
-/// Drops frames.
-pub(super) fn lose<S: Sink>(
-    mut frames: Vec<Frame>,
-    clock: u64,
-    counted: bool,
-    known: &Known,
-    sink: &mut S,
-) {
-    while let Some(frame) = frames.pop() {
-        if frame.style() != Style::Only {
-            sink.lose(&frame, known.alive(&frame, clock), counted);
-        }
-        if let Some(under) = frames.last_mut() {
-            under.child = under.child.saturating_add(ticks_in(&frame, clock));
-        }
-    }
-}
-
-/// The time that a frame left at `clock` adds to its caller's.
-fn ticks_in(frame: &Frame, clock: u64) -> u64 {
-    match frame.style() {
-        Style::Only => frame.child,
-        Style::Wrapped | Style::Tail => clock.saturating_sub(frame.clock),
     }
 }
 
@@ -362,21 +345,3 @@ fn one_stack(frames: &[Frame]) -> usize {
         .count();
     if frames.is_empty() { 0 } else { together + 1 }
 }
-
-/// The highest slot of the key's tag that is not above `slot`.
-pub(super) fn below(slot: u64, key: u32) -> u64 {
-    slot.wrapping_sub(slot.wrapping_sub(u64::from(tag_of(key))) & 0xff)
-}
-
-/// The lowest slot of the key's tag that is not below `slot`.
-fn above(slot: u64, key: u32) -> u64 {
-    slot.wrapping_add(u64::from(tag_of(key)).wrapping_sub(slot) & 0xff)
-}
-
-/// The slot of the key's tag nearest to `slot`.
-fn nearest(slot: u64, key: u32) -> u64 {
-    below(slot.wrapping_add(ABOUT), key)
-}
-
-/// Half of the slots of different tags.
-pub(super) const ABOUT: u64 = 0x80;

@@ -192,6 +192,10 @@ fn push_values(text: &mut Vec<u8>, values: &[u64]) {
 }
 
 impl Sink for Formatter<'_> {
+    fn enter_left_out(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        0
+    }
+
     #[inline(always)]
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let Some(frame) = frames.last() else {
@@ -272,7 +276,9 @@ impl Sink for Formatter<'_> {
 }
 
 impl Worker for Formatter<'_> {
-    const TIMES: Times = Times::Whole;
+    fn times(&self) -> Times {
+        Times::Whole
+    }
 
     fn begin(&mut self, _stream: usize, thread: &ThreadInfo) {
         let (process, thread) = (thread.process, thread.thread);

@@ -91,7 +91,7 @@ pub fn write(
     Ok(lines.flush()?)
 }
 
-/// Which nodes weigh enough with all below them. The weights of the others go to their parents.
+/// The nodes that weigh enough with all below them. The weights of the others go to their parents.
 fn shown(nodes: &[Node], own: &mut [u64], least: f64) -> Vec<bool> {
     let mut shown = vec![true; nodes.len()];
     if least == 0.0 {

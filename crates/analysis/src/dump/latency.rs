@@ -99,13 +99,7 @@ pub fn dump(trace: &Trace, latency: &Latency, drive: &Drive, out: &mut dyn Write
     }
     match of.and_then(|of| tracers::asked(of, &names)) {
         Some(tracer) => {
-            let mut worst: Option<Case> = None;
-            tracers::of_trace(trace, &names, &tracer, |case| {
-                if worst.is_none_or(|worst| case.ticks() > worst.ticks()) {
-                    worst = Some(case);
-                }
-            })?;
-            let worst = worst.context("no case has ended")?;
+            let (worst, _) = tracers::longest(trace, &names, &tracer)?;
             case(trace, &names, &tracer, &worst, None, latency.look, out)
         }
         None => longest_call(trace, &names, latency, drive, out),
@@ -212,7 +206,7 @@ struct Shown<'a> {
     streams: Vec<usize>,
     span: Span,
     begin: u64,
-    /// Of a call or a case. Without it, all is shown, from the first line to the last.
+    /// The duration of a call or a case. Without it, all is shown, from the first line to the last.
     ns: Option<u64>,
     recorder: Recorder,
     task: Option<TaskFacts>,

@@ -1,6 +1,6 @@
 //! Lines as tracers of Linux write them. What a `-` stands for is not recorded.
 
-use nopal_trace::{Clocks, KernelFlags, Trace};
+use nopal_trace::{Clocks, KernelFlags, Trace, kernel_flag as flag};
 
 use super::Look;
 use crate::addresses::Addresses;
@@ -29,20 +29,8 @@ pub struct Flags {
     pub is_handler: bool,
     /// Locks that it holds.
     pub locks: Option<usize>,
-    /// Of a kernel event, instead of the last three: the state of its processor.
+    /// The state of a kernel event's processor, instead of the last three.
     pub kernel: Option<KernelFlags>,
-}
-
-/// The kernel's `enum trace_flag_type`.
-mod flag {
-    pub const IRQS_OFF: u8 = 0x01;
-    pub const NEED_RESCHED_LAZY: u8 = 0x02;
-    pub const NEED_RESCHED: u8 = 0x04;
-    pub const HARDIRQ: u8 = 0x08;
-    pub const SOFTIRQ: u8 = 0x10;
-    pub const PREEMPT_RESCHED: u8 = 0x20;
-    pub const NMI: u8 = 0x40;
-    pub const BH_OFF: u8 = 0x80;
 }
 
 /// The kernel's columns: interrupts off, a switch pending, in an interrupt, depth of preemption off.

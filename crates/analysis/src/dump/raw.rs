@@ -106,6 +106,17 @@ pub fn dump(trace: &Trace, filter: &Filter, excerpt: Excerpt, out: &mut dyn Writ
                 text.extend_from_slice(b" marker ");
                 push_marker(text, trace.markers().get(event), payload);
             }
+            Event::ShortCalls { sites } => {
+                text.extend_from_slice(b" short_calls");
+                for (site, calls) in sites.iter().copied().map(abi::short_calls_of) {
+                    text.push(b' ');
+                    push_u64(text, u64::from(calls));
+                    text.extend_from_slice(b" of ");
+                    push_u64(text, u64::from(site));
+                    text.push(b' ');
+                    text.extend_from_slice(names.function(site).raw.as_bytes());
+                }
+            }
             Event::Hole => text.extend_from_slice(b" hole"),
         }
         lines.end_line()?;

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use nopal_abi::Event;
 use nopal_trace::{ThreadInfo, Trace};
 
-use super::{begin, end};
+use crate::span::{begin, end};
 
 /// More occurrences of a marker are not counted.
 const MOST_OCCURRENCES: usize = 1 << 20;

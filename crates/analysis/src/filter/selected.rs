@@ -8,8 +8,8 @@ use nopal_trace::{Clocks, ThreadInfo};
 
 use super::{Choice, Filter};
 use crate::calls::{Ending, Frame, Sink, Style};
-use crate::drive::{Times, Worker};
 use crate::waits::InCall;
+use crate::worker::{Times, Worker};
 
 /// Notes of frames that are left out, as are all calls in them.
 const NEVER: u32 = u32::MAX;
@@ -17,9 +17,8 @@ const NEVER: u32 = u32::MAX;
 const NOT_YET: u32 = u32::MAX - 1;
 
 /// A worker that gets only the selected calls.
-///
-pub struct Selected<'a, W> {
-    worker: &'a mut W,
+pub struct Selected<'a> {
+    worker: &'a mut dyn Worker,
     filter: &'a Filter,
     clocks: &'a Clocks,
     /// Nothing if the worker selects by time itself.
@@ -34,9 +33,9 @@ enum Verdict {
     Out,
 }
 
-impl<'a, W: Worker> Selected<'a, W> {
-    pub fn new(worker: &'a mut W, filter: &'a Filter, clocks: &'a Clocks) -> Selected<'a, W> {
-        let (from, until, least_ns) = match W::TIMES {
+impl<'a> Selected<'a> {
+    pub fn new(worker: &'a mut dyn Worker, filter: &'a Filter, clocks: &'a Clocks) -> Selected<'a> {
+        let (from, until, least_ns) = match worker.times() {
             Times::Own => (None, None, 0),
             Times::Whole | Times::Parts => (filter.from, filter.until, filter.least_ns),
         };
@@ -48,6 +47,12 @@ impl<'a, W: Worker> Selected<'a, W> {
             until,
             least_ns,
         }
+    }
+
+    /// The time ends then, by the clocks of net times.
+    pub fn until(mut self, until: Option<u64>) -> Selected<'a> {
+        self.until = self.until.and(until);
+        self
     }
 
     /// The selected ones of some frames of a stack.
@@ -68,7 +73,7 @@ impl<'a, W: Worker> Selected<'a, W> {
         }
         let is_cut =
             from.is_some_and(|from| begin <= from) || until.is_some_and(|until| end >= until);
-        if is_cut && W::TIMES == Times::Parts {
+        if is_cut && self.worker.times() == Times::Parts {
             return Verdict::Cut;
         }
         let ticks = end.saturating_sub(begin);
@@ -87,7 +92,7 @@ impl<'a, W: Worker> Selected<'a, W> {
     }
 }
 
-impl<W: Worker> Sink for Selected<'_, W> {
+impl Sink for Selected<'_> {
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let [under @ .., frame] = frames else {
             return NEVER;
@@ -100,14 +105,11 @@ impl<W: Worker> Sink for Selected<'_, W> {
         }
         // The last frame has no note yet.
         let first = under.partition_point(|frame| frame.note == NOT_YET);
-        let note = self.worker.enter(&frames[first..], arguments);
         let is_before = self.from.is_some_and(|from| frame.clock <= from);
-        if frame.style() == Style::Only && (is_before || self.least_ns > 0) {
-            let mut frame = *frame;
-            frame.note = note;
-            self.worker.dismiss(&frame, true);
+        match frame.style() == Style::Only && (is_before || self.least_ns > 0) {
+            true => self.worker.enter_left_out(&frames[first..], arguments),
+            false => self.worker.enter(&frames[first..], arguments),
         }
-        note
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
@@ -157,8 +159,20 @@ impl<W: Worker> Sink for Selected<'_, W> {
         }
     }
 
+    /// What these calls were in is not known.
+    fn short(&mut self, clock: u64, site: u32, calls: u32) {
+        let is_within = self.from.is_none_or(|from| clock > from)
+            && self.until.is_none_or(|until| clock < until);
+        if is_within && self.least_ns == 0 && self.filter.choice(site) == Choice::Yes {
+            self.worker.short(clock, site, calls);
+        }
+    }
+
     fn missing(&mut self, clock: u64, ticks: u64) {
-        self.worker.missing(clock, ticks);
+        let begins_before = |until| clock.saturating_sub(ticks) < until;
+        if self.from.is_none_or(|from| clock > from) && self.until.is_none_or(begins_before) {
+            self.worker.missing(clock, ticks);
+        }
     }
 
     fn aside(&mut self, frames: &[Frame]) {
@@ -170,9 +184,14 @@ impl<W: Worker> Sink for Selected<'_, W> {
     }
 }
 
-impl<W: Worker> Worker for Selected<'_, W> {
-    const TIMES: Times = W::TIMES;
-    const WAITS: bool = W::WAITS;
+impl Worker for Selected<'_> {
+    fn times(&self) -> Times {
+        self.worker.times()
+    }
+
+    fn takes_waits(&self) -> bool {
+        self.worker.takes_waits()
+    }
 
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.worker.begin(stream, thread);

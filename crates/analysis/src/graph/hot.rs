@@ -6,11 +6,16 @@ use nopal_trace::Clocks;
 
 use super::tree::{ROOT, Tree};
 use crate::names::Names;
-use crate::text::{Align, Table, bound, count, percent};
+use crate::off::CALLS_OFF;
+use crate::text::{Align, Table, bound, bound_count, percent};
+use crate::waits::PARTS;
 
 /// From the outermost call inwards the one with most time, to a function that has more time of its own than any that it
-/// calls.
+/// calls. Empty where no call has a time.
 pub fn hot_path(tree: &Tree) -> Vec<u32> {
+    if !tree.has_times() {
+        return Vec::new();
+    }
     let nodes = tree.nodes();
     let children = tree.children();
     let mut path = Vec::new();
@@ -48,7 +53,7 @@ pub fn write_hot_path(
         true => tree.waited(),
         false => Vec::new(),
     };
-    let parts: &[&str] = if has_waits { &["cpu", "wait"] } else { &[] };
+    let parts: &[&str] = if has_waits { &PARTS } else { &[] };
     let numbers = [&["total", "of all", "self"], parts, &["calls"]].concat();
     let mut columns: Vec<_> = numbers
         .into_iter()
@@ -66,17 +71,20 @@ pub fn write_hot_path(
             bound(clocks.duration_ns(node.own), node.own_is_least),
         ];
         if let Some(waited) = waited.get(number as usize) {
-            let parts = waited.total.parts_of(node.total);
-            let are_least = node.total_is_least || parts.are_least;
-            let part = |ticks| bound(clocks.duration_ns(ticks), are_least);
-            cells.extend([parts.cpu, parts.wait].map(part));
+            let part = |ticks, is_least| bound(clocks.duration_ns(ticks), is_least);
+            let of_total = waited.total.parts_of(node.total);
+            cells.extend(of_total.cells(node.total_is_least, part));
         }
         cells.extend([
-            count(node.calls),
+            bound_count(node.calls, node.was_off),
             function.name.clone(),
             function.module.clone(),
         ]);
         table.row(cells);
     }
-    table.write(out, width)
+    table.write(out, width)?;
+    if hot_path(tree).iter().any(|at| nodes[*at as usize].was_off) {
+        writeln!(out, "{CALLS_OFF}")?;
+    }
+    Ok(())
 }

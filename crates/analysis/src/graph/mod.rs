@@ -16,6 +16,7 @@ use nopal_trace::Trace;
 
 use crate::drive::Drive;
 use crate::names::Names;
+use crate::off::Off;
 use tree::Grower;
 
 /// All calls of a trace.
@@ -23,7 +24,7 @@ pub fn tree(trace: &Trace, names: &Names, drive: &Drive) -> Result<Tree> {
     tree_per(trace, names, &Per::default(), drive)
 }
 
-/// All calls of a trace, under what they are told apart for.
+/// All calls of a trace, grouped.
 pub fn tree_per(trace: &Trace, names: &Names, per: &Per, drive: &Drive) -> Result<Tree> {
     let mut workers: Vec<Grower> = (0..drive.workers.max(1))
         .map(|_| Grower::new(names, per))
@@ -34,11 +35,12 @@ pub fn tree_per(trace: &Trace, names: &Names, per: &Per, drive: &Drive) -> Resul
     for tree in trees {
         sum.add(&tree);
     }
-    Ok(sum)
+    Ok(sum.mark_off(&Off::new(trace, names, drive.filter)))
 }
 
 /// The calls within the functions that `pattern` matches, wherever they were called.
 pub fn tree_of(trace: &Trace, names: &Names, pattern: &str, drive: &Drive) -> Result<Tree> {
     let wanted = names.wanted(pattern)?;
-    Ok(tree(trace, names, drive)?.under(&wanted))
+    let tree = tree(trace, names, drive)?.under(&wanted);
+    Ok(tree.mark_off(&Off::new(trace, names, drive.filter)))
 }

@@ -17,23 +17,23 @@ impl Default for Places {
 }
 
 impl BuildHasher for Places {
-    type Hasher = Place;
+    type Hasher = PlaceHasher;
 
     #[inline(always)]
-    fn build_hasher(&self) -> Place {
-        Place {
+    fn build_hasher(&self) -> PlaceHasher {
+        PlaceHasher {
             seed: self.seed,
             hash: 0,
         }
     }
 }
 
-pub struct Place {
+pub struct PlaceHasher {
     seed: u64,
     hash: u64,
 }
 
-impl Hasher for Place {
+impl Hasher for PlaceHasher {
     #[inline(always)]
     fn finish(&self) -> u64 {
         self.hash

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::calls::{Ending, Frame, Plain, Sink};
 use crate::drive::Worker;
 use crate::names::Names;
+use crate::off::Off;
 use crate::waits::{InCall, Waited};
 use nopal_trace::ThreadInfo;
 
@@ -37,6 +38,8 @@ pub struct Node {
     /// It may have been more.
     pub total_is_least: bool,
     pub own_is_least: bool,
+    /// The function was off for a time: calls are missing.
+    pub was_off: bool,
     /// Ticks of `total` that other nodes have, which are not below this one.
     shared: u64,
     /// Of a node under the root: `total` when all records since were there, at the first call to end since; and which of
@@ -49,7 +52,7 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
-    /// Of each node, the child that was found last, and its function.
+    /// For each node, the child that was found last, and its function.
     last: Vec<(u32, u32)>,
     children: HashMap<u64, u32, Places>,
     /// What calls waited themselves, of the nodes that did.
@@ -212,6 +215,18 @@ impl Tree {
     }
 }
 
+impl Tree {
+    /// With what is known of functions that were off.
+    pub fn mark_off(mut self, off: &Off) -> Tree {
+        for node in self.nodes.iter_mut().skip(1) {
+            node.was_off = off.was(node.function);
+            node.total_is_least |= node.was_off;
+            node.own_is_least |= node.was_off;
+        }
+        self
+    }
+}
+
 impl Node {
     fn add(&mut self, other: &Node, is_parent: bool) {
         self.own = self.own.saturating_add(other.own);
@@ -295,7 +310,9 @@ impl<'a> Grower<'a> {
 }
 
 impl Sink for Grower<'_> {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
@@ -369,7 +386,9 @@ impl Sink for Grower<'_> {
 }
 
 impl Worker for Grower<'_> {
-    const WAITS: bool = true;
+    fn takes_waits(&self) -> bool {
+        true
+    }
 
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.period = self.period.wrapping_add(1);

@@ -7,8 +7,9 @@ use nopal_trace::Clocks;
 
 use super::tree::{Node, ROOT, Tree};
 use crate::names::Names;
-use crate::text::{bound, count, percent};
-use crate::waits::Parts;
+use crate::off::CALLS_OFF;
+use crate::text::{bound, bound_count, percent};
+use crate::waits::PARTS;
 
 /// The part of a tree that is shown.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +89,7 @@ pub fn write_tree(
         "total",
         "of all",
         "self",
-        parts("cpu".into(), "wait".into()),
+        parts(PARTS[0].into(), PARTS[1].into()),
         "calls"
     )?;
     let mut left: Vec<Branch> = Vec::new();
@@ -121,12 +122,8 @@ pub fn write_tree(
         let total = time(node.total, node.total_is_least);
         let own = time(node.own, node.own_is_least);
         let waited = waited.get(number as usize).copied().unwrap_or_default();
-        let Parts {
-            cpu,
-            wait,
-            are_least,
-        } = waited.total.parts_of(node.total);
-        let [cpu, wait] = [cpu, wait].map(|ticks| time(ticks, node.total_is_least || are_least));
+        let of_total = waited.total.parts_of(node.total);
+        let [cpu, wait] = of_total.cells(node.total_is_least, time);
         let parts = parts(cpu, wait);
         let mark = if node.unfinished > 0 { " *" } else { "" };
         let mut indent = String::new();
@@ -143,7 +140,7 @@ pub fn write_tree(
         writeln!(
             out,
             "{total:>width$}  {part:>7}  {own:>width$}{parts}  {:>10}  {indent}{name}{mark}",
-            count(node.calls)
+            bound_count(node.calls, node.was_off)
         )?;
         if (node.depth as usize) < shown.depth {
             push(&mut left, number, bars);
@@ -153,6 +150,9 @@ pub fn write_tree(
             let width = 26 + 2 * width + parts.len();
             writeln!(out, "{:width$}{indent}…", "")?;
         }
+    }
+    if nodes.iter().any(|node| node.was_off) {
+        writeln!(out, "{CALLS_OFF}")?;
     }
     let only = |node: &Node| node.timed == 0 && node.calls > 0;
     let is_caller = |node: &Node| only(&nodes[node.parent as usize]);

@@ -144,8 +144,10 @@ fn ranges(histogram: &Histogram<u64>) -> impl Iterator<Item = (i64, i64, u64)> {
     })
 }
 
-/// A distribution and its group; empty for all values.
+/// A distribution and its group.
 pub struct Group {
+    pub key: u64,
+    /// Empty for all values.
     pub name: String,
     pub distribution: Distribution,
 }
@@ -163,7 +165,7 @@ pub fn distributions(
         check(tracer, by)?;
     }
     let whereabouts = whereabouts(trace, by)?;
-    let new = || Distributions::new(by, whereabouts.as_ref());
+    let new = || Distributions::new(Grouping::new(by, whereabouts.as_ref()));
     let (sinks, notes) = collect_values(trace, names, what, filter, drive, new)?;
     let mut is_beyond = sinks.iter().any(|sink| sink.beyond);
     let sinks = sinks.into_iter();
@@ -187,7 +189,7 @@ pub fn distributions(
 }
 
 /// The distributions of how long the cases of a tracer took, and what it missed. A case is of the thread in which it
-/// ended. `found` is told of each that passes the filter.
+/// ended. `found` gets each that passes the filter.
 pub fn of_tracer(
     trace: &Trace,
     names: &Names,
@@ -198,7 +200,7 @@ pub fn of_tracer(
 ) -> Result<(Vec<Group>, Past)> {
     check(tracer, by)?;
     let whereabouts = whereabouts(trace, by)?;
-    let mut all = Distributions::new(by, whereabouts.as_ref());
+    let mut all = Distributions::new(Grouping::new(by, whereabouts.as_ref()));
     let past = cases(trace, names, tracer, filter, &mut all, found)?;
     let all = all.of.into_iter().collect();
     Ok((groups(trace, names, all, by), past))
@@ -213,7 +215,8 @@ fn check(tracer: &Tracer, by: By) -> Result<()> {
     Ok(())
 }
 
-fn whereabouts(trace: &Trace, by: By) -> Result<Option<Whereabouts>> {
+/// The positions of threads on processors, where groups need them.
+pub fn whereabouts(trace: &Trace, by: By) -> Result<Option<Whereabouts>> {
     (by == By::Processor)
         .then(|| Whereabouts::new(trace))
         .transpose()
@@ -242,18 +245,55 @@ fn groups(trace: &Trace, names: &Names, all: HashMap<u64, Distribution>, by: By)
         }
     };
     let groups = all.into_iter().map(|(key, distribution)| Group {
+        key,
         name: name(key),
         distribution,
     });
     groups.collect()
 }
 
-struct Distributions<'a> {
+/// The groups of values, thread by thread.
+#[derive(Clone, Copy)]
+pub struct Grouping<'a> {
     by: By,
     whereabouts: Option<&'a Whereabouts>,
-    digits: u8,
     thread: u64,
     process: u64,
+}
+
+impl<'a> Grouping<'a> {
+    pub fn new(by: By, whereabouts: Option<&'a Whereabouts>) -> Grouping<'a> {
+        Grouping {
+            by,
+            whereabouts,
+            thread: 0,
+            process: 0,
+        }
+    }
+
+    /// The values that follow are of this thread, as [`ValueSink::begin`] has it.
+    pub fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
+        self.thread = stream as u64;
+        self.process = u64::from(thread.process);
+    }
+
+    /// The [`Group::key`] of a value's group.
+    #[inline]
+    pub fn key(&self, value: &Value) -> u64 {
+        match self.by {
+            By::Nothing => 0,
+            By::Thread => self.thread,
+            By::Process => self.process,
+            By::Function => u64::from(value.function),
+            By::Value => value.group as u64,
+            By::Processor => place(self.whereabouts, self.thread as usize, value.end),
+        }
+    }
+}
+
+struct Distributions<'a> {
+    grouping: Grouping<'a>,
+    digits: u8,
     known: HashMap<u64, usize>,
     /// The last key, and where its distribution is.
     last: (u64, usize),
@@ -263,16 +303,13 @@ struct Distributions<'a> {
 }
 
 impl<'a> Distributions<'a> {
-    fn new(by: By, whereabouts: Option<&'a Whereabouts>) -> Distributions<'a> {
+    fn new(grouping: Grouping<'a>) -> Distributions<'a> {
         Distributions {
-            by,
-            whereabouts,
-            digits: match by {
+            grouping,
+            digits: match grouping.by {
                 By::Nothing => DIGITS,
                 _ => DIGITS_OF_MANY,
             },
-            thread: 0,
-            process: 0,
             known: HashMap::new(),
             last: (0, usize::MAX),
             of: Vec::new(),
@@ -286,7 +323,7 @@ impl<'a> Distributions<'a> {
             return Some(at);
         }
         let at = self.of.len();
-        if self.by == By::Value && at == MOST_GROUPS {
+        if self.grouping.by == By::Value && at == MOST_GROUPS {
             self.beyond = true;
             return None;
         }
@@ -298,19 +335,11 @@ impl<'a> Distributions<'a> {
 
 impl ValueSink for Distributions<'_> {
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
-        self.thread = stream as u64;
-        self.process = u64::from(thread.process);
+        self.grouping.begin(stream, thread);
     }
 
     fn add(&mut self, value: Value) {
-        let key = match self.by {
-            By::Nothing => 0,
-            By::Thread => self.thread,
-            By::Process => self.process,
-            By::Function => u64::from(value.function),
-            By::Value => value.group as u64,
-            By::Processor => place(self.whereabouts, self.thread as usize, value.end),
-        };
+        let key = self.grouping.key(&value);
         if self.last.0 != key || self.last.1 == usize::MAX {
             match self.find(key) {
                 Some(at) => self.last = (key, at),

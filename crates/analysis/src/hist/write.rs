@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bars::{Bar, Scale, bars};
 use super::{Distribution, Group};
-use crate::text::{amount, count, percent, several};
+use crate::text::{count, percent, several};
 use crate::values::ValueSelection;
 
 const QUANTILES: [(&str, f64); 5] = [
@@ -54,7 +54,7 @@ fn write_group(
         "" => String::new(),
         name => format!(", {name}"),
     };
-    let shown = |value| amount(value, what.is_time());
+    let shown = |value| what.quantity().text(value);
     writeln!(
         out,
         "{}{of}: {}, from {} to {}, mean {}",
@@ -79,7 +79,7 @@ fn write_bars(
     bars: &[Bar],
     width: usize,
 ) -> io::Result<()> {
-    let shown = |value| amount(value, what.is_time());
+    let shown = |value| what.quantity().text(value);
     let most = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
     let mut below = 0;
     writeln!(

@@ -168,6 +168,10 @@ impl<'a> Lines<'a> {
 }
 
 impl Sink for Lines<'_> {
+    fn begin_at(&mut self, clock: u64) {
+        self.clock = clock;
+    }
+
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let [under @ .., frame] = frames else {
             return NEVER;
@@ -210,7 +214,10 @@ impl Sink for Lines<'_> {
         }
         let duration = ending.clock.saturating_sub(frame.clock);
         let (result, unwound) = (ending.result, ending.unwound);
-        match self.take_held(frame) {
+        let open = self.take_held(frame);
+        // The line of its entry is before the time that is shown.
+        let open = open.filter(|_| frame.clock >= self.shown.filter.from.unwrap_or(0));
+        match open {
             Some(open) if self.shown.is_long(duration) => {
                 self.let_go(ending.clock);
                 self.lines.push_back((

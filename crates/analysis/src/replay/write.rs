@@ -8,11 +8,13 @@ use anyhow::Result;
 use nopal_trace::{Clocks, Markers, Note, ThreadInfo, Trace};
 
 use super::lines::{Line, LineKind, Lines, Shown};
-use crate::filter::{Filter, begin};
+use crate::filter::Filter;
 use crate::kernel_events::{KernelNames, Turn, name, turns};
 use crate::markers::push_marker;
 use crate::names::{Names, ThreadNames, printable};
+use crate::prototypes::{Prototypes, push_parameters, push_returned};
 use crate::sources::Sources;
+use crate::span::begin;
 use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{ThreadEvents, timeline};
 
@@ -22,6 +24,8 @@ pub struct Look {
     pub color: bool,
     /// Show file and line of each function.
     pub sources: bool,
+    /// Show arguments and results as they were recorded, without their types.
+    pub words: bool,
     pub filter: Filter,
 }
 
@@ -62,6 +66,10 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
             true => Sources::new(trace, &names),
             false => Sources::default(),
         },
+        prototypes: match look.words {
+            true => Prototypes::default(),
+            false => Prototypes::new(trace, &names),
+        },
         color: look.color,
         begin,
         text: Vec::new(),
@@ -75,7 +83,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     writer.heading();
     let lines = timeline(&threads, |_, thread| {
         let turns = turns_of(&turns, &threads, thread);
-        ThreadEvents::new(thread.packets(), Lines::new(&shown, turns))
+        ThreadEvents::selected(thread, filter, Lines::new(&shown, turns))
     });
     for (stream, clock, line) in lines {
         if is_behind(clock) {
@@ -146,6 +154,7 @@ struct Writer<'a> {
     clocks: &'a Clocks,
     kernel: KernelNames<'a>,
     sources: Sources,
+    prototypes: Prototypes<'a>,
     color: bool,
     begin: u64,
     text: Vec<u8>,
@@ -255,7 +264,8 @@ impl Writer<'_> {
     }
 
     fn call(&mut self, line: &Line) {
-        let name = self.names.function(line.site).name.as_str();
+        let names = self.names;
+        let name = names.function(line.site).name.as_str();
         let unwound = matches!(
             line.what,
             LineKind::Leaf { unwound: true, .. } | LineKind::Close { unwound: true, .. }
@@ -272,11 +282,11 @@ impl Writer<'_> {
             LineKind::Turn(turn) => self.turn(turn),
             LineKind::Open | LineKind::Leaf { .. } | LineKind::Only => {
                 self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
-                push_arguments(&mut self.text, name, line.arguments);
+                self.arguments(line, name);
                 match line.what {
                     LineKind::Open => self.text.extend_from_slice(b" {"),
                     _ => {
-                        push_result(&mut self.text, line.result);
+                        self.result(line);
                         self.text.push(b';');
                     }
                 }
@@ -297,7 +307,7 @@ impl Writer<'_> {
             }
             LineKind::Close { .. } | LineKind::Unfinished { .. } | LineKind::Stray { .. } => {
                 self.text.push(b'}');
-                push_result(&mut self.text, line.result);
+                self.result(line);
                 let remark = match line.what {
                     LineKind::Unfinished { .. } => ", end not known",
                     LineKind::Stray { .. } => ", began before",
@@ -316,6 +326,37 @@ impl Writer<'_> {
 }
 
 impl Writer<'_> {
+    /// `(count=1, name=0x7ffd1234)`, `(1, 0x7ffd1234)` where the types are not known; `()` without any, or nothing where
+    /// the name has its parameters already.
+    fn arguments(&mut self, line: &Line, name: &str) {
+        let Some(arguments) = &line.arguments else {
+            if !name.contains('(') {
+                self.text.extend_from_slice(b"()");
+            }
+            return;
+        };
+        if let Some(prototype) = self.prototypes.of(self.names.number(line.site)) {
+            return push_parameters(&mut self.text, prototype, arguments);
+        }
+        for (index, argument) in arguments.iter().enumerate() {
+            self.text
+                .extend_from_slice(if index == 0 { b"(" } else { b", " });
+            push_value(&mut self.text, *argument);
+        }
+        self.text.push(b')');
+    }
+
+    fn result(&mut self, line: &Line) {
+        let Some(result) = line.result else {
+            return;
+        };
+        if let Some(prototype) = self.prototypes.of(self.names.number(line.site)) {
+            return push_returned(&mut self.text, prototype, result);
+        }
+        self.text.extend_from_slice(b" = ");
+        push_value(&mut self.text, result);
+    }
+
     fn turn(&mut self, turn: &Turn) {
         let text = match turn {
             Turn::Left {
@@ -349,28 +390,6 @@ impl Writer<'_> {
         self.styled(SYSTEM, |out| {
             out.extend_from_slice(format!("/* {text} */").as_bytes());
         });
-    }
-}
-
-/// `(1, 0x7ffd1234)`; `()` without any, or nothing where the name has its parameters already.
-fn push_arguments(text: &mut Vec<u8>, name: &str, arguments: Option<[u64; 6]>) {
-    match arguments {
-        Some(arguments) => {
-            for (index, argument) in arguments.into_iter().enumerate() {
-                text.extend_from_slice(if index == 0 { b"(" } else { b", " });
-                push_value(text, argument);
-            }
-            text.push(b')');
-        }
-        None if name.contains('(') => {}
-        None => text.extend_from_slice(b"()"),
-    }
-}
-
-fn push_result(text: &mut Vec<u8>, result: Option<u64>) {
-    if let Some(result) = result {
-        text.extend_from_slice(b" = ");
-        push_value(text, result);
     }
 }
 

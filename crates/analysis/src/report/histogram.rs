@@ -94,7 +94,7 @@ impl<'a> Together<'a> {
     }
 
     /// The middle of each bucket that may not be empty, ascending, and its count.
-    fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let occurs = |(all, number): &(&Histograms, u32), octave: usize| {
             all.indexes[*number as usize][octave] != 0
         };
@@ -110,6 +110,12 @@ impl<'a> Together<'a> {
             })
         })
     }
+}
+
+/// The middle of the bucket that a value falls into.
+pub fn bucket_of(value: u64) -> u64 {
+    let (octave, bucket) = place(value);
+    middle(octave, bucket)
 }
 
 #[inline(always)]

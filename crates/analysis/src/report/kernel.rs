@@ -84,7 +84,9 @@ impl Sink for Entries<'_> {
 }
 
 impl Worker for Entries<'_> {
-    const TIMES: Times = Times::Own;
+    fn times(&self) -> Times {
+        Times::Own
+    }
 
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.until(u64::MAX);

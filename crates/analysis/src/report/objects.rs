@@ -2,11 +2,13 @@
 
 use std::io::{self, Write};
 
+use nopal_symbols::{Held, Value};
 use nopal_trace::Trace;
 
 use crate::losses;
+use crate::prototypes::shown;
 use crate::text::{push_json_string, push_u64};
-use crate::waits::Waited;
+use crate::waits::{InCall, Waited};
 
 /// Writes the objects one by one. The first has the member `losses`, if the trace is incomplete.
 pub struct Objects<'a> {
@@ -51,6 +53,17 @@ impl Objects<'_> {
         }
     }
 
+    /// Numbers that are not known of every row.
+    pub fn numbers_if(&mut self, known: bool, members: &[(&str, u64)]) {
+        if known {
+            return self.numbers(members);
+        }
+        for (name, _) in members {
+            self.name(name);
+            self.text.extend_from_slice(b"null");
+        }
+    }
+
     /// How much of a time was on a processor, and how much was not. All are nanoseconds.
     pub fn waited(&mut self, time_ns: u64, waited_ns: Waited) {
         let parts = waited_ns.parts_of(time_ns);
@@ -64,6 +77,13 @@ impl Objects<'_> {
         ]);
     }
 
+    /// The same of the total and of the self time of calls.
+    pub fn waited_in_calls(&mut self, total_ns: u64, self_ns: u64, waited_ns: InCall) {
+        self.waited(total_ns, waited_ns.total);
+        let parts = waited_ns.own.parts_of(self_ns);
+        self.numbers(&[("self_cpu_ns", parts.cpu), ("self_wait_ns", parts.wait)]);
+    }
+
     pub fn texts<'t>(&mut self, name: &str, values: impl Iterator<Item = &'t str>) {
         self.name(name);
         self.text.push(b'[');
@@ -72,6 +92,38 @@ impl Objects<'_> {
                 self.text.push(b',');
             }
             push_json_string(&mut self.text, value);
+        }
+        self.text.push(b']');
+    }
+
+    /// An array of objects with the type and the value of each, which is null if `words` do not have it. Values of no
+    /// bytes are left out.
+    pub fn typed_values<'t>(
+        &mut self,
+        name: &str,
+        values: impl Iterator<Item = (Option<&'t str>, &'t Value)>,
+        words: &[u64],
+    ) {
+        self.name(name);
+        self.text.push(b'[');
+        let mut separator: &[u8] = b"";
+        for (name, value) in values.filter(|(_, value)| value.held != Held::Nothing) {
+            self.text.extend_from_slice(separator);
+            separator = b",";
+            self.text.push(b'{');
+            if let Some(name) = name {
+                self.text.extend_from_slice(b"\"name\":");
+                push_json_string(&mut self.text, name);
+                self.text.push(b',');
+            }
+            self.text.extend_from_slice(b"\"type\":");
+            push_json_string(&mut self.text, &value.type_name);
+            self.text.extend_from_slice(b",\"value\":");
+            match shown(value, words) {
+                Some(shown) => push_json_string(&mut self.text, &shown),
+                None => self.text.extend_from_slice(b"null"),
+            }
+            self.text.push(b'}');
         }
         self.text.push(b']');
     }
@@ -93,6 +145,28 @@ impl Objects<'_> {
             push_u64(&mut self.text, value);
         }
         self.text.push(b'}');
+    }
+
+    /// An array of objects, to each of which `write` adds members, at least one.
+    pub fn objects<T>(
+        &mut self,
+        name: &str,
+        items: impl Iterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T),
+    ) {
+        self.name(name);
+        self.text.push(b'[');
+        for (at, item) in items.enumerate() {
+            if at > 0 {
+                self.text.push(b',');
+            }
+            // In place of the comma before the first member.
+            let begin = self.text.len();
+            write(self, item);
+            self.text[begin] = b'{';
+            self.text.push(b'}');
+        }
+        self.text.push(b']');
     }
 
     /// Those that are true.

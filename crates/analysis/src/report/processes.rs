@@ -7,17 +7,19 @@ use anyhow::Result;
 use nopal_trace::{Note, Trace};
 
 use super::objects::Objects;
+use super::order::Column;
 use super::threads::{ThreadRow, threads};
 use crate::drive::Drive;
-use crate::filter::begin;
 use crate::names::printable;
+use crate::span::begin;
 use crate::text::{Align, Table, bound, count, duration};
+use crate::waits::{PARTS, Parts, Waited, write_of_some};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessRow {
     pub process: u32,
     pub parent: u32,
-    /// Of the program that it ran last.
+    /// The command of the program that it ran last.
     pub command: String,
     /// Nanoseconds since the trace began.
     pub start_ns: u64,
@@ -35,7 +37,20 @@ pub struct ProcessRow {
     pub self_ns: u64,
     pub self_is_least: bool,
     pub is_timed: bool,
+    /// Off the processor, in nanoseconds, of `self_ns`; none if that was not recorded.
+    pub waited: Option<Waited>,
 }
+
+pub const PROCESSES_BY: [Column<ProcessRow>; 8] = [
+    ("start", |row| row.start_ns),
+    ("duration", |row| row.duration_ns),
+    ("threads", |row| row.threads),
+    ("calls", |row| row.calls),
+    ("self", |row| row.self_ns),
+    ("cpu", |row| row.parts().map_or(0, |parts| parts.cpu)),
+    ("wait", |row| row.parts().map_or(0, |parts| parts.wait)),
+    ("lost", |row| row.lost),
+];
 
 impl ProcessRow {
     fn add(&mut self, thread: &ThreadRow) {
@@ -46,6 +61,14 @@ impl ProcessRow {
         self.self_ns = self.self_ns.saturating_add(thread.busy_ns);
         self.self_is_least |= thread.busy_is_least;
         self.is_timed |= thread.is_timed;
+        if let Some(waited) = thread.waited {
+            *self.waited.get_or_insert_default() += waited;
+        }
+    }
+
+    /// The parts of the self time on the processor and off it.
+    fn parts(&self) -> Option<Parts> {
+        Some(self.waited?.parts_of(self.self_ns))
     }
 
     /// `status 1`, `signal 9`.
@@ -90,7 +113,9 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
     // In order of time: the last program counts.
     for process in trace.processes() {
         if is_all {
-            rows.entry(process.process).or_default().process = process.process;
+            let row = rows.entry(process.process).or_default();
+            row.process = process.process;
+            row.waited = row.waited.or(drive.waits.map(|_| Waited::default()));
         }
         let Some(row) = rows.get_mut(&process.process) else {
             continue;
@@ -129,7 +154,10 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
                 ends.get(&row.process).copied().unwrap_or(start)
             }
         };
-        row.duration_ns = ns(end).saturating_sub(row.start_ns);
+        // It may have started before the first record that is left.
+        row.duration_ns = clocks
+            .monotonic_ns(end)
+            .saturating_sub(clocks.monotonic_ns(start));
     }
     let mut rows: Vec<ProcessRow> = rows.into_values().collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.self_ns, row.calls, u32::MAX - row.process)));
@@ -137,14 +165,26 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
 }
 
 pub fn write_processes(rows: &[ProcessRow], out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let numbers = [
+    let parts: &[&str] = match rows.iter().any(|row| row.waited.is_some()) {
+        true => &PARTS,
+        false => &[],
+    };
+    let before = [
         "process", "parent", "start", "duration", "threads", "calls", "self",
     ];
-    let mut columns: Vec<_> = numbers.map(|name| (name, Align::Right)).into();
+    let numbers = [&before, parts].concat();
+    let mut columns: Vec<_> = numbers
+        .into_iter()
+        .map(|name| (name, Align::Right))
+        .collect();
     columns.extend([("exit", Align::Left), ("command", Align::Left)]);
     let mut table = Table::new(&columns);
     for row in rows {
-        table.row(vec![
+        let timed = |ns, is_least| match row.is_timed || row.calls == 0 {
+            true => bound(ns, is_least),
+            false => "-".to_string(),
+        };
+        let mut cells = vec![
             row.process.to_string(),
             match row.parent {
                 0 => "?".to_string(),
@@ -154,15 +194,16 @@ pub fn write_processes(rows: &[ProcessRow], out: &mut dyn Write, width: usize) -
             bound(row.duration_ns, row.duration_is_least),
             count(row.threads),
             count(row.calls),
-            match row.is_timed || row.calls == 0 {
-                true => bound(row.self_ns, row.self_is_least),
-                false => "-".to_string(),
-            },
-            row.exit(),
-            row.command.clone(),
-        ]);
+            timed(row.self_ns, row.self_is_least),
+        ];
+        if let Some(parts) = row.parts() {
+            cells.extend(parts.cells(row.self_is_least, timed));
+        }
+        cells.extend([row.exit(), row.command.clone()]);
+        table.row(cells);
     }
-    table.write(out, width)
+    table.write(out, width)?;
+    write_of_some(rows.iter().map(ProcessRow::parts), out)
 }
 
 /// An array of objects, one a process, like that of threads.
@@ -191,6 +232,9 @@ pub fn write_processes_json(
                 signal => ("signal", signal),
             };
             objects.numbers(&[(name, number as u64)]);
+        }
+        if let Some(waited) = row.waited {
+            objects.waited(row.self_ns, waited);
         }
         objects.flags(&[
             ("duration_is_least", row.duration_is_least),

@@ -5,10 +5,14 @@ use std::io::{self, Write};
 use anyhow::Result;
 use nopal_trace::Trace;
 
+use super::objects::Objects;
+use super::order::Column;
 use crate::calls::{Ending, Frame, Sink};
 use crate::drive::{Drive, Worker};
 use crate::names::Names;
-use crate::text::{Align, Table, bound, count, duration, percent};
+use crate::off::{CALLS_OFF, Off};
+use crate::text::{Align, Table, bound, bound_count, duration, percent};
+use crate::waits::{InCall, PARTS, Parts, write_of_some};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
@@ -29,12 +33,35 @@ pub struct Related {
     pub unfinished: u64,
     pub total_ns: u64,
     pub self_ns: u64,
+    /// The function that was called was off for a time: there were more calls, perhaps.
+    pub calls_are_least: bool,
     /// It may have been more.
     pub total_is_least: bool,
     pub self_is_least: bool,
+    /// Off the processor, in nanoseconds, of `total_ns` and of `self_ns`; none if that was not recorded.
+    pub waited: Option<InCall>,
 }
 
+pub const RELATED_BY: [Column<Related>; 6] = [
+    ("total", |row| row.total_ns),
+    ("self", |row| row.self_ns),
+    ("cpu", |row| row.parts().map_or(0, |parts| parts.cpu)),
+    ("wait", |row| row.parts().map_or(0, |parts| parts.wait)),
+    ("calls", |row| row.calls),
+    ("avg", Related::average_ns),
+];
+
 impl Related {
+    /// Of the calls that ended.
+    fn average_ns(&self) -> u64 {
+        self.ended_ns / self.ended.max(1)
+    }
+
+    /// The parts of the total time on the processor and off it.
+    fn parts(&self) -> Option<Parts> {
+        Some(self.waited?.total.parts_of(self.total_ns))
+    }
+
     /// Whether any of the calls has a duration, as far as that is known.
     pub fn is_timed(&self) -> bool {
         self.ended + self.unfinished > 0
@@ -50,6 +77,7 @@ struct Sum {
     total: u64,
     own: u64,
     own_is_least: bool,
+    waited: InCall,
 }
 
 impl Sum {
@@ -68,6 +96,8 @@ struct Pairs<'a> {
     wanted: &'a [bool],
     /// By function; the last one is nobody.
     sums: Vec<Sum>,
+    /// Where the call counts that has ended last.
+    ended: Option<usize>,
 }
 
 impl Pairs<'_> {
@@ -83,18 +113,25 @@ impl Pairs<'_> {
         })
     }
 
+    /// The same, of a call that has ended.
+    fn ended(&mut self, caller: u32, callee: &Frame) -> Option<&mut Sum> {
+        self.ended = self.place(caller, callee);
+        self.sums.get_mut(self.ended?)
+    }
+
     fn sum_of(&mut self, caller: u32, callee: &Frame) -> Option<&mut Sum> {
+        let place = self.place(caller, callee)?;
+        self.sums.get_mut(place)
+    }
+
+    fn place(&self, caller: u32, callee: &Frame) -> Option<usize> {
         let (caller, callee) = (caller as usize, self.names.number(callee.site()) as usize);
         let (function, other) = match self.relation {
             Relation::Callers => (callee, caller),
             Relation::Callees => (caller, callee),
         };
         let wanted = self.wanted.get(function).copied().unwrap_or(false);
-        if wanted {
-            self.sums.get_mut(other)
-        } else {
-            None
-        }
+        wanted.then_some(other)
     }
 }
 
@@ -112,7 +149,8 @@ impl Sink for Pairs<'_> {
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
-        if let Some(sum) = self.sum(frames, frame) {
+        let caller = self.caller(frames);
+        if let Some(sum) = self.ended(caller, frame) {
             let ticks = sum.time(frame, ending.clock);
             sum.ended += 1;
             sum.ended_ticks = sum.ended_ticks.saturating_add(ticks);
@@ -128,7 +166,7 @@ impl Sink for Pairs<'_> {
 
     /// Whom the frame's note tells called it.
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        if let Some(sum) = self.sum_of(frame.note, frame) {
+        if let Some(sum) = self.ended(frame.note, frame) {
             sum.unfinished += 1;
             sum.time(frame, clock);
         }
@@ -136,14 +174,24 @@ impl Sink for Pairs<'_> {
 
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let nobody = self.caller(&[]);
-        if let Some(sum) = self.sum_of(nobody, frame) {
+        if let Some(sum) = self.ended(nobody, frame) {
             sum.unfinished += 1;
             sum.time(frame, ending.clock);
         }
     }
+
+    fn waited(&mut self, _frame: &Frame, _clock: u64, waited: InCall) {
+        if let Some(sum) = self.ended.and_then(|place| self.sums.get_mut(place)) {
+            sum.waited += waited;
+        }
+    }
 }
 
-impl Worker for Pairs<'_> {}
+impl Worker for Pairs<'_> {
+    fn takes_waits(&self) -> bool {
+        true
+    }
+}
 
 /// The callers, or callees, of the functions that `pattern` means, those with most time first.
 pub fn related(
@@ -163,12 +211,20 @@ pub fn related(
         relation,
         wanted: &wanted,
         sums: sums.clone(),
+        ended: None,
     };
     let mut workers: Vec<Pairs> = (0..drive.workers.max(1)).map(worker).collect();
     drive.run(trace, &mut workers)?;
+    let off = Off::new(trace, &names, drive.filter);
+    let wanted_was_off = (0..)
+        .zip(&wanted)
+        .any(|(number, wanted)| *wanted && off.was(number));
     let mut found = Vec::new();
     for number in 0..=wanted.len() {
-        let mut row = Related::default();
+        let mut row = Related {
+            waited: drive.waits.map(|_| InCall::default()),
+            ..Related::default()
+        };
         (row.function, row.module) = match names.functions().get(number) {
             Some(function) => (function.name.clone(), function.module.clone()),
             None => ("(no traced function)".into(), "-".into()),
@@ -189,7 +245,18 @@ pub fn related(
             row.self_ns = row
                 .self_ns
                 .saturating_add(trace.clocks().duration_ns(sum.own));
+            if let Some(waited) = &mut row.waited {
+                let ns = |ticks| trace.clocks().duration_ns(ticks);
+                waited.total += sum.waited.total.map(ns);
+                waited.own += sum.waited.own.map(ns);
+            }
         }
+        row.calls_are_least = match relation {
+            Relation::Callers => wanted_was_off,
+            Relation::Callees => off.was(number as u32),
+        };
+        row.total_is_least |= row.calls_are_least;
+        row.self_is_least |= row.calls_are_least;
         if row.calls + row.ended + row.unfinished > 0 {
             found.push(row);
         }
@@ -215,7 +282,15 @@ pub fn write_related(
         Relation::Callers => "caller",
         Relation::Callees => "callee",
     };
-    let numbers = ["total", "of all", "self", "calls", "avg"].map(|name| (name, Align::Right));
+    let parts: &[&str] = match rows.iter().any(|row| row.waited.is_some()) {
+        true => &PARTS,
+        false => &[],
+    };
+    let numbers = [&["total", "of all", "self"], parts, &["calls", "avg"]].concat();
+    let numbers: Vec<_> = numbers
+        .into_iter()
+        .map(|name| (name, Align::Right))
+        .collect();
     let names = [(heading, Align::Left), ("module", Align::Left)];
     let columns = [numbers.as_slice(), &names].concat();
     let mut table = Table::new(&columns).give_way(&["avg", "self", "module"]);
@@ -225,15 +300,53 @@ pub fn write_related(
             _ => text,
         };
         let known = u64::from(row.is_timed());
-        table.row(vec![
+        let mut cells = vec![
             timed(known, bound(row.total_ns, row.total_is_least)),
             timed(known, percent(row.total_ns, all)),
             timed(known, bound(row.self_ns, row.self_is_least)),
-            count(row.calls),
-            timed(row.ended, duration(row.ended_ns / row.ended.max(1))),
+        ];
+        if let Some(parts) = row.parts() {
+            let part = |ns, is_least| timed(known, bound(ns, is_least));
+            cells.extend(parts.cells(row.total_is_least, part));
+        }
+        cells.extend([
+            bound_count(row.calls, row.calls_are_least),
+            timed(row.ended, duration(row.average_ns())),
             row.function.clone(),
             row.module.clone(),
         ]);
+        table.row(cells);
     }
-    table.write(out, width)
+    table.write(out, width)?;
+    write_of_some(rows.iter().map(Related::parts), out)?;
+    if rows.iter().any(|row| row.calls_are_least) {
+        writeln!(out, "{CALLS_OFF}")?;
+    }
+    Ok(())
+}
+
+/// An array of objects, one a caller or callee. Where not all is in the trace, the first has the member `losses`, too.
+pub fn write_related_json(rows: &[Related], trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+    let mut objects = Objects::new(trace, out);
+    for row in rows {
+        objects.begin("function", &row.function)?;
+        objects.text("module", &row.module);
+        objects.numbers(&[
+            ("calls", row.calls),
+            ("total_ns", row.total_ns),
+            ("self_ns", row.self_ns),
+        ]);
+        objects.numbers_if(row.ended > 0, &[("avg_ns", row.average_ns())]);
+        objects.numbers(&[("unfinished", row.unfinished)]);
+        if let Some(waited) = row.waited {
+            objects.waited_in_calls(row.total_ns, row.self_ns, waited);
+        }
+        objects.flags(&[
+            ("total_is_least", row.total_is_least),
+            ("self_is_least", row.self_is_least),
+            ("calls_are_least", row.calls_are_least),
+            ("entries_only", row.calls > 0 && !row.is_timed()),
+        ]);
+    }
+    objects.end()
 }

@@ -1,11 +1,13 @@
 //! Calls summed up by site.
 
+use anyhow::Result;
+
 use super::histogram::{Histograms, Together};
 use crate::calls::{Ending, Frame, Plain, RUN, Sink, Style};
-use crate::drive::Worker;
+use crate::drive::{Drive, Worker};
 use crate::names::Names;
 use crate::waits::InCall;
-use nopal_trace::ThreadInfo;
+use nopal_trace::{ThreadInfo, Trace};
 
 /// The sums of a site's calls, finished and unfinished. Fills a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +88,10 @@ pub struct Stats {
     ended_count: usize,
     /// Since when all records are there: a number for each thread and each gap.
     period: u32,
-    /// The waits of calls, by site. Empty if none are told of.
+    /// The waits of calls, by site. Empty if none are known.
     waited: Vec<InCall>,
+    /// Calls that were left out at recording, by site. Empty if there are none.
+    short: Vec<u64>,
 }
 
 impl Stats {
@@ -101,7 +105,17 @@ impl Stats {
             ended_count: 0,
             period: 0,
             waited: Vec::new(),
+            short: Vec::new(),
         }
+    }
+
+    /// The calls of a trace, of each worker.
+    pub fn of(trace: &Trace, names: &Names, drive: &Drive) -> Result<Vec<Stats>> {
+        let mut workers: Vec<Stats> = (0..drive.workers.max(1))
+            .map(|_| Stats::new(names.sites()))
+            .collect();
+        drive.run(trace, &mut workers)?;
+        Ok(workers)
     }
 
     #[inline(always)]
@@ -148,11 +162,13 @@ impl Stats {
         let mut sums = vec![Sum::default(); names.functions().len()];
         for worker in workers {
             for (site, (live, from)) in (0..).zip(worker.live.iter().zip(&worker.totals)) {
-                if live.calls == 0 && from.unfinished == 0 {
+                let short = worker.short.get(site as usize).copied().unwrap_or(0);
+                if live.calls == 0 && from.unfinished == 0 && short == 0 {
                     continue;
                 }
                 let sum = &mut sums[names.number(site) as usize];
                 sum.calls += live.calls;
+                sum.short = sum.short.saturating_add(short);
                 let to = &mut sum.totals;
                 to.total = to.total.saturating_add(from.total);
                 to.all = to.all.saturating_add(from.all);
@@ -178,6 +194,8 @@ impl Stats {
 #[derive(Clone, Default)]
 pub struct Sum<'a> {
     pub calls: u64,
+    /// Others, which were left out at recording.
+    pub short: u64,
     pub totals: Totals,
     pub durations: Together<'a>,
     /// In the outermost calls, and in all calls alone.
@@ -187,7 +205,9 @@ pub struct Sum<'a> {
 const LESS: u64 = u64::MAX;
 
 impl Sink for Stats {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
@@ -281,6 +301,14 @@ impl Sink for Stats {
         }
     }
 
+    fn short(&mut self, _clock: u64, site: u32, calls: u32) {
+        if self.short.is_empty() {
+            self.short = vec![0; self.live.len()];
+        }
+        let at = self.place(site);
+        self.short[at] = self.short[at].saturating_add(calls.into());
+    }
+
     fn missing(&mut self, _clock: u64, _ticks: u64) {
         self.period = self.period.wrapping_add(1);
     }
@@ -295,7 +323,9 @@ impl Sink for Stats {
 }
 
 impl Worker for Stats {
-    const WAITS: bool = true;
+    fn takes_waits(&self) -> bool {
+        true
+    }
 
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {
         self.period = self.period.wrapping_add(1);

@@ -6,10 +6,12 @@ use anyhow::Result;
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
 use super::objects::Objects;
+use super::order::Column;
 use crate::calls::{Ending, Frame, Plain, Sink};
 use crate::drive::{Drive, Worker};
 use crate::names::ThreadNames;
 use crate::text::{Align, Table, bound, count, duration};
+use crate::waits::{InCall, PARTS, Parts, Waited, write_of_some};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadRow {
@@ -27,7 +29,26 @@ pub struct ThreadRow {
     pub busy_is_least: bool,
     /// Whether any of its calls has a duration, as far as that is known.
     pub is_timed: bool,
+    /// Off the processor, in nanoseconds, of `busy_ns`; none if that was not recorded.
+    pub waited: Option<Waited>,
 }
+
+impl ThreadRow {
+    /// The parts of the time in traced functions on the processor and off it.
+    fn parts(&self) -> Option<Parts> {
+        Some(self.waited?.parts_of(self.busy_ns))
+    }
+}
+
+pub const THREADS_BY: [Column<ThreadRow>; 7] = [
+    ("calls", |row| row.calls),
+    ("time", |row| row.span_ns),
+    ("traced", |row| row.busy_ns),
+    ("cpu", |row| row.parts().map_or(0, |parts| parts.cpu)),
+    ("wait", |row| row.parts().map_or(0, |parts| parts.wait)),
+    ("unfinished", |row| row.unfinished),
+    ("lost", |row| row.lost),
+];
 
 #[derive(Clone, Copy, Default)]
 struct Sum {
@@ -37,6 +58,7 @@ struct Sum {
     busy_is_least: bool,
     is_timed: bool,
     missing: u64,
+    waited: Waited,
 }
 
 impl Sum {
@@ -67,7 +89,9 @@ impl Sums {
 }
 
 impl Sink for Sums {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
@@ -101,6 +125,10 @@ impl Sink for Sums {
         self.sum().time_least(frame, ending.clock);
     }
 
+    fn waited(&mut self, _frame: &Frame, _clock: u64, waited: InCall) {
+        self.sum().waited += waited.own;
+    }
+
     fn missing(&mut self, _clock: u64, ticks: u64) {
         let sum = self.sum();
         sum.missing = sum.missing.saturating_add(ticks);
@@ -108,6 +136,10 @@ impl Sink for Sums {
 }
 
 impl Worker for Sums {
+    fn takes_waits(&self) -> bool {
+        true
+    }
+
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.present = stream;
     }
@@ -132,6 +164,7 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
             thread: thread.thread,
             name: names.of(thread),
             lost: thread.lost(),
+            waited: drive.waits.map(|_| Waited::default()),
             ..ThreadRow::default()
         };
         let mut missing = 0u64;
@@ -143,6 +176,9 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
             row.is_timed |= sum.is_timed;
             missing = missing.saturating_add(sum.missing);
             row.busy_ns = row.busy_ns.saturating_add(clocks.duration_ns(sum.busy));
+            if let Some(waited) = &mut row.waited {
+                *waited += sum.waited.map(|ticks| clocks.duration_ns(ticks));
+            }
         }
         let first = thread
             .packets()
@@ -177,6 +213,9 @@ pub fn write_threads_json(
             ("unfinished", row.unfinished),
             ("lost", row.lost),
         ]);
+        if let Some(waited) = row.waited {
+            objects.waited(row.busy_ns, waited);
+        }
         objects.flags(&[
             ("traced_is_least", row.busy_is_least),
             ("entries_only", !row.is_timed && row.calls > 0),
@@ -186,32 +225,36 @@ pub fn write_threads_json(
 }
 
 pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let numbers = [
-        "process",
-        "thread",
-        "calls",
-        "time",
-        "traced",
-        "unfinished",
-        "lost",
-    ];
-    let mut columns: Vec<_> = numbers.map(|name| (name, Align::Right)).into();
+    let parts: &[&str] = match rows.iter().any(|row| row.waited.is_some()) {
+        true => &PARTS,
+        false => &[],
+    };
+    let before = ["process", "thread", "calls", "time", "traced"];
+    let numbers = [&before, parts, &["unfinished", "lost"]].concat();
+    let mut columns: Vec<_> = numbers
+        .into_iter()
+        .map(|name| (name, Align::Right))
+        .collect();
     columns.push(("name", Align::Left));
     let mut table = Table::new(&columns);
     for row in rows {
-        table.row(vec![
+        let traced = |ns, is_least| match row.is_timed || row.calls == 0 {
+            true => bound(ns, is_least),
+            false => "-".to_string(),
+        };
+        let mut cells = vec![
             row.process.to_string(),
             row.thread.to_string(),
             count(row.calls),
             duration(row.span_ns),
-            match row.is_timed || row.calls == 0 {
-                true => bound(row.busy_ns, row.busy_is_least),
-                false => "-".to_string(),
-            },
-            count(row.unfinished),
-            count(row.lost),
-            row.name.clone(),
-        ]);
+            traced(row.busy_ns, row.busy_is_least),
+        ];
+        if let Some(parts) = row.parts() {
+            cells.extend(parts.cells(row.busy_is_least, traced));
+        }
+        cells.extend([count(row.unfinished), count(row.lost), row.name.clone()]);
+        table.row(cells);
     }
-    table.write(out, width)
+    table.write(out, width)?;
+    write_of_some(rows.iter().map(ThreadRow::parts), out)
 }

@@ -95,7 +95,9 @@ impl<'a> Finder<'a> {
 }
 
 impl Sink for Finder<'_> {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn is_plain(&self, site: u32) -> bool {
@@ -134,7 +136,9 @@ impl Sink for Finder<'_> {
 }
 
 impl Worker for Finder<'_> {
-    const TIMES: Times = Times::Whole;
+    fn times(&self) -> Times {
+        Times::Whole
+    }
 
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.stream = stream;

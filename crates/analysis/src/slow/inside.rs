@@ -12,7 +12,7 @@ use crate::names::Names;
 use crate::waits::Waits;
 
 /// Adds to each call its self times by function, and its time off the processor.
-pub fn tell(trace: &Trace, names: &Names, calls: &mut [SlowCall], workers: usize) {
+pub fn describe(trace: &Trace, names: &Names, calls: &mut [SlowCall], workers: usize) {
     let threads = trace.threads();
     let left = Mutex::new(calls.iter_mut());
     thread::scope(|scope| {
@@ -80,7 +80,9 @@ impl Inside<'_> {
 }
 
 impl Sink for Inside<'_> {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {

@@ -2,14 +2,18 @@
 
 mod find;
 mod inside;
+mod places;
 mod write;
 
+pub use places::Places;
+pub(crate) use write::{seconds, words};
 pub use write::{write_json, write_text};
 
 use anyhow::{Result, bail};
 use nopal_trace::Trace;
 
 use crate::drive::Drive;
+use crate::losses;
 use crate::names::Names;
 use crate::waits::Waited;
 use find::Finder;
@@ -53,8 +57,9 @@ pub fn slowest(
     drive.run(trace, &mut finders)?;
     let mut calls: Vec<SlowCall> = finders.into_iter().flat_map(Finder::into_calls).collect();
     if calls.is_empty() {
+        let reason = losses::reason(trace);
         bail!(
-            "{pattern}: no call was recorded whose duration is known, and that the options select"
+            "{pattern}: no call was recorded whose duration is known, and that the options select{reason}"
         );
     }
     calls.sort_by_key(|call| {
@@ -62,6 +67,6 @@ pub fn slowest(
         (std::cmp::Reverse(ticks), call.begin, call.stream)
     });
     calls.truncate(number);
-    inside::tell(trace, names, &mut calls, drive.workers);
+    inside::describe(trace, names, &mut calls, drive.workers);
     Ok(calls)
 }

@@ -2,26 +2,30 @@
 
 use std::io::{self, Write};
 
+use nopal_symbols::Prototype;
 use nopal_trace::Trace;
 
-use super::SlowCall;
-use crate::filter::begin;
+use super::{Places, SlowCall};
 use crate::names::{Names, ThreadNames, printable};
+use crate::prototypes::{Prototypes, push_parameters, push_returned};
 use crate::report::Objects;
+use crate::span::begin;
 use crate::text::{bound, duration, percent, push_hex_short};
-use crate::waits::{OF_SOME, OF_THE_CLOCK, Waited};
+use crate::waits::{OF_SOME, OF_THE_CLOCK};
 
 /// Functions that are shown of what a call spent its time in.
 const SPENT_IN: usize = 5;
 /// Functions of a path, from its beginning and before the call.
 const PATH_ENDS: usize = 6;
 
-/// Some lines for each call. `directory` names the trace in the commands that replay the calls; none: they need no name.
+/// Some lines for each call. `directories` name the traces in the commands that replay the calls; none: they need no name.
 pub fn write_text(
     calls: &[SlowCall],
     trace: &Trace,
     names: &Names,
-    directory: Option<&str>,
+    prototypes: &mut Prototypes,
+    places: &Places,
+    directories: &[String],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let threads = trace.threads();
@@ -42,7 +46,11 @@ pub fn write_text(
             thread.thread,
             thread_names.of(thread)
         )?;
-        writeln!(out, "     call    {}{}", name(call.function), values(call))?;
+        let values = values(call, prototypes.of(call.function));
+        writeln!(out, "     call    {}{values}", name(call.function))?;
+        if let Some(place) = places.describe(call, name) {
+            writeln!(out, "     source  {place}")?;
+        }
         if let Some(path) = &call.path {
             writeln!(out, "     path    {}", shortened(path, call, name))?;
         }
@@ -65,32 +73,16 @@ pub fn write_text(
             writeln!(out, "     spent   {}", spent.join(", "))?;
         }
         if let Some(waited) = call.waited {
-            let parts = waited.parts_of(ticks);
-            let on = bound(clocks.duration_ns(parts.cpu), parts.are_least);
-            let Waited {
-                blocked,
-                preempted,
-                runnable,
-                unknown,
-            } = waited.map(|part| clocks.duration_ns(part));
-            let [blocked, preempted, runnable] = [blocked, preempted, runnable].map(duration);
-            let unknown = match parts.are_least {
-                true => format!("; {} of either", duration(unknown)),
-                false => String::new(),
-            };
-            writeln!(
-                out,
-                "     cpu     {on}; waited: {blocked} blocked, {preempted} preempted, {runnable} runnable{unknown}"
-            )?;
+            writeln!(out, "     cpu     {}", waited.describe(ticks, clocks))?;
         }
         // The moments are rounded.
         let from = since(call.begin).saturating_sub(1).max(1);
         let until = since(call.end).saturating_add(1);
-        let directory = directory.map_or_else(String::new, |name| format!(" {}", quoted(name)));
+        let directories = words(directories);
         let thread = thread.thread;
         writeln!(
             out,
-            "     replay  nopal replay --tid {thread} --from {from}ns --until {until}ns{directory}"
+            "     replay  nopal replay --tid {thread} --from {from}ns --until {until}ns{directories}"
         )?;
     }
     if calls.iter().any(|call| call.waited.is_none()) {
@@ -111,14 +103,23 @@ pub fn write_text(
     Ok(())
 }
 
-/// `1.234567 s`, so that calls that follow each other are told apart.
-fn seconds(ns: u64) -> String {
+/// `1.234567 s`, so that what follows each other has different times.
+pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:06} s", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
 }
 
-/// `(0x1, …) = 0x0`, as far as they were recorded.
-fn values(call: &SlowCall) -> String {
+/// `(count=1) = 0`, or `(0x1, …) = 0x0` where the types are not known; as far as they were recorded.
+fn values(call: &SlowCall, prototype: Option<&Prototype>) -> String {
     let mut text = Vec::new();
+    if let Some(prototype) = prototype {
+        if let Some(arguments) = &call.arguments {
+            push_parameters(&mut text, prototype, arguments);
+        }
+        if let Some(result) = call.result {
+            push_returned(&mut text, prototype, result);
+        }
+        return String::from_utf8(text).unwrap_or_default();
+    }
     if let Some(arguments) = call.arguments {
         for (at, argument) in arguments.iter().enumerate() {
             text.extend_from_slice(if at == 0 { b"(0x" } else { b", 0x" });
@@ -144,6 +145,14 @@ fn shortened<'a>(path: &[u32], call: &SlowCall, name: impl Fn(u32) -> &'a str) -
     parts.join(" > ")
 }
 
+/// As further words of a shell's command.
+pub(crate) fn words(texts: &[String]) -> String {
+    texts
+        .iter()
+        .map(|text| format!(" {}", quoted(text)))
+        .collect()
+}
+
 /// As one word of a shell.
 fn quoted(word: &str) -> String {
     let word = printable(word);
@@ -159,6 +168,8 @@ pub fn write_json(
     calls: &[SlowCall],
     trace: &Trace,
     names: &Names,
+    prototypes: &mut Prototypes,
+    places: &Places,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let threads = trace.threads();
@@ -189,6 +200,24 @@ pub fn write_json(
         }
         if let Some(result) = call.result {
             objects.text("result", &format!("{result:#x}"));
+        }
+        if let Some(prototype) = prototypes.of(call.function) {
+            if let Some(words) = &call.arguments {
+                let parameters = prototype.parameters.iter();
+                let typed = parameters.map(|one| (Some(one.name.as_str()), &one.value));
+                objects.typed_values("parameters", typed, words);
+            }
+            if let Some(word) = call.result {
+                let typed = std::iter::once((None, &prototype.result));
+                objects.typed_values("returned", typed, &[word]);
+            }
+        }
+        if let Some(place) = places.of_function(call) {
+            objects.text("source", place);
+        }
+        let call_sites = places.of_calls(call);
+        if !call_sites.is_empty() {
+            objects.texts("call_sites", call_sites.iter().map(String::as_str));
         }
         if let Some(path) = &call.path {
             objects.texts("path", path.iter().map(|function| name(*function)));

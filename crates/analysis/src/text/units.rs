@@ -22,6 +22,12 @@ pub fn bound(ns: u64, is_least: bool) -> String {
     format!("{sign}{}", duration(ns))
 }
 
+/// `≥ 1,234` if there were more, perhaps.
+pub fn bound_count(number: u64, is_least: bool) -> String {
+    let sign = if is_least { "≥ " } else { "" };
+    format!("{sign}{}", count(number))
+}
+
 /// `512 B`, `64.0 KiB`, `1.50 GiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [(f64, f64, &str); 5] = [
@@ -67,11 +73,25 @@ pub fn several(value: u64, one: &str, more: &str) -> String {
     format!("{} {what}", count(value))
 }
 
-/// A duration, or a number that is nothing else.
-pub fn amount(value: i64, is_time: bool) -> String {
-    let size = value.unsigned_abs();
-    let text = if is_time { duration(size) } else { count(size) };
-    if value < 0 { format!("-{text}") } else { text }
+/// The meaning of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    Time,
+    /// Written in hexadecimal, as its field is.
+    Address,
+    Number,
+}
+
+impl Quantity {
+    pub fn text(self, value: i64) -> String {
+        let size = value.unsigned_abs();
+        let text = match self {
+            Quantity::Time => duration(size),
+            Quantity::Address => return format!("{value:#x}"),
+            Quantity::Number => count(size),
+        };
+        if value < 0 { format!("-{text}") } else { text }
+    }
 }
 
 /// `12.3 %`; nothing of nothing is nothing.

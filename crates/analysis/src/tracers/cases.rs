@@ -98,7 +98,7 @@ impl Cases {
         &mut self.runs
     }
 
-    /// Takes what has happened, in the order of clocks, and on which processor, if that is known. `found` is told of
+    /// Takes what has happened, in the order of clocks, and on which processor, if that is known. `found` gets
     /// cases that end with it: the number of the tracer, and whether it is the worst of its processor or above the
     /// threshold.
     pub fn take(

@@ -8,7 +8,7 @@ use nopal_trace::Clocks;
 const MOST: usize = 4096;
 const KEPT_BITS: u32 = 6;
 
-/// Of some cases, in ticks.
+/// The durations of some cases, in ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Durations {
     counts: BTreeMap<u64, u64>,

@@ -103,7 +103,7 @@ impl Processes {
             let handlers = self.handlers.get(&process).into_iter().flatten();
             let then = handlers.filter(|(clock, _)| (from..until).contains(clock));
             found.extend(then.map(|(_, address)| address));
-            // A child that has recorded before the first that is told of it was forked too.
+            // A child whose first record is older than its first note was forked, too.
             match before.last().or(after.first()) {
                 Some(begin) if program.is_none() => {
                     moment = moment.min(begin.counter);

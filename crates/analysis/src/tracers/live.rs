@@ -52,7 +52,7 @@ pub struct Finding {
     pub ns: u64,
     pub begin_thread: ThreadKey,
     pub end_thread: ThreadKey,
-    /// Of the thread in which it began, when it was kept.
+    /// The facts of the thread in which it began, when it was kept.
     pub task: Option<TaskFacts>,
 }
 
@@ -97,7 +97,7 @@ struct Watching {
     found: u64,
     /// By the processor on which cases ended; `None` where it is not known.
     durations: BTreeMap<Option<u32>, Durations>,
-    /// Of the worst case and those that are kept: read once of each.
+    /// The facts of the worst case and of those that are kept, each read once.
     tasks: Vec<(Case, Option<TaskFacts>)>,
     kept: VecDeque<Case>,
     kept_before: u64,
@@ -139,7 +139,7 @@ impl Live {
         Live(Arc::new(Mutex::new(watching)))
     }
 
-    /// What hears of the records for it. There is to be one at a time.
+    /// Subscribes to the records for it. There must be one at a time.
     pub fn subscriber(&self, ask: AskTask) -> LiveSubscriber {
         LiveSubscriber {
             watching: self.0.clone(),

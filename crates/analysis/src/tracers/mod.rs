@@ -26,7 +26,7 @@ pub use cases::{Case, Cases, Missing, Run};
 pub use durations::Histogram;
 pub use handlers::handlers;
 pub use live::{AskTask, Finding, Live, LiveSubscriber, Report};
-pub use past::{Past, of_trace};
+pub use past::{Past, longest, of_trace, selected};
 pub use roles::Roles;
 pub use scheduling::{Numbers, Scheduling};
 pub use section::Section;

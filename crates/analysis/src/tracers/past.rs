@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use nopal_trace::Trace;
 
 use super::watcher::{State, Watcher};
 use super::{Case, Cases, EventKind, LatencyEvent, Missing, Numbers, Roles, Scheduling, Tracer};
+use crate::filter::{Filter, Sieve};
 use crate::kernel_events::events;
 use crate::names::Names;
+use crate::span::end;
 use crate::text::{count, several};
 use crate::timeline::{ThreadEvents, timeline};
 
@@ -54,6 +56,18 @@ impl Past {
     }
 }
 
+/// The longest case of a tracer, and how many there are.
+pub fn longest(trace: &Trace, names: &Names, tracer: &Tracer) -> Result<(Case, u64)> {
+    let (mut longest, mut number): (Option<Case>, u64) = (None, 0);
+    of_trace(trace, names, tracer, |case| {
+        number += 1;
+        if longest.is_none_or(|longest| case.ticks() > longest.ticks()) {
+            longest = Some(case);
+        }
+    })?;
+    Ok((longest.context("no case has ended")?, number))
+}
+
 /// Calls `found` for the cases of a tracer, in the order of their ends, with the numbers of their threads in the trace.
 /// Fails if there are none.
 pub fn of_trace(
@@ -62,6 +76,79 @@ pub fn of_trace(
     tracer: &Tracer,
     mut found: impl FnMut(Case),
 ) -> Result<Past> {
+    let (past, seen) = all(trace, names, tracer, |case, is_open| {
+        if !is_open {
+            found(case);
+        }
+    })?;
+    match past.cases {
+        0 => Err(nothing(tracer, &past, seen)),
+        _ => Ok(past),
+    }
+}
+
+/// The same, and then with the cases that had not ended when the trace ended: they last until then, in the threads in
+/// which they began.
+fn with_open(
+    trace: &Trace,
+    names: &Names,
+    tracer: &Tracer,
+    found: impl FnMut(Case, bool),
+) -> Result<Past> {
+    let (past, seen) = all(trace, names, tracer, found)?;
+    match past.cases + past.open {
+        0 => Err(nothing(tracer, &past, seen)),
+        _ => Ok(past),
+    }
+}
+
+/// Calls `found` for the cases that pass the filter, at least one, and whether each is open; open ones only if these are
+/// asked for. A case is of the thread in which it ended, and of no function.
+pub fn selected(
+    trace: &Trace,
+    names: &Names,
+    tracer: &Tracer,
+    filter: &Filter,
+    open: bool,
+    mut found: impl FnMut(&Case, bool),
+) -> Result<Past> {
+    ensure!(
+        !filter.has_functions(),
+        "{}: its cases are of threads, and -F and -N select calls",
+        tracer.name()
+    );
+    let mut sieve = Sieve::new(filter, trace);
+    let mut has_found = false;
+    let take = |case: Case, is_open| {
+        sieve.begin(case.end_thread as usize);
+        if sieve.passes(case.begin, case.ticks()) {
+            has_found = true;
+            found(&case, is_open);
+        }
+    };
+    let past = match open {
+        true => with_open(trace, names, tracer, take)?,
+        false => {
+            let mut take = take;
+            of_trace(trace, names, tracer, |case| take(case, false))?
+        }
+    };
+    ensure!(
+        has_found,
+        "{}: {}",
+        tracer.name(),
+        sieve.left_out.why(filter, trace)
+    );
+    Ok(past)
+}
+
+/// All cases, whether each is open, and the number of latency events.
+fn all(
+    trace: &Trace,
+    names: &Names,
+    tracer: &Tracer,
+    mut found: impl FnMut(Case, bool),
+) -> Result<(Past, u64)> {
     let roles = Roles::of_trace(std::slice::from_ref(tracer), names, trace.markers());
     roles.check()?;
     let mut cases = Cases::new(&roles);
@@ -77,7 +164,7 @@ pub fn of_trace(
         seen += 1;
         cases.take(thread, None, latency_event, |_, case, _| {
             past.cases += 1;
-            found(case);
+            found(case, false);
         });
     };
     if tracer.is_of_kernel_events() {
@@ -104,28 +191,37 @@ pub fn of_trace(
             // A thread runs again for other reasons too.
             past.missing.ends_alone = 0;
         }
-        while run.expire(1, u64::MAX).is_some() {
+        while let Some(case) = run.expire(1, u64::MAX) {
             past.open += 1;
+            let (end, end_thread) = (end(trace).max(case.begin), case.begin_thread);
+            let case = Case {
+                end,
+                end_thread,
+                ..case
+            };
+            found(case, true);
         }
     }
-    if past.cases == 0 {
-        let name = tracer.name();
-        if tracer.is_of_kernel_events() {
-            bail!(
-                "{name}: there are no cases: none happened, or they were not recorded; -e sched and `nopal run` record them, as far as permitted (see `nopal doctor`)"
-            );
-        }
-        let begins = past.open + past.missing.never_ended;
-        if seen == 0 || begins + past.missing.ends_alone == 0 {
-            bail!(
-                "{name}: there are no cases: none happened, or they were recorded without arguments and results, which `nopal run` and --args record"
-            );
-        }
-        bail!(
-            "{name}: no case began and ended: {} begins without an end, {} ends without a begin",
-            count(begins),
-            count(past.missing.ends_alone)
+    Ok((past, seen))
+}
+
+/// Why there are no cases.
+fn nothing(tracer: &Tracer, past: &Past, seen: u64) -> Error {
+    let name = tracer.name();
+    if tracer.is_of_kernel_events() {
+        return anyhow!(
+            "{name}: there are no cases: none happened, or they were not recorded; -e sched and `nopal run` record them, as far as permitted (see `nopal doctor`)"
         );
     }
-    Ok(past)
+    let begins = past.open + past.missing.never_ended;
+    if seen == 0 || begins + past.missing.ends_alone == 0 {
+        return anyhow!(
+            "{name}: there are no cases: none happened, or they were recorded without arguments and results, which `nopal run` and --args record"
+        );
+    }
+    anyhow!(
+        "{name}: no case began and ended: {} begins without an end, {} ends without a begin",
+        count(begins),
+        count(past.missing.ends_alone)
+    )
 }

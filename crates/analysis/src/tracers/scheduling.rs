@@ -16,7 +16,7 @@ pub struct Scheduling {
     running: Option<HashMap<u32, i32>>,
 }
 
-/// Of a rank: the priorities of the kernel begin at -1.
+/// The rank of a priority: those of the kernel begin at -1.
 fn rank(priority: i32) -> u32 {
     priority.saturating_add(1).clamp(0, 0xffff) as u32
 }

@@ -91,7 +91,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// Reports whether the thread is now in a critical section.
-    fn tell_critical(&mut self, before: bool, clock: u64) {
+    fn note_critical(&mut self, before: bool, clock: u64) {
         match (before, self.state.is_critical()) {
             (false, true) => self.emit(EventKind::CriticalBegun, None, 0, clock),
             (true, false) => self.emit(EventKind::CriticalEnded, None, 0, clock),
@@ -108,7 +108,7 @@ impl<'a> Watcher<'a> {
             (true, Some(false)) => self.emit(EventKind::SignalsOn, None, 0, clock),
             _ => {}
         }
-        self.tell_critical(critical, clock);
+        self.note_critical(critical, clock);
     }
 
     fn take(&mut self, lock: u64, clock: u64) {
@@ -120,7 +120,7 @@ impl<'a> Watcher<'a> {
                 self.emit(EventKind::Taken, None, lock, clock);
             }
         }
-        self.tell_critical(critical, clock);
+        self.note_critical(critical, clock);
     }
 
     fn release(&mut self, lock: u64, clock: u64) {
@@ -133,7 +133,7 @@ impl<'a> Watcher<'a> {
             self.state.held.remove(at);
             self.emit(EventKind::Released, None, lock, clock);
         }
-        self.tell_critical(critical, clock);
+        self.note_critical(critical, clock);
     }
 
     fn point(&mut self, section: usize, is_end: bool, value: Option<u64>, clock: u64) {
@@ -151,7 +151,9 @@ impl<'a> Watcher<'a> {
 
 impl Sink for Watcher<'_> {
     /// Most calls matter to no tracer.
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     fn is_plain(&self, site: u32) -> bool {

@@ -264,7 +264,7 @@ const UNITS: [(&str, i64); 4] = [
     ("s", 1_000_000_000),
 ];
 
-fn number(word: &str) -> Option<i64> {
+pub fn number(word: &str) -> Option<i64> {
     if let Some(digits) = word.strip_prefix("0x") {
         let number = u64::from_str_radix(digits, 16).ok();
         return number.map(|number| number as i64);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anyhow::{Result, bail};
-use nopal_trace::{Markers, Value};
+use nopal_trace::{FieldKind, Markers, Value};
 
 use crate::text::count;
 
@@ -13,6 +13,7 @@ pub struct Field {
     name: String,
     /// By event: which of its marker's fields; `None` where none is a number and called so.
     places: HashMap<u32, Option<usize>>,
+    is_hexadecimal: bool,
 }
 
 /// Why a record lacks it.
@@ -39,6 +40,10 @@ impl Field {
                 (event, at)
             })
             .collect();
+        let is_hexadecimal = places.iter().any(|(event, at)| {
+            let field = at.and_then(|at| markers.get(*event)?.fields.get(at));
+            field.is_some_and(|field| matches!(field.kind, FieldKind::Hexadecimal(_)))
+        });
         if places.values().all(Option::is_none) {
             let numbers = numbers(marker, markers);
             bail!("the marker {marker} has no number named {name:?}; it has {numbers}");
@@ -47,11 +52,16 @@ impl Field {
             marker: marker.to_owned(),
             name: name.to_owned(),
             places,
+            is_hexadecimal,
         })
     }
 
     pub fn marker(&self) -> &str {
         &self.marker
+    }
+
+    pub fn is_hexadecimal(&self) -> bool {
+        self.is_hexadecimal
     }
 
     /// Whether an event is one of the markers.

@@ -5,18 +5,18 @@ mod condition;
 mod expression;
 mod field;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
 
 use crate::calls::{Arguments, Ending, Frame, Plain, Sink, Style};
 use crate::drive::{Drive, Times, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
-use crate::text::several;
+use crate::text::{Quantity, several};
 use crate::tracers::{self, Case, Past, Tracer};
 pub use condition::{Condition, Met};
-pub use expression::Expression;
 use expression::Inputs;
+pub use expression::{Expression, number};
 use field::{Field, Lacking, numbers};
 
 /// A value of some functions: `read`, `read.result`, `read.arg1 >> 12`; of a marker: `net_rx.len`; or of a tracer's
@@ -113,6 +113,15 @@ impl ValueSelection {
         Ok(ValueSelection::of(text, functions, expression))
     }
 
+    /// The durations of one function, by its number, whatever its name is.
+    pub fn of_function(function: u32, names: &Names) -> Result<ValueSelection> {
+        let known = names.functions().get(function as usize);
+        let name = &known.context("no such function")?.name;
+        let mut functions = vec![false; names.functions().len()];
+        functions[function as usize] = true;
+        Ok(ValueSelection::of(name, functions, Expression::Duration))
+    }
+
     fn of(text: &str, functions: Vec<bool>, expression: Expression) -> ValueSelection {
         let needs = Needs::of(&expression);
         ValueSelection {
@@ -162,6 +171,22 @@ impl ValueSelection {
     /// Whether the values are nanoseconds.
     pub fn is_time(&self) -> bool {
         matches!(self.expression, Expression::Duration | Expression::Own)
+    }
+
+    pub fn quantity(&self) -> Quantity {
+        match &self.field {
+            _ if self.is_time() => Quantity::Time,
+            Some(field) if field.is_hexadecimal() => Quantity::Address,
+            _ => Quantity::Number,
+        }
+    }
+
+    /// Whether the values are an argument or a result.
+    pub fn is_register(&self) -> bool {
+        matches!(
+            self.expression,
+            Expression::Argument(_) | Expression::Result
+        )
     }
 
     fn group_field(&self) -> Option<&Field> {
@@ -307,7 +332,7 @@ fn run<T: ValueSink, const PLAIN: bool>(
         bail!("{}: the marker was not recorded", what.text);
     }
     if found == 0 {
-        bail!("{}: {}", what.text, left_out.why(filter));
+        bail!("{}: {}", what.text, left_out.why(filter, trace));
     }
     let sinks = readers.into_iter().map(|reader| reader.sink).collect();
     Ok((sinks, notes))
@@ -323,23 +348,10 @@ pub fn cases<T: ValueSink>(
     sink: &mut T,
     mut found: impl FnMut(&Case),
 ) -> Result<Past> {
-    if filter.has_functions() {
-        bail!(
-            "{}: its cases are of threads, and -F and -N select calls",
-            tracer.name()
-        );
-    }
     let threads = tracer.threads(trace);
-    let mut sieve = Sieve::new(filter, trace);
-    let mut has_found = false;
-    let past = tracers::of_trace(trace, names, tracer, |case| {
+    tracers::selected(trace, names, tracer, filter, false, |case, _| {
         let stream = case.end_thread as usize;
-        sieve.begin(stream);
-        if !sieve.passes(case.begin, case.ticks()) {
-            return;
-        }
-        has_found = true;
-        found(&case);
+        found(case);
         let ns = trace.clocks().duration_ns(case.ticks());
         sink.begin(stream, &threads[stream]);
         sink.add(Value {
@@ -349,11 +361,7 @@ pub fn cases<T: ValueSink>(
             group: 0,
             value: i64::try_from(ns).unwrap_or(i64::MAX),
         });
-    })?;
-    if !has_found {
-        bail!("{}: {}", tracer.name(), sieve.left_out.why(filter));
-    }
-    Ok(past)
+    })
 }
 
 const NONE: u32 = u32::MAX;
@@ -431,7 +439,9 @@ impl<T: ValueSink, const PLAIN: bool> Reader<'_, T, PLAIN> {
 }
 
 impl<T: ValueSink, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
-    const RUNS: bool = PLAIN;
+    fn takes_runs(&self) -> bool {
+        PLAIN
+    }
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
@@ -532,7 +542,9 @@ impl<T: ValueSink, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
 }
 
 impl<T: ValueSink, const PLAIN: bool> Worker for Reader<'_, T, PLAIN> {
-    const TIMES: Times = Times::Own;
+    fn times(&self) -> Times {
+        Times::Own
+    }
 
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.sieve.begin(stream);

@@ -43,6 +43,7 @@ pub fn trace(directory: &Path) -> Trace {
         .note(&Note::Lost {
             process: 100,
             events: 3,
+            reasons: [("no_room".to_owned(), 2), ("other\u{1b}".to_owned(), 1)].into(),
         })
         .unwrap();
     writer

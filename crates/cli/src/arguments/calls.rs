@@ -2,18 +2,19 @@
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use nopal_analysis::filter::{Filter, Moment, Wanted};
 use nopal_analysis::graph::Apart;
 use nopal_analysis::hist::{By, Scale};
 use nopal_analysis::values::ValueSelection;
-use nopal_record::Options;
+use nopal_index::Index;
 use nopal_trace::{Markers, Trace};
 
-use super::Input;
+use super::{Input, More};
 use crate::time;
 
 /// Selects calls: the same of every reader.
@@ -57,12 +58,22 @@ pub struct FilterArguments {
 impl FilterArguments {
     /// The selected calls of a trace.
     pub fn of(&self, trace: &Trace) -> Result<Filter> {
-        Filter::new(trace, &self.with_only(self.only.clone()))
+        self.filter(trace, self.only.clone())
     }
 
     /// The same with the calls of one function, instead of those that -F selects.
     pub fn of_function(&self, trace: &Trace, function: String) -> Result<Filter> {
-        Filter::new(trace, &self.with_only(vec![function]))
+        self.filter(trace, vec![function])
+    }
+
+    /// With the checkpoints of the index that `nopal view` keeps, if a part of the time is selected and there is one.
+    fn filter(&self, trace: &Trace, only: Vec<String>) -> Result<Filter> {
+        let mut filter = Filter::new(trace, &self.with_only(only))?;
+        if filter.from.is_some() || filter.until.is_some() {
+            let index = Index::kept(trace);
+            filter.checkpoints = index.map(|index| Arc::new(index.checkpoints()));
+        }
+        Ok(filter)
     }
 
     fn with_only(&self, only: Vec<String>) -> Wanted {
@@ -105,13 +116,16 @@ pub struct Subject {
     /// The trace [default: nopal.data]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
+
+    #[command(flatten)]
+    more: More,
 }
 
 impl Subject {
     /// The subject and the trace.
     pub fn parts(&self) -> (Option<&str>, Input) {
         let (what, directory) = subject_and_trace(self.what.as_deref(), self.directory.as_deref());
-        (what, Input { directory })
+        (what, Input::new(directory, &self.more))
     }
 }
 
@@ -119,15 +133,14 @@ impl Subject {
 pub fn subject_and_trace<'a>(
     subject: Option<&'a str>,
     directory: Option<&'a Path>,
-) -> (Option<&'a str>, PathBuf) {
+) -> (Option<&'a str>, Option<PathBuf>) {
     let is_trace = |path: &Path| path.join("metadata").exists();
     match (subject, directory) {
-        (Some(word), None) if is_trace(Path::new(word)) => (None, word.into()),
-        (subject, None) => (subject, Options::DIRECTORY.into()),
+        (Some(word), None) if is_trace(Path::new(word)) => (None, Some(word.into())),
         (Some(word), Some(directory)) if is_trace(Path::new(word)) && !is_trace(directory) => {
-            (directory.to_str(), word.into())
+            (directory.to_str(), Some(word.into()))
         }
-        (subject, Some(directory)) => (subject, directory.to_owned()),
+        (subject, directory) => (subject, directory.map(Path::to_owned)),
     }
 }
 
@@ -146,12 +159,19 @@ pub struct Slow {
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
 
+    #[command(flatten)]
+    more: More,
+
     /// Show this many calls
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub limit: u64,
 
     #[command(flatten)]
     pub filter: FilterArguments,
+
+    /// Show arguments and results as the words that were recorded, without their types
+    #[arg(long)]
+    pub words: bool,
 
     /// Print a JSON array
     #[arg(long)]
@@ -163,8 +183,66 @@ impl Slow {
     pub fn parts(&self) -> (&str, Input) {
         let word = Some(self.function.as_str());
         let (function, directory) = subject_and_trace(word, self.directory.as_deref());
-        (function.unwrap_or(&self.function), Input { directory })
+        let input = Input::new(directory, &self.more);
+        (function.unwrap_or(&self.function), input)
     }
+}
+
+/// Show the longest requests through threads and processes, and where the time of each went
+///
+/// A request is a case of a section, FROM..TO: from any function or marker to any other. Of each: how long it took and
+/// when, its value, the threads in which it began and ended, the functions in which it spent its time, and the command that
+/// replays it. With `record -e sched` also how long it ran and waited, and its critical path: backwards from its end, what was
+/// blocked had waited for the traced thread that woke it. Without, the other threads that recorded something meanwhile. A
+/// request that had not ended took at least the time shown.
+#[derive(Debug, Args)]
+pub struct Requests {
+    /// Where requests begin and end, such as read_request.arg1..write_reply.arg1: paired by the values, in any threads;
+    /// without values, in each thread
+    #[arg(value_name = "SECTION")]
+    section: String,
+
+    /// The trace [default: nopal.data]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+
+    #[command(flatten)]
+    more: More,
+
+    /// Show only requests with this value, each step of their paths on a line
+    #[arg(long, value_name = "VALUE", value_parser = value, allow_hyphen_values = true)]
+    pub value: Option<u64>,
+
+    /// Show this many requests
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub limit: u64,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
+
+    /// Print a JSON array
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Requests {
+    /// The section and the trace.
+    pub fn parts(&self) -> (&str, Input) {
+        let word = Some(self.section.as_str());
+        let (section, directory) = subject_and_trace(word, self.directory.as_deref());
+        let input = Input::new(directory, &self.more);
+        (section.unwrap_or(&self.section), input)
+    }
+}
+
+/// A word of a register: a number, a negative one, or a hexadecimal one.
+fn value(text: &str) -> Result<u64> {
+    let parsed = match (text.strip_prefix("0x"), text.strip_prefix('-')) {
+        (Some(digits), _) => u64::from_str_radix(digits, 16),
+        (_, Some(_)) => text.parse::<i64>().map(|number| number as u64),
+        _ => text.parse(),
+    };
+    parsed.with_context(|| format!("{text:?} is no number, such as 17 or 0x7f00"))
 }
 
 /// What calls are summed up apart for.

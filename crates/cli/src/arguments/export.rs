@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use nopal_export::{Format, Options};
+use nopal_export::{Format, Label, Options};
 
 use super::Input;
 use super::calls::FilterArguments;
@@ -23,8 +23,8 @@ pub struct Export {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// The file to write [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
+    /// The file to write [default: standard output], or the directory of tables, with --as parquet
+    #[arg(short, long, value_name = "FILE", required_if_eq("format", "parquet"))]
     pub output: Option<PathBuf>,
 
     /// Tell for each call the request that it works for [with --as otlp and tables]
@@ -41,6 +41,17 @@ pub struct Export {
     /// Make a span of each case of a section [with --as otlp; may be repeated]
     #[arg(long = "section", value_name = "FROM..TO")]
     sections: Vec<String>,
+
+    /// Tell a trace apart by its service, version or host, in the names of directories [with --as parquet; may be
+    /// repeated]
+    ///
+    /// By default, the service is the program's name, and the host the machine's.
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    labels: Vec<Label>,
+
+    /// Write no table of calls, only the small ones of functions [with --as parquet]
+    #[arg(long)]
+    functions_only: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,6 +66,8 @@ pub enum ExportFormat {
     Otlp,
     /// A line for each call
     Csv,
+    /// Tables of many traces in one directory, for DuckDB and Spark
+    Parquet,
 }
 
 impl Export {
@@ -66,10 +79,13 @@ impl Export {
                 ExportFormat::Pprof => Format::Pprof,
                 ExportFormat::Otlp => Format::Otlp,
                 ExportFormat::Csv => Format::Csv,
+                ExportFormat::Parquet => Format::Parquet,
             },
             request: self.request.clone(),
             spans: self.spans.clone(),
             sections: self.sections.clone(),
+            labels: self.labels.clone(),
+            functions_only: self.functions_only,
         }
     }
 }

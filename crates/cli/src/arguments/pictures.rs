@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
+use anyhow::{Context, ensure};
 use clap::{Args, Subcommand, ValueEnum};
+use nopal_analysis::values::number;
 use nopal_plot::AxisScale;
 use nopal_plot::flame::Weight;
+use nopal_plot::scatter::Within;
 
 use super::Input;
 use super::calls::{ByArgument, FilterArguments, PerArgument, Subject};
@@ -24,14 +27,17 @@ pub enum Kind {
     ///
     /// `nopal plot latency read` draws the durations of `read`.
     Latency(Curve),
+    Scatter(Scatter),
     Cdf(Cdf),
     /// Draw a histogram of a value of calls
     Hist(Curve),
     Table(Table),
 }
 
-/// Draw a row for each function, with a bar from entry to exit of each call Rows are in order of the first call. If
-/// there are more functions than rows, those with the longest calls are shown.
+/// Draw a row for each function, with a bar from entry to exit of each call
+///
+/// Rows are in order of the first call. If there are more functions than rows, those with the longest calls are shown.
+/// `--by thread` draws the nested calls of each thread instead, as a flame chart.
 #[derive(Debug, Args)]
 pub struct Timeline {
     #[command(flatten)]
@@ -43,9 +49,30 @@ pub struct Timeline {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// The number of functions shown, at most
+    /// What has rows of its own: each function, or each thread, with its calls below one another
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_enum,
+        default_value_t,
+        hide_default_value = true
+    )]
+    pub by: TimelineBy,
+
+    /// The number of functions, or threads, shown, at most
     #[arg(short = 'n', long, value_name = "N", default_value_t = 60, value_parser = rows())]
     pub rows: u64,
+
+    /// Draw the time of the longest case of this section or tracer, in all processes: FROM..TO, as for `nopal hist`
+    #[arg(long, value_name = "SECTION", conflicts_with_all = ["from", "until"])]
+    pub section: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum TimelineBy {
+    #[default]
+    Function,
+    Thread,
 }
 
 /// A value of calls, drawn as a curve or as bars.
@@ -63,6 +90,46 @@ pub struct Curve {
     /// The scale of the values
     #[arg(long, value_enum, default_value_t)]
     pub axis: AxisArgument,
+}
+
+/// Draw a dot for each value of calls, over time
+///
+/// `nopal plot scatter exceptions:page_fault_user.address` draws the addresses of page faults. Values that fall on the
+/// same place have one dot.
+#[derive(Debug, Args)]
+pub struct Scatter {
+    #[command(flatten)]
+    pub curve: Curve,
+
+    #[arg(long, value_name = "WHAT", value_parser = ByArgument::parse, help = ByArgument::HELP)]
+    pub by: Option<ByArgument>,
+
+    /// Show values from LEAST to MOST only: numbers such as 12 and 0x7f00, or times such as 10us; either may be
+    /// left out
+    #[arg(long, value_name = "LEAST..MOST", value_parser = within)]
+    pub values: Option<Within>,
+}
+
+fn within(text: &str) -> anyhow::Result<Within> {
+    let (least, most) = text
+        .split_once("..")
+        .context("expected LEAST..MOST, such as 10us..1ms")?;
+    let number = |text: &str| match text.strip_prefix('-') {
+        Some(text) => number(text).map(i64::wrapping_neg),
+        None => number(text),
+    };
+    let bound = |text: &str| match text {
+        "" => Ok(None),
+        text => number(text)
+            .map(Some)
+            .with_context(|| format!("{text:?} is no number such as 12, 0x7f00 or 10us")),
+    };
+    let (least, most) = (bound(least)?, bound(most)?);
+    ensure!(
+        least.zip(most).is_none_or(|(least, most)| least <= most),
+        "{text}: the least is more than the most"
+    );
+    Ok(Within { least, most })
 }
 
 /// Draw the cumulative distribution of a value of calls
@@ -117,6 +184,11 @@ pub struct Flame {
     /// The meaning of the boxes' widths
     #[arg(long, value_enum, default_value_t)]
     pub by: FlameBy,
+
+    /// Colour the boxes by how the functions themselves changed since this trace: red where they take more, blue where
+    /// they take less
+    #[arg(long, value_name = "OLD")]
+    pub against: Option<PathBuf>,
 
     /// Draw the calls of each process or thread apart
     #[arg(

@@ -3,12 +3,15 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use clap::Args;
+use anyhow::{Result, bail, ensure};
+use clap::{Args, ValueEnum};
 use nopal_analysis::tracers::Tracer;
-use nopal_record::{Allowed, Kinds, Options, Target, WhenFull, check_tracepoint};
+use nopal_record::{
+    Allowed, Kinds, Membership, Options, Share, Target, Way, WhenFull, check_tracepoint,
+};
 
 use super::kernel::KernelFunctions;
 use crate::settings::Settings;
@@ -117,14 +120,29 @@ pub struct Run {
 
 /// Record the calls of running processes
 ///
-/// All processes are recorded by one session, into one trace. A process that cannot be traced is named with the reason
-/// and does not stop the others. Ends at Ctrl-C, after --for, at `nopal detach`, or when all have ended. The processes
-/// are left as they were.
+/// All processes are recorded by one session, into one trace: those that are given by number, and all that a name, a
+/// unit, a control group or a container has now or while the session goes on. A process that cannot be traced is named
+/// with the reason and does not stop the others. nopal itself and the processes that it was started by are left out.
+/// Ends at Ctrl-C, after --for, at `nopal detach`, or when all have ended. The processes are left as they were.
 #[derive(Debug, Args)]
 pub struct Attach {
-    /// The processes
-    #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
-    pids: Vec<i32>,
+    /// Processes, and names of commands or of the files that they run
+    #[arg(value_name = "PID|NAME", required_unless_present_any = ["unit", "cgroup", "container"], value_parser = Process::parse)]
+    processes: Vec<Process>,
+
+    /// Record the processes of a unit of systemd, such as postgresql.service [may be repeated]
+    #[arg(long, value_name = "UNIT")]
+    unit: Vec<String>,
+
+    /// Record the processes of a control group, by its directory or its path in /proc/PID/cgroup, and of those below it
+    /// [may be repeated]
+    #[arg(long, value_name = "PATH")]
+    cgroup: Vec<PathBuf>,
+
+    /// Record the processes of a container of docker, podman or containerd, by its number or a beginning of that, or of
+    /// LXC, by its name [may be repeated]
+    #[arg(long, value_name = "ID")]
+    container: Vec<String>,
 
     /// Record the processes too that these have started, and those that they have started
     #[arg(long)]
@@ -152,11 +170,6 @@ pub struct Probe {
     /// The probe: its location, name and values
     #[arg(required = true, value_name = "WHERE")]
     probe: Vec<String>,
-
-    /// Use a breakpoint, which needs one byte where a jump needs five, and takes microseconds. If a thread that blocks
-    /// SIGTRAP hits it, the program is killed
-    #[arg(long)]
-    breakpoint: bool,
 
     #[command(flatten)]
     recording: Recording,
@@ -191,6 +204,10 @@ pub struct Top {
     /// Every function of every library too
     #[arg(long)]
     libs: bool,
+
+    /// Keep the processor time that this adds within this share of what the process uses itself, as `record` does
+    #[arg(long, value_name = "SHARE", value_parser = Share::from_str)]
+    budget: Option<Share>,
 }
 
 /// Functions by name.
@@ -203,6 +220,14 @@ pub struct Functions {
     /// Leave out functions that match [may be repeated]
     #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
     pub not: Vec<String>,
+}
+
+/// Where probes are breakpoints.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Breakpoint {
+    Always,
+    /// Where no jump fits
+    Auto,
 }
 
 /// The data to record, and the trace.
@@ -236,6 +261,17 @@ struct Recording {
     )]
     probes: Vec<String>,
 
+    /// Place probes by breakpoints, which need one byte where a jump needs five, and take microseconds; with auto, only
+    /// where no jump fits. If a thread that blocks SIGTRAP hits one, the program is killed
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always"
+    )]
+    breakpoint: Option<Breakpoint>,
+
     /// Record every function of every library too
     #[arg(long)]
     libs: bool,
@@ -243,6 +279,10 @@ struct Recording {
     /// Leave out calls nested deeper than this
     #[arg(short = 'D', long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
     depth: Option<u32>,
+
+    /// Leave out calls that take less than this, such as 10us, with all calls in them; they are counted
+    #[arg(short = 't', long = "longer", value_name = "TIME", value_parser = time::parse, conflicts_with = "entry_only")]
+    least: Option<Duration>,
 
     /// Record the first six integer arguments and the integer result of each call
     #[arg(long)]
@@ -277,6 +317,11 @@ struct Recording {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_size: Option<u64>,
 
+    /// Keep the processor time that recording adds within this share, such as 5%, of what the program uses itself:
+    /// functions whose calls cost most and show least are off for as long as it takes. Functions that -F names are not
+    #[arg(long, value_name = "SHARE", value_parser = Share::from_str)]
+    budget: Option<Share>,
+
     /// What is done anyway: for scripts that say so
     #[arg(long, hide = true, overrides_with = "no_follow")]
     follow_exec: bool,
@@ -305,10 +350,29 @@ struct WhenFullArguments {
 /// A kernel event, as perf and trace-cmd name it.
 #[derive(Clone, Debug)]
 enum KernelEvent {
-    /// Of all tasks.
+    /// Switches and wake-ups of all tasks.
     Scheduler(Kinds),
     /// Tracepoints, of the traced threads.
     Tracepoints(String),
+}
+
+/// A running process, or all that have a name.
+#[derive(Clone, Debug)]
+enum Process {
+    Number(i32),
+    Named(String),
+}
+
+impl Process {
+    fn parse(word: &str) -> Result<Process> {
+        match word.parse() {
+            Ok(number) if number > 0 => Ok(Process::Number(number)),
+            Err(_) if !word.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Ok(Process::Named(word.to_owned()))
+            }
+            _ => bail!("no process has this number"),
+        }
+    }
 }
 
 impl KernelEvent {
@@ -396,10 +460,7 @@ impl Run {
 impl Probe {
     pub fn options(self) -> Options {
         let mut recording = self.recording;
-        let way = if self.breakpoint { "breakpoint " } else { "" };
-        recording
-            .probes
-            .push(format!("{way}{}", self.probe.join(" ")));
+        recording.probes.push(self.probe.join(" "));
         options(recording, self.pid, self.time, self.command)
     }
 }
@@ -412,13 +473,7 @@ fn options(
     command: Vec<OsString>,
 ) -> Options {
     match process {
-        Some(pid) => Attach {
-            pids: vec![pid],
-            children: false,
-            recording,
-            time,
-        }
-        .options(),
+        Some(pid) => recording.options(Target::Processes(vec![pid]), time),
         None => recording.options(program(command), None),
     }
 }
@@ -432,8 +487,26 @@ fn program(command: Vec<OsString>) -> Target {
 }
 
 impl Attach {
-    pub fn options(self) -> Options {
-        let mut processes = self.pids;
+    pub fn options(self) -> Result<Options> {
+        let (mut processes, mut memberships) = (Vec::new(), Vec::new());
+        for process in self.processes {
+            match process {
+                Process::Number(number) => processes.push(number),
+                Process::Named(name) => memberships.push(Membership::named(&name)?),
+            }
+        }
+        let units = self.unit.iter().map(|unit| Membership::unit(unit));
+        let groups = self.cgroup.iter().map(|path| Membership::group(path));
+        let containers = self.container.iter();
+        let containers = containers.map(|container| Membership::container(container));
+        for membership in units.chain(groups).chain(containers) {
+            memberships.push(membership?);
+        }
+        processes.extend(memberships.iter().flat_map(Membership::members));
+        ensure!(
+            !processes.is_empty(),
+            "no process belongs to what is asked for, but nopal itself and what it was started by"
+        );
         let mut seen = HashSet::new();
         processes.retain(|process| seen.insert(*process));
         let mut parent = 0;
@@ -443,7 +516,10 @@ impl Attach {
             parent += 1;
         }
         let target = Target::Processes(processes);
-        self.recording.options(target, self.time)
+        Ok(Options {
+            memberships,
+            ..self.recording.options(target, self.time)
+        })
     }
 }
 
@@ -454,6 +530,7 @@ impl Top {
             only: self.functions.only.clone(),
             not: self.functions.not.clone(),
             libraries: self.libs,
+            budget: self.budget,
             ..Options::new(Target::Processes(vec![self.pid]))
         }
     }
@@ -469,6 +546,11 @@ impl Recording {
             not: self.functions.not,
             markers: self.markers,
             probes: self.probes,
+            probe_way: match self.breakpoint {
+                None => Way::Jump,
+                Some(Breakpoint::Always) => Way::Breakpoint,
+                Some(Breakpoint::Auto) => Way::Auto,
+            },
             events: self.kernel.and(kinds),
             tracepoints,
             event_tracers: Vec::new(),
@@ -478,6 +560,7 @@ impl Recording {
             tracers: Vec::new(),
             libraries: self.libs,
             depth: self.depth,
+            least: self.least,
             record_arguments: self.args,
             entry_only: self.entry_only,
             ordered: self.ordered,
@@ -493,7 +576,9 @@ impl Recording {
                 .unwrap_or(Options::BUFFER_BYTES),
             max_bytes: self.max_size,
             follow_exec: !self.no_follow,
+            budget: self.budget,
             time,
+            memberships: Vec::new(),
         }
     }
 }

@@ -31,10 +31,7 @@ pub fn run(commands: Option<&str>) -> Result<()> {
             }
             command => {
                 device.command(&format!("{command}\n"))?;
-                if QUESTIONS
-                    .iter()
-                    .any(|question| command.starts_with(question))
-                {
+                if QUESTIONS.iter().any(|query| command.starts_with(query)) {
                     answer(&device.state()?, &mut out)?;
                 }
             }
@@ -49,7 +46,7 @@ fn probe_of(command: &str) -> Option<&str> {
     nopal_control::probe(probe).is_ok().then_some(probe)
 }
 
-/// Of the state, what was asked for.
+/// Prints the comments of the state that were asked for.
 fn answer(state: &str, out: &mut dyn Write) -> Result<()> {
     for line in state.lines().filter_map(|line| line.strip_prefix('#')) {
         let address = line.split(' ').next().unwrap_or_default();

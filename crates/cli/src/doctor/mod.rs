@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
+use nopal_symbols::without_numbers;
 
 use crate::output::finish;
 
@@ -83,7 +84,7 @@ fn write(out: &mut dyn Write, findings: &[(&str, Finding)]) -> io::Result<()> {
         writeln!(
             out,
             "{style}{word}{style:#}  {name:widest$}  {}",
-            finding.what
+            without_numbers(&finding.what)
         )?;
         if let Some(advice) = &finding.advice {
             writeln!(out, "      {:widest$}  {advice}", "")?;

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use nopal_analysis::text::{Align, Table};
 use nopal_plan::Judged;
-use nopal_symbols::{Function, Image, demangle, demangle_as, nearest, short, without_parameters};
+use nopal_symbols::{
+    Function, Image, demangle, demangle_as, nearest, or_nearest, short, without_parameters,
+};
 use serde_json::{Value, json};
 
 use crate::output::{finish, width};
@@ -27,13 +29,8 @@ pub fn run(
         found = found.or(function.map(|function| (image, function)));
     }
     let Some((image, function)) = found else {
-        match nearest(names, wanted) {
-            near if near.is_empty() => bail!("no function is named {wanted}"),
-            near => bail!(
-                "no function is named {wanted}; the nearest are {}",
-                near.join(", ")
-            ),
-        }
+        let near = or_nearest(&nearest(names, wanted));
+        bail!("no function is named {wanted}{near}")
     };
     let judged = nopal_plan::probes(image, |probes| Ok(probes.of_function(function.address)?))?;
     let written = match as_json {

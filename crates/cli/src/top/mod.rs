@@ -17,9 +17,8 @@ use nopal_process::{name, thread_alive};
 use nopal_record::{Ended, Handle, Options, counter};
 use nopal_trace::{Batch, Note, Subscriber, ThreadKey};
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event};
 
-use crate::terminal::{REACTION, UNUSABLE, is_there};
+use crate::terminal::{REACTION, UNUSABLE, is_there, keys};
 use table::{Action, Table};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -79,7 +78,7 @@ struct End<'a>(&'a Handle);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         // Where it is over already, there is nothing to end.
-        let _ = self.0.ask(|session| session.end());
+        let _ = self.0.run(|session| session.end());
     }
 }
 
@@ -117,7 +116,7 @@ fn update(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32, updates: Send
     let lost = || {
         handle
             .flush()
-            .and_then(|()| handle.ask(|session| session.lost()))
+            .and_then(|()| handle.run(|session| session.lost()))
     };
     while let Ok(lost) = lost() {
         let update = Update {
@@ -150,18 +149,15 @@ fn serve(
         }
         let drawn = terminal.draw(|frame| screen::draw(&mut table, frame));
         drawn.context(UNUSABLE)?;
-        if !is_there(REACTION)? {
+        let Some(keys) = keys(REACTION)? else {
             return Ok(());
-        }
-        while event::poll(Duration::ZERO).context(UNUSABLE)? {
-            let Event::Key(key) = event::read().context(UNUSABLE)? else {
-                continue;
-            };
+        };
+        for key in keys {
             match table.key(key) {
                 Action::None => {}
                 Action::Quit => return Ok(()),
                 Action::Switch(site, on) => {
-                    match handle.ask(move |session| session.switch_number(site, on)) {
+                    match handle.run(move |session| session.switch_number(site, on)) {
                         Ok(switched) => switched?,
                         Err(_) => return Ok(()),
                     }

@@ -1,6 +1,6 @@
 //! The look of the table.
 
-use nopal_analysis::text::{bound, count, cut_middle, several};
+use nopal_analysis::text::{bound, bound_count, count, cut_middle, duration, several};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -28,17 +28,22 @@ const FUNCTION: Column = Column {
 
 /// Numbers stand before names. Where the screen is narrow, the last ones are left out, but for the function.
 const OTHERS: [Column; 7] = [
-    number("calls/s", Order::CallsPerSecond, 11, |row, off| match off {
-        true => "off".to_owned(),
-        false => count(row.calls_per_second as u64),
+    number("calls/s", Order::CallsPerSecond, 11, |row, off| {
+        match (row.sum.off_ns, off) {
+            (Some(ns), false) => format!("off {}", duration(ns)),
+            (_, true) => "off".to_owned(),
+            (None, false) => count(row.calls_per_second as u64),
+        }
     }),
     number("self %", Order::SelfShare, 7, |row, off| {
-        percent(row.self_share, row.shares_are_least, off)
+        percent(row, row.self_share, off)
     }),
     number("total %", Order::TotalShare, 7, |row, off| {
-        percent(row.total_share, row.shares_are_least, off)
+        percent(row, row.total_share, off)
     }),
-    number("calls", Order::Calls, 13, |row, _| count(row.sum.calls)),
+    number("calls", Order::Calls, 13, |row, _| {
+        bound_count(row.sum.calls, row.sum.calls_are_least)
+    }),
     number("self", Order::Own, 9, |row, _| {
         bound(row.sum.self_ns, row.sum.self_is_least)
     }),
@@ -74,9 +79,9 @@ const fn number(
 }
 
 /// Without records there is no value.
-fn percent(share: f64, is_least: bool, off: bool) -> String {
-    let sign = if is_least { "≥ " } else { "" };
-    match off {
+fn percent(row: &Row, share: f64, off: bool) -> String {
+    let sign = if row.shares_are_least { "≥ " } else { "" };
+    match off || row.sum.off_ns.is_some() {
         true => String::new(),
         false => format!("{sign}{:.1}", share * 100.0),
     }
@@ -116,7 +121,7 @@ pub fn draw(table: &mut Table, frame: &mut Frame) {
     };
     let row = |row: &Row| {
         let off = table.is_off(row.site);
-        let style = if off {
+        let style = if off || row.sum.off_ns.is_some() {
             Modifier::DIM
         } else {
             Modifier::empty()
@@ -162,6 +167,10 @@ fn summary(table: &Table) -> String {
         count(table.calls_per_second as u64),
         several(table.functions as u64, "function", "functions")
     );
+    if table.spared > 0 {
+        let functions = several(table.spared as u64, "function", "functions");
+        text += &format!(", {functions} off to hold the budget");
+    }
     if table.lost > 0 {
         text += &format!(", {}", several(table.lost, "event lost", "events lost"));
     }
@@ -244,6 +253,34 @@ mod tests {
         assert_eq!(
             words(&lines[2]),
             ["off", "30", "2.50 s", "4.50 s main", "program"]
+        );
+    }
+
+    #[test]
+    fn what_is_off_for_a_budget_has_since_when_and_bounds() {
+        let mut table = table();
+        table.spared = 1;
+        let sum = &mut table.rows[1].sum;
+        sum.off_ns = Some(3_200_000_000);
+        (sum.calls_are_least, sum.self_is_least, sum.total_is_least) = (true, true, true);
+        // It was off before, and is recorded now.
+        table.rows[0].sum.calls_are_least = true;
+        let lines = screen(&mut table, 120, 6);
+        assert!(
+            lines[0].ends_with(", 1 function off to hold the budget"),
+            "{}",
+            lines[0]
+        );
+        assert_eq!(words(&lines[2])[3], "≥ 30", "{}", lines[2]);
+        assert_eq!(
+            words(&lines[3]),
+            [
+                "off 3.20 s",
+                "≥ 4,005",
+                "≥ 810 ms",
+                "≥ 810 ms leaf",
+                "libleaf.so"
+            ]
         );
     }
 

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use nopal_analysis::names::Function;
 use nopal_analysis::ongoing::Sum;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+use crate::terminal::{Pressed, pressed};
 
 /// The order of rows, the largest first; names ascend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct Table {
     /// Functions that were called, shown or not.
     pub functions: usize,
     pub calls_per_second: f64,
+    /// Functions that are off for the sake of a budget.
+    pub spared: usize,
     /// The site whose row is marked.
     pub selected: Option<u32>,
     /// How many rows the screen shows.
@@ -87,6 +91,7 @@ impl Table {
             rows: Vec::new(),
             functions: 0,
             calls_per_second: 0.0,
+            spared: 0,
             selected: None,
             page: 1,
             off: HashSet::new(),
@@ -115,12 +120,14 @@ impl Table {
             row.calls_per_second = per_second(sum.calls, row.sum.calls);
             row.self_share = per_second(sum.self_ns, row.sum.self_ns) / 1e9;
             row.total_share = per_second(sum.total_ns, row.sum.total_ns) / 1e9;
-            row.shares_are_least = lost > self.lost;
+            row.shares_are_least =
+                lost > self.lost || sum.off_ns.is_some() != row.sum.off_ns.is_some();
             row.sum = sum;
         }
         self.updated = Some(now);
         self.lost = lost;
         self.functions = self.all.len();
+        self.spared = sums.values().filter(|sum| sum.off_ns.is_some()).count();
         self.calls_per_second = self.all.values().map(|row| row.calls_per_second).sum();
         self.arrange();
     }
@@ -146,7 +153,7 @@ impl Table {
         self.off.contains(&site)
     }
 
-    /// Which of the rows is marked: the first unless another was chosen and is still there.
+    /// The number of the marked row: the first unless another was chosen and is still there.
     pub fn position(&self) -> usize {
         let chosen = |row: &Row| Some(row.site) == self.selected;
         self.rows.iter().position(chosen).unwrap_or(0)
@@ -158,19 +165,17 @@ impl Table {
     }
 
     pub fn key(&mut self, key: KeyEvent) -> Action {
-        if key.kind == KeyEventKind::Release {
-            return Action::None;
-        }
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            let ends = matches!(key.code, KeyCode::Char('c' | 'd'));
-            return if ends { Action::Quit } else { Action::None };
-        }
+        let code = match pressed(key) {
+            Pressed::Nothing => return Action::None,
+            Pressed::Quit => return Action::Quit,
+            Pressed::Key(code) => code,
+        };
         if self.typing {
-            self.type_filter(key.code);
+            self.type_filter(code);
             return Action::None;
         }
         let position = self.position();
-        match key.code {
+        match code {
             KeyCode::Char('q') => return Action::Quit,
             KeyCode::Char('/') => self.typing = true,
             KeyCode::Esc if self.filter.is_empty() => return Action::Quit,
@@ -257,6 +262,7 @@ fn by(order: Order, a: &Row, b: &Row) -> Ordering {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use ratatui::crossterm::event::KeyModifiers;
     use std::time::Duration;
 
     fn sum(calls: u64, self_ms: u64, total_ms: u64) -> Sum {

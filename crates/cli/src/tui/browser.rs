@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashSet};
 use nopal_analysis::graph::{Node, ROOT, Tree};
 use nopal_analysis::names::Function;
 use nopal_analysis::report::{Report, Row, Sort};
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+use crate::terminal::{Pressed, pressed};
 
 /// Keys, and what they order functions by.
 const ORDERS: [(char, Sort); 6] = [
@@ -39,7 +41,7 @@ pub enum View {
 /// A line of a view.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Item {
-    /// Which of the rows.
+    /// The number of its row.
     Function(usize),
     Heading(&'static str),
     /// A function, or none, on the other side of calls.
@@ -71,7 +73,7 @@ pub struct Browser<'a> {
     pub rows: Vec<Row>,
     pub nodes: &'a [Node],
     nanoseconds: Box<dyn Fn(u64) -> u64 + 'a>,
-    /// Of each node, those with most time first.
+    /// The children of each node, those with most time first.
     children: Vec<Vec<u32>>,
     open: HashSet<u32>,
     pub order: Sort,
@@ -279,19 +281,17 @@ impl<'a> Browser<'a> {
     }
 
     pub fn key(&mut self, key: KeyEvent) -> Action<'a> {
-        if key.kind == KeyEventKind::Release {
-            return Action::None;
-        }
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            let ends = matches!(key.code, KeyCode::Char('c' | 'd'));
-            return if ends { Action::Quit } else { Action::None };
-        }
+        let code = match pressed(key) {
+            Pressed::Nothing => return Action::None,
+            Pressed::Quit => return Action::Quit,
+            Pressed::Key(code) => code,
+        };
         if self.typing {
-            self.type_filter(key.code);
+            self.type_filter(code);
             return Action::None;
         }
         let selected = self.selected();
-        match key.code {
+        match code {
             KeyCode::Char('q') => return Action::Quit,
             KeyCode::Char('/') => {
                 self.typing = true;

@@ -12,12 +12,11 @@ use nopal_analysis::names::{Function, Names};
 use nopal_analysis::replay::{self, Look};
 use nopal_analysis::{graph, losses, report};
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event};
 
 use crate::arguments::Tui;
 use crate::open::driven;
 use crate::output::{Pages, colors, paged};
-use crate::terminal::{REACTION, UNUSABLE, is_there};
+use crate::terminal::{REACTION, UNUSABLE, is_there, keys};
 use browser::{Action, Browser};
 
 pub fn run(arguments: &Tui) -> Result<()> {
@@ -37,7 +36,7 @@ pub fn run(arguments: &Tui) -> Result<()> {
     })?;
     let has_times = tree.has_times();
     let remarks = losses::comment(&trace) + &losses::untimed(&trace, has_times);
-    let title = input.directory.display().to_string();
+    let title = input.name();
     let nanoseconds = |ticks| trace.clocks().duration_ns(ticks);
     let mut browser = Browser::new(names.functions(), report.rows, &tree, nanoseconds);
     let mut terminal = ratatui::try_init().context(UNUSABLE)?;
@@ -46,6 +45,7 @@ pub fn run(arguments: &Tui) -> Result<()> {
         let look = Look {
             color: colors(),
             sources: true,
+            words: false,
             filter: arguments.filter.of_function(&trace, wanted)?,
         };
         paged(Pages::All, |out| {
@@ -74,13 +74,10 @@ fn browse(
     loop {
         let drawn = terminal.draw(|frame| screen::draw(browser, title, remarks, frame));
         drawn.context(UNUSABLE)?;
-        if !is_there(REACTION)? {
+        let Some(keys) = keys(REACTION)? else {
             return Ok(());
-        }
-        while event::poll(Duration::ZERO).context(UNUSABLE)? {
-            let Event::Key(key) = event::read().context(UNUSABLE)? else {
-                continue;
-            };
+        };
+        for key in keys {
             match browser.key(key) {
                 Action::None => {}
                 Action::Quit => return Ok(()),

@@ -11,8 +11,8 @@ use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
     Access, Act, Applied, Calls, Capture, Change, Content, Control, Counts, Engine, Facts, Failure,
-    File, FileAddress, FoundSite, Location, Lookup, Missing, Mode, Probe, Refused, SiteKey, Spot,
-    Watch,
+    File, FileAddress, FoundSite, Location, Lookup, Missing, Mode, Probe, Refused, Share, SiteKey,
+    Spot, Watch,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
@@ -53,6 +53,7 @@ pub struct Fake {
     /// The data recorded of each.
     pub details: BTreeMap<SiteKey, Capture>,
     pub watched: Vec<u32>,
+    pub budget: Option<Share>,
     pub children: bool,
     pub texts: Vec<String>,
     /// Each with its place.
@@ -130,6 +131,7 @@ impl Fake {
             probes: BTreeMap::new(),
             details: BTreeMap::new(),
             watched: Vec::new(),
+            budget: None,
             children: false,
             texts: Vec::new(),
             triggers: BTreeMap::new(),
@@ -210,7 +212,7 @@ impl Fake {
         }
     }
 
-    /// Of its trace, which is begun when it is needed.
+    /// The writer of its trace, which is begun when it is needed.
     fn writer(&mut self) -> &mut Writer {
         self.writer.get_or_insert_with(|| {
             let mut writer = Writer::create(&self.trace, Session::default()).unwrap();
@@ -434,6 +436,7 @@ impl Engine for Fake {
             Change::RemoveTrigger { name } => {
                 self.triggers.remove(name);
             }
+            Change::Stop | Change::Start => {}
             Change::Insert { sites, capture } => refused = self.insert(sites, *capture)?,
             Change::Switch { sites, mode } => {
                 self.may_change()?;
@@ -481,6 +484,10 @@ impl Engine for Fake {
                 }
                 self.watched = ids.clone();
                 self.children = *children;
+            }
+            Change::Budget(share) => {
+                self.may_change()?;
+                self.budget = *share;
             }
             Change::SetTrigger {
                 name,
@@ -546,6 +553,14 @@ impl Engine for Fake {
             all.exits += calls.exits;
         }
         all
+    }
+
+    fn probe_note(&mut self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn spending(&mut self) -> Option<String> {
+        None
     }
 
     fn hits(&mut self, name: &str) -> Hits {

@@ -1,8 +1,10 @@
 //! The calls and markers of threads.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use anyhow::Result;
+use nopal_abi::Event;
 use nopal_analysis::blocks::Port;
 use nopal_analysis::calls::{Ending, Frame, Sink, Style};
 use nopal_analysis::drive::Worker;
@@ -17,14 +19,18 @@ use super::{
 use crate::pending::Pending;
 use crate::protobuf::Message;
 
-/// The modules of functions, by number.
+/// What all threads share.
 pub struct Labels<'a> {
+    /// The modules of functions, by number.
     modules: Vec<&'a str>,
     of_function: Vec<u32>,
+    /// The numbers that stand for functions, and those of the sequences of threads. What occurs most has the shortest.
+    numbers: Vec<u32>,
+    sequences: Vec<u64>,
 }
 
 impl<'a> Labels<'a> {
-    pub fn new(names: &'a Names) -> Labels<'a> {
+    pub fn new(trace: &Trace, names: &'a Names) -> Labels<'a> {
         let mut numbers: HashMap<&str, u32> = HashMap::new();
         let mut modules = Vec::new();
         let functions = names.functions().iter();
@@ -34,12 +40,55 @@ impl<'a> Labels<'a> {
                 modules.len() as u32 - 1
             })
         });
+        let threads = trace.threads();
+        let words = |thread: &ThreadInfo| {
+            let packets = thread.packets();
+            packets.map(|packet| packet.words().len() as u64).sum()
+        };
+        let sizes: Vec<u64> = threads.iter().map(words).collect();
+        let sequences = ranks(&sizes).into_iter();
         Labels {
+            numbers: ranks(&calls(&threads, names)),
+            sequences: sequences
+                .map(|rank| COMMON_SEQUENCE + u64::from(rank))
+                .collect(),
             of_function: of_function.collect(),
             modules,
         }
     }
 }
+
+/// How often each function occurs in one packet of some.
+fn calls(threads: &[ThreadInfo], names: &Names) -> Vec<u64> {
+    let mut calls = vec![0; names.functions().len()];
+    for packet in threads.iter().flat_map(|one| one.packets().step_by(SAMPLE)) {
+        for record in packet.records() {
+            if let Event::Entry { site, .. } = record.event {
+                calls[names.number(site) as usize] += 1;
+            }
+        }
+        packet.release();
+    }
+    calls
+}
+
+/// The place of each count among all, from 1 on, the greatest first.
+fn ranks(counts: &[u64]) -> Vec<u32> {
+    let mut sorted: Vec<usize> = (0..counts.len()).collect();
+    sorted.sort_by_key(|at| Reverse(counts[*at]));
+    let mut ranks = vec![0; counts.len()];
+    for (rank, at) in (1..).zip(sorted) {
+        ranks[at] = rank;
+    }
+    ranks
+}
+
+/// One packet of so many is looked at to find the functions that occur most.
+const SAMPLE: usize = 8;
+
+/// The names of values, whose numbers are from 1 on.
+const VALUES: [&str; 7] = ["arg1", "arg2", "arg3", "arg4", "arg5", "arg6", "result"];
+const RESULT: u64 = 7;
 
 /// Exits without entries that are gathered, before they are written.
 const STRAYS: usize = 1 << 12;
@@ -61,6 +110,8 @@ pub struct Calls<'a> {
     function_named: Vec<u32>,
     module_named: Vec<u32>,
     period: u32,
+    /// Whether the names of values are known.
+    has_values: bool,
     is_open: bool,
     /// Calls without a known begin whose end has been written, innermost first.
     strays: Vec<Frame>,
@@ -94,6 +145,7 @@ impl<'a> Calls<'a> {
             function_named: vec![0; names.functions().len()],
             module_named: vec![0; labels.modules.len()],
             period: 0,
+            has_values: false,
             is_open: false,
             strays: Vec::new(),
             stray_groups: 0,
@@ -103,13 +155,14 @@ impl<'a> Calls<'a> {
     }
 
     fn sequence(&self) -> u64 {
-        COMMON_SEQUENCE + 1 + self.stream as u64
+        self.labels.sequences[self.stream]
     }
 
     /// Begins the sequence, or begins it again after a gap, with no name known.
     fn open(&mut self, ns: u64, behind_gap: bool) {
         let (sequence, track) = (self.sequence(), THREADS + self.stream as u64);
         self.period += 1;
+        self.has_values = false;
         self.is_open = true;
         self.last_ns = ns;
         self.out.message(PACKET, |packet| {
@@ -140,6 +193,13 @@ impl<'a> Calls<'a> {
     /// A packet at a value of the counter, not before the last one.
     #[inline(always)]
     fn packet(&mut self, clock: u64, write: impl FnOnce(&mut Message)) {
+        self.packet_with(clock, true, write);
+    }
+
+    /// `has_names`: readers are to check that they know the sequence's names and defaults. They always do: no packet is
+    /// left out.
+    #[inline(always)]
+    fn packet_with(&mut self, clock: u64, has_names: bool, write: impl FnOnce(&mut Message)) {
         let ns = self.clocks.monotonic_ns(clock);
         if !self.is_open {
             self.open(ns, false);
@@ -150,7 +210,9 @@ impl<'a> Calls<'a> {
         self.out.message(PACKET, |packet| {
             packet.number(packet::TIMESTAMP, since);
             packet.number(packet::SEQUENCE, sequence);
-            packet.number(packet::SEQUENCE_FLAGS, STATE_NEEDED);
+            if has_names {
+                packet.number(packet::SEQUENCE_FLAGS, STATE_NEEDED);
+            }
             write(packet);
         });
     }
@@ -162,27 +224,29 @@ impl<'a> Calls<'a> {
             let ns = self.clocks.monotonic_ns(clock);
             self.open(ns, false);
         }
-        let function = self.names.number(site) as usize;
-        let module = self.labels.of_function[function] as usize;
+        let (names, labels) = (self.names, self.labels);
+        let function = names.number(site) as usize;
+        let module = labels.of_function[function] as usize;
         let new_function =
             std::mem::replace(&mut self.function_named[function], self.period) != self.period;
         let new_module =
             std::mem::replace(&mut self.module_named[module], self.period) != self.period;
-        let (names, labels) = (self.names, self.labels);
+        let (function_number, module_number) = (labels.numbers[function].into(), module as u64 + 1);
         self.packet(clock, |packet| {
             packet.message(packet::TRACK_EVENT, |event| {
                 event.number(track_event::TYPE, kind);
-                event.number(track_event::NAME_NUMBER, function as u64 + 1);
-                event.number(track_event::CATEGORY, module as u64 + 1);
+                event.number(track_event::NAME_NUMBER, function_number);
+                event.number(track_event::CATEGORY, module_number);
                 write(event);
             });
             if new_function || new_module {
                 packet.message(packet::INTERNED_DATA, |data| {
                     if new_module {
-                        intern(data, 1, module, labels.modules[module]);
+                        intern(data, 1, module_number, labels.modules[module]);
                     }
                     if new_function {
-                        intern(data, 2, function, &names.functions()[function].name);
+                        let name = &names.functions()[function].name;
+                        intern(data, 2, function_number, name);
                     }
                 });
             }
@@ -190,11 +254,38 @@ impl<'a> Calls<'a> {
     }
 
     #[inline(always)]
-    fn end(&mut self, clock: u64, write: impl FnOnce(&mut Message)) {
-        self.packet(clock, |packet| {
+    fn end(&mut self, clock: u64, result: Option<u64>, write: impl FnOnce(&mut Message)) {
+        if result.is_some() {
+            self.name_values(clock);
+        }
+        self.packet_with(clock, result.is_some(), |packet| {
             packet.message(packet::TRACK_EVENT, |event| {
                 event.number(track_event::TYPE, kind::END);
+                if let Some(result) = result {
+                    annotate_value(event, RESULT, result);
+                }
                 write(event);
+            });
+        });
+    }
+
+    /// Tells the names of arguments and results, before an event at `clock`.
+    fn name_values(&mut self, clock: u64) {
+        if !self.is_open {
+            let ns = self.clocks.monotonic_ns(clock);
+            self.open(ns, false);
+        }
+        if std::mem::replace(&mut self.has_values, true) {
+            return;
+        }
+        let sequence = self.sequence();
+        self.out.message(PACKET, |packet| {
+            packet.number(packet::SEQUENCE, sequence);
+            packet.number(packet::SEQUENCE_FLAGS, STATE_NEEDED);
+            packet.message(packet::INTERNED_DATA, |data| {
+                for (number, name) in (1..).zip(VALUES) {
+                    intern(data, 3, number, name);
+                }
             });
         });
     }
@@ -248,14 +339,26 @@ impl<'a> Calls<'a> {
 }
 
 /// A name's number and the name, in `InternedData`.
-fn intern(data: &mut Message, field: u32, number: usize, name: &str) {
+fn intern(data: &mut Message, field: u32, number: u64, name: &str) {
     data.message(field, |entry| {
-        entry.number(1, number as u64 + 1);
+        entry.number(1, number);
         entry.text(2, name);
     });
 }
 
+/// An argument or a result.
+fn annotate_value(event: &mut Message, name: u64, value: u64) {
+    event.message(track_event::ANNOTATION, |annotation| {
+        annotation.number(1, name);
+        annotation.number(7, value);
+    });
+}
+
 impl Sink for Calls<'_> {
+    fn enter_left_out(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        0
+    }
+
     #[inline(always)]
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let Some(frame) = frames.last() else {
@@ -272,9 +375,12 @@ impl Sink for Calls<'_> {
             Style::Only => kind::INSTANT,
             _ => kind::BEGIN,
         };
+        if arguments.is_some() {
+            self.name_values(frame.clock);
+        }
         self.named(frame.clock, kind, frame.site(), |event| {
             for (number, value) in (1..).zip(arguments.into_iter().flatten()) {
-                annotate(event, &format!("arg{number}"), &Shown::Address(value));
+                annotate_value(event, number, value);
             }
         });
         0
@@ -285,10 +391,7 @@ impl Sink for Calls<'_> {
         if !self.pending.is_empty() {
             self.begin_pending(ending.clock);
         }
-        self.end(ending.clock, |event| {
-            if let Some(result) = ending.result {
-                annotate(event, "result", &Shown::Address(result));
-            }
+        self.end(ending.clock, ending.result, |event| {
             if ending.unwound {
                 annotate(event, "unwound", &Shown::Yes);
             }
@@ -300,7 +403,9 @@ impl Sink for Calls<'_> {
             self.begin_pending(clock);
         }
         if counted && !self.drop_pending() {
-            self.end(clock, |event| annotate(event, "unfinished", &Shown::Yes));
+            self.end(clock, None, |event| {
+                annotate(event, "unfinished", &Shown::Yes)
+            });
         }
     }
 
@@ -308,7 +413,7 @@ impl Sink for Calls<'_> {
         if frame.clock >= ending.clock {
             return;
         }
-        self.end(ending.clock, |_| {});
+        self.end(ending.clock, None, |_| {});
         self.strays.push(*frame);
         if self.strays.len() >= STRAYS {
             self.write_strays();
@@ -385,7 +490,7 @@ impl Sink for Calls<'_> {
     fn aside(&mut self, frames: &[Frame]) {
         for frame in frames {
             if frame.style() != Style::Only && !self.drop_pending() {
-                self.end(0, |event| annotate(event, "left", &Shown::Yes));
+                self.end(0, None, |event| annotate(event, "left", &Shown::Yes));
             }
         }
     }

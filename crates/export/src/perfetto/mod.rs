@@ -15,9 +15,9 @@ use std::io::Write;
 use anyhow::Result;
 use nopal_analysis::blocks;
 use nopal_analysis::drive::Drive;
-use nopal_analysis::filter::begin;
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames, printable};
+use nopal_analysis::span::begin;
 use nopal_trace::{FieldKind, Trace};
 
 use crate::protobuf::Message;
@@ -85,7 +85,7 @@ const PROCESSES: u64 = 1 << 32;
 const THREADS: u64 = 2 << 32;
 
 pub fn write(trace: &Trace, names: &Names, drive: &Drive, out: &mut dyn Write) -> Result<()> {
-    let labels = Labels::new(names);
+    let labels = Labels::new(trace, names);
     let from = drive.filter.and_then(|filter| filter.from).unwrap_or(0);
     let mut head = Message::default();
     push_clocks(&mut head, trace);
@@ -228,7 +228,6 @@ fn push_losses(out: &mut Message, trace: &Trace) {
 enum Shown<'a> {
     Yes,
     Number(u64),
-    Address(u64),
     Text(&'a str),
 }
 
@@ -238,7 +237,6 @@ fn annotate(event: &mut Message, name: &str, value: &Shown) {
         match value {
             Shown::Yes => annotation.number(2, 1),
             Shown::Number(value) => annotation.number(3, *value),
-            Shown::Address(value) => annotation.number(7, *value),
             Shown::Text(value) => annotation.text(6, value),
         }
     });

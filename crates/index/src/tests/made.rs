@@ -27,6 +27,10 @@ struct Thread {
     clock: u64,
     /// Sites of wrapped calls, each with the number of tail calls above it.
     stack: Vec<u32>,
+    /// Calls that are open since before a gap.
+    hidden: Vec<u32>,
+    /// How deep it goes at present.
+    most: usize,
     is_only: bool,
     is_wild: bool,
 }
@@ -43,6 +47,9 @@ impl Thread {
             2..6 => 0,
             _ => self.random.below(50),
         };
+        if self.is_wild && self.random.below(40) == 0 {
+            self.most = self.random.below(16) as usize;
+        }
         let site = 1 + self.random.below(5) as u32;
         let (clock, top) = (self.clock, self.stack.len());
         match self.random.below(60) {
@@ -69,7 +76,7 @@ impl Thread {
             }
             3 => {
                 self.recorder.lose(1 + self.random.below(9));
-                self.stack.clear();
+                self.hidden = std::mem::take(&mut self.stack);
             }
             4..8 => self.recorder.end_chunk(),
             8..12 if top > 0 && !self.is_only => {
@@ -82,19 +89,24 @@ impl Thread {
                 self.is_only = true;
                 return;
             }
-            16..20 if top < 15 => {
+            16..20 if top < self.most => {
                 let slot = self.slot(top);
                 self.recorder
                     .record(clock, abi::KIND_ENTRY_ARGS, site, slot, &[1, 2, 3, 4, 5, 6]);
                 self.stack.push(site);
             }
-            20..40 if top < 15 => {
+            20..40 if top < self.most => {
                 self.recorder.entry(clock, site, self.slot(top));
                 self.stack.push(site);
             }
             _ => {
                 if let Some(site) = self.stack.pop() {
                     self.recorder.exit(clock, site, self.slot(top - 1));
+                } else if self.is_wild
+                    && let Some(site) = self.hidden.pop()
+                {
+                    self.recorder
+                        .exit(clock, site, TOP + 0x40 * self.hidden.len() as u64);
                 }
             }
         }
@@ -128,6 +140,8 @@ pub fn made(seed: u64, is_wild: bool) -> (TempDir, Trace) {
             random: Random::new(seed << 1 | u64::from(number)),
             clock: BEGIN,
             stack: Vec::new(),
+            hidden: Vec::new(),
+            most: 15,
             is_only: false,
             is_wild,
         };

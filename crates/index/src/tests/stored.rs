@@ -1,7 +1,11 @@
 //! The file beside the trace.
 
 use std::fs;
+use std::sync::Arc;
 
+use nopal_analysis::drive::Drive;
+use nopal_analysis::filter::Filter;
+use nopal_analysis::{report, span};
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Random, Shape};
 use xxhash_rust::xxh3::xxh3_64;
@@ -73,6 +77,19 @@ fn a_hostile_index_is_refused_or_harmless() {
             let Ok(threads) = store::read(&trace) else {
                 continue;
             };
+            let checkpoints = threads.iter();
+            let checkpoints = checkpoints.map(|one| (one.key(), one.range_checkpoints()));
+            let from = span::begin(&trace) + random.below(span::end(&trace) - span::begin(&trace));
+            let mut filter = Filter::default();
+            filter.from = Some(from);
+            filter.until = Some(from + random.below(1 << 20));
+            filter.checkpoints = Some(Arc::new(checkpoints.collect()));
+            let drive = Drive {
+                workers: 1,
+                filter: Some(&filter),
+                ..Drive::default()
+            };
+            report::functions(&trace, &drive).unwrap();
             for (index, thread) in threads.iter().zip(&trace.threads()) {
                 let bounds = (0..101)
                     .map(|column| index.from.saturating_add(column * 90))

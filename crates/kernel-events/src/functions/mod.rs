@@ -116,7 +116,7 @@ impl Functions {
         self.instance.write("tracing_on", "0")
     }
 
-    /// How many events are lost beyond those that were told of, by processor.
+    /// How many events are lost beyond those reported, by processor.
     pub fn lost(&self) -> impl Iterator<Item = (u32, u64)> {
         self.rings.iter().map(|ring| {
             let lost = self.instance.lost(ring.processor);

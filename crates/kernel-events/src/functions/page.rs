@@ -119,7 +119,7 @@ pub fn bodies<'a>(page: &'a [u8], mut found: impl FnMut(u64, Body<'a>)) {
                 8
             }
             (TIME_STAMP, Some(more)) => {
-                // The upper bits are not told.
+                // The page has no upper bits.
                 const REPORTED: u64 = (1 << (DELTA_BITS + 32)) - 1;
                 time = time & !REPORTED | (more << DELTA_BITS | delta);
                 8

@@ -1,8 +1,8 @@
-//! Which tracepoints words mean, as perf and trace-cmd take them.
+//! The tracepoints that words mean, as perf and trace-cmd take them.
 
 use super::events;
 use anyhow::{Context, Result, bail, ensure};
-use nopal_symbols::{Glob, nearest};
+use nopal_symbols::{Glob, nearest, or_nearest};
 use std::fs;
 use std::path::Path;
 
@@ -74,7 +74,7 @@ fn near(all: &[Tracepoint], word: &str) -> String {
     };
     match nearest[..] {
         [] => "; `ls /sys/kernel/tracing/events` lists the groups".to_owned(),
-        _ => format!("; the nearest are {}", nearest.join(", ")),
+        _ => or_nearest(&nearest),
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
             "this kernel has no tracepoint \"exceptions:page_fault_usr\"; the nearest are exceptions:page_fault_user, exceptions:page_fault_kernel"
         );
         assert!(
-            error("irk").contains("the nearest are irq"),
+            error("irk").contains("the nearest is irq"),
             "{}",
             error("irk")
         );

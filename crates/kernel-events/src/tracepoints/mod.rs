@@ -89,7 +89,7 @@ impl NewTask {
 impl TracepointEvents {
     /// `words`: `GROUP`, `GROUP:NAME`, or a name alone, each a glob. An error names what there is not, and the nearest.
     pub fn open(process: i32, words: &[String]) -> Result<TracepointEvents> {
-        // Mistakes are told of before rights.
+        // Mistakes are reported before missing rights.
         let chosen = choose(words)?;
         TracepointEvents::of_instance(process, chosen).context("tracepoints cannot be recorded")
     }
@@ -248,7 +248,7 @@ impl TracepointEvents {
     }
 }
 
-/// The process of a thread that nobody told of: one of a process that began between two steps of the beginning.
+/// The process of a thread without a note: its process began between two steps of the beginning.
 fn of(thread: u32) -> u32 {
     let text = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let process = text.lines().find_map(|line| line.strip_prefix("Tgid:"));

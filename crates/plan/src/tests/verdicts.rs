@@ -255,6 +255,51 @@ fn faults_that_become_exceptions_are_handled_where_they_were() {
     assert_eq!(planned("-fexceptions").site("handles").how, How::Jump);
 }
 
+/// Programs recover from faults by the addresses of the instructions that raise them: these may not run elsewhere.
+#[test]
+fn what_signal_handlers_know_by_their_addresses_stays_in_its_place() {
+    let fetch = |name: &str, label: &str| {
+        format!(
+            "function {name}\nmov 0x10(%rdi), %rax\nmov %rax, %rcx\nret\n{label}mov %rsi, %rax\nret\nend {name}\n"
+        )
+    };
+    // A handler takes the place; another file's handler does; a table has pairs.
+    let planned = library(
+        &[
+            &fetch("taken", "1: "),
+            "function handler\nlea 1b(%rip), %rax\nret\nend handler\n",
+            &fetch("named", ".globl named_goes_on\nnamed_goes_on: "),
+            &fetch("tabled", "2: "),
+            "function divides\nmov %rdi, %rax\ndiv %rsi\nret\n3: xor %eax, %eax\nret\nend divides\n",
+            ".hidden copies\nfunction copies\nmov %rdx, %rcx\nrep movsb\nxor %eax, %eax\nret\nend copies\n",
+            "4: mov $1, %eax\nret\n",
+            "function on_the_stack\npush 8(%rsp)\npop %rax\nret\n5: ret\nend on_the_stack\n",
+            "function itself\nmov 0x10(%rdi), %rax\nlea 6f(%rip), %rcx\npush %rcx\nret\n6: ret\nend itself\n",
+            "function switches\nmov 0x10(%rdi), %rax\nlea 9f(%rip), %rcx\njmp *(%rcx,%rax,8)\n7: ret\nend switches\n",
+            "function plain\nmov 0x10(%rdi), %rax\nmov %rax, %rcx\nret\nend plain\n",
+            ".section .data.rel.ro, \"aw\"\n.quad tabled, 2b, 0, divides, 3b, 0, copies, 4b, 0, 5b, 0, plain, 0\n9: .quad 7b",
+        ]
+        .join(""),
+    );
+    for name in ["taken", "named", "tabled", "divides", "copies"] {
+        assert_eq!(planned.reason(name), Reason::FaultsAreKnown, "{name}");
+    }
+    for name in ["on_the_stack", "itself", "switches", "plain", "handler"] {
+        planned.site(name);
+    }
+}
+
+/// A library of Go in a program of another language.
+#[test]
+fn code_of_go() {
+    let text =
+        ".globl f\n.type f, @function\nf:\nlea 1(%rdi), %rax\nnop\nnop\nret\n.size f, . - f\n";
+    Built::library(text).planned().site("f");
+    let note = ".section .note.go.buildid, \"a\", @note\n.long 4, 4, 4\n.ascii \"Go\\0\\0abcd\"\n";
+    let go = Built::library(&format!("{text}{note}"));
+    assert_eq!(go.planned().reason("f"), Reason::Go);
+}
+
 /// What ahead-of-time compilers write for their runtimes: code that only data leads to, and that the runtime reads.
 #[test]
 fn code_that_only_data_leads_to() {

@@ -48,6 +48,61 @@ impl Found {
     }
 }
 
+/// Takes the calls of threads, one thread after the other, as wholes.
+pub trait WholeCalls: Send {
+    /// A thread begins; `stream` is which of the trace's threads it is.
+    fn begin(&mut self, stream: usize);
+    /// A call of a site that ended at `end`, or was last known to be open then.
+    fn call(&mut self, site: u32, end: u64, ticks: u64, is_finished: bool);
+}
+
+/// Passes calls on as they end, and selects none by time.
+pub struct Each<T>(pub T);
+
+impl<T: WholeCalls> Sink for Each<T> {
+    fn takes_runs(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn plain(&mut self, call: Plain) -> u32 {
+        if call.exit != 0 {
+            self.0.call(call.site, call.clock, call.ticks, true);
+        }
+        0
+    }
+
+    fn enter(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        0
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        self.0.call(frame.site(), ending.clock, ticks, true);
+    }
+
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        if frame.style() != Style::Only {
+            let ticks = clock.saturating_sub(frame.clock);
+            self.0.call(frame.site(), clock, ticks, false);
+        }
+    }
+
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.lose(frame, ending.clock, false);
+    }
+}
+
+impl<T: WholeCalls> Worker for Each<T> {
+    fn times(&self) -> Times {
+        Times::Own
+    }
+
+    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
+        self.0.begin(stream);
+    }
+}
+
 /// Finds which functions were called, when first and how long.
 pub struct Surveyor<'a> {
     /// By site: the number of the function; the last function is a dummy.
@@ -81,14 +136,21 @@ impl<'a> Surveyor<'a> {
     pub fn into_found(self) -> Found {
         self.found
     }
+}
+
+impl WholeCalls for Surveyor<'_> {
+    fn begin(&mut self, stream: usize) {
+        self.stream = stream;
+        self.sieve.begin(stream);
+    }
 
     #[inline(always)]
-    fn call(&mut self, site: u32, end: u64, ticks: u64) -> bool {
+    fn call(&mut self, site: u32, end: u64, ticks: u64, is_finished: bool) {
         let number = self.by_site.get(site as usize).copied();
         let number = number.unwrap_or(u32::MAX) as usize;
         let begin = end.saturating_sub(ticks);
         if number >= self.found.functions.len() || !self.sieve.passes(begin, ticks) {
-            return false;
+            return;
         }
         let function = &mut self.found.functions[number];
         function.calls += 1;
@@ -97,55 +159,7 @@ impl<'a> Surveyor<'a> {
         self.found.threads[self.stream] += 1;
         self.found.begin = self.found.begin.min(begin);
         self.found.end = self.found.end.max(end);
-        true
-    }
-}
-
-impl Sink for Surveyor<'_> {
-    const RUNS: bool = true;
-
-    #[inline(always)]
-    fn plain(&mut self, call: Plain) -> u32 {
-        let Plain {
-            site,
-            exit,
-            clock,
-            ticks,
-            ..
-        } = call;
-        if exit != 0 {
-            self.call(site, clock, ticks);
-        }
-        0
-    }
-
-    fn enter(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
-        0
-    }
-
-    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
-        let ticks = ending.clock.saturating_sub(frame.clock);
-        self.call(frame.site(), ending.clock, ticks);
-    }
-
-    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        if frame.style() != Style::Only {
-            let ticks = clock.saturating_sub(frame.clock);
-            self.found.unfinished += u64::from(self.call(frame.site(), clock, ticks));
-        }
-    }
-
-    fn stray(&mut self, frame: &Frame, ending: Ending) {
-        self.lose(frame, ending.clock, false);
-    }
-}
-
-impl Worker for Surveyor<'_> {
-    const TIMES: Times = Times::Own;
-
-    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
-        self.stream = stream;
-        self.sieve.begin(stream);
+        self.found.unfinished += u64::from(!is_finished);
     }
 }
 
@@ -239,61 +253,21 @@ impl<'a> Painter<'a> {
     pub fn into_rows(self) -> Rows {
         self.rows
     }
+}
+
+impl WholeCalls for Painter<'_> {
+    fn begin(&mut self, stream: usize) {
+        self.lane = self.lanes.get(stream).copied().unwrap_or(0) as usize;
+        self.sieve.begin(stream);
+    }
 
     #[inline(always)]
-    fn call(&mut self, site: u32, end: u64, ticks: u64) {
+    fn call(&mut self, site: u32, end: u64, ticks: u64, _is_finished: bool) {
         let row = self.by_site.get(site as usize).copied();
         let row = row.unwrap_or(u32::MAX);
         let begin = end.saturating_sub(ticks);
         if row != u32::MAX && self.sieve.passes(begin, ticks) {
             self.rows.paint(row as usize, self.lane, begin, end);
         }
-    }
-}
-
-impl Sink for Painter<'_> {
-    const RUNS: bool = true;
-
-    #[inline(always)]
-    fn plain(&mut self, call: Plain) -> u32 {
-        let Plain {
-            site,
-            exit,
-            clock,
-            ticks,
-            ..
-        } = call;
-        if exit != 0 {
-            self.call(site, clock, ticks);
-        }
-        0
-    }
-
-    fn enter(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
-        0
-    }
-
-    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
-        let ticks = ending.clock.saturating_sub(frame.clock);
-        self.call(frame.site(), ending.clock, ticks);
-    }
-
-    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        if frame.style() != Style::Only {
-            self.call(frame.site(), clock, clock.saturating_sub(frame.clock));
-        }
-    }
-
-    fn stray(&mut self, frame: &Frame, ending: Ending) {
-        self.lose(frame, ending.clock, false);
-    }
-}
-
-impl Worker for Painter<'_> {
-    const TIMES: Times = Times::Own;
-
-    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
-        self.lane = self.lanes.get(stream).copied().unwrap_or(0) as usize;
-        self.sieve.begin(stream);
     }
 }

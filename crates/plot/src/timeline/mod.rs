@@ -1,15 +1,21 @@
-//! Timelines: a row for each function, with a bar from the entry of each call to its exit.
+//! Timelines: a row for each function, with a bar from the entry of each call to its exit; or the nested calls of each
+//! thread.
 
 mod gather;
+mod threads;
+
+pub use threads::draw as draw_threads;
 
 use std::collections::HashMap;
 
 use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
-use nopal_analysis::filter::{Filter, LeftOut, begin};
+use nopal_analysis::filter::{Filter, LeftOut};
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames};
+use nopal_analysis::span::begin;
 use nopal_analysis::text::{count, duration, several};
+use nopal_analysis::tracers;
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -19,13 +25,50 @@ use crate::canvas::{
     round, text_width,
 };
 use crate::lines::{color, legend_lines};
-use gather::{Painter, Rows, Surveyor};
+use gather::{Each, Painter, Rows, Surveyor};
 
 /// The selection and size of a timeline.
 pub struct Shown {
     pub filter: Filter,
-    /// The largest number of functions.
+    /// The largest number of functions, or of threads.
     pub rows: usize,
+    /// A line on the case of a tracer that it shows.
+    case: Option<String>,
+}
+
+impl Shown {
+    pub fn new(filter: Filter, rows: usize) -> Shown {
+        Shown {
+            filter,
+            rows,
+            case: None,
+        }
+    }
+
+    /// The time of a tracer's longest case, in all threads and processes.
+    pub fn during(mut self, trace: &Trace, names: &Names, tracer: &str) -> Result<Shown> {
+        let Some(tracer) = tracers::asked(tracer, names) else {
+            bail!("{tracer:?} is no tracer, and no section FROM..TO");
+        };
+        let (case, number) = tracers::longest(trace, names, &tracer)?;
+        (self.filter.from, self.filter.until) = (Some(case.begin), Some(case.end));
+        let (threads, thread_names) = (tracer.threads(trace), ThreadNames::new(trace));
+        let thread = |at: u32| {
+            let thread = threads.get(at as usize);
+            thread.map_or_else(String::new, |thread| {
+                format!("{}-{}", thread_names.of(thread), thread.thread)
+            })
+        };
+        self.case = Some(format!(
+            "The longest of {} of {}: {}, from {} to {}.",
+            several(number, "case", "cases"),
+            tracer.name(),
+            duration(trace.clocks().duration_ns(case.ticks())),
+            thread(case.begin_thread),
+            thread(case.end_thread),
+        ));
+        Ok(self)
+    }
 }
 
 /// Columns of a row, at which bars begin and end.
@@ -64,21 +107,22 @@ pub fn draw(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Resul
         })
         .collect();
     let new = |_| {
-        Painter::new(
+        let rows = Rows::new(survey.rows.len(), lanes.names.len(), &survey.extent);
+        Each(Painter::new(
             trace,
             &shown.filter,
             &by_site,
             &lanes.of_thread,
-            Rows::new(survey.rows.len(), lanes.names.len(), &survey.extent),
-        )
+            rows,
+        ))
     };
-    let mut painters: Vec<Painter> = (0..drive.workers.max(1)).map(new).collect();
+    let mut painters: Vec<Each<Painter>> = (0..drive.workers.max(1)).map(new).collect();
     let drive = Drive {
         filter: Some(&shown.filter),
         ..*drive
     };
     drive.run(trace, &mut painters)?;
-    let mut painted = painters.into_iter().map(Painter::into_rows);
+    let mut painted = painters.into_iter().map(|each| each.0.into_rows());
     let mut rows = painted
         .next()
         .unwrap_or_else(|| Rows::new(0, 0, &survey.extent));
@@ -101,15 +145,15 @@ struct Survey {
 
 impl Survey {
     fn of(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Result<Survey> {
-        let new = |_| Surveyor::new(trace, names, &shown.filter);
-        let mut surveyors: Vec<Surveyor> = (0..drive.workers.max(1)).map(new).collect();
+        let new = |_| Each(Surveyor::new(trace, names, &shown.filter));
+        let mut surveyors: Vec<Each<Surveyor>> = (0..drive.workers.max(1)).map(new).collect();
         let drive = Drive {
             filter: Some(&shown.filter),
             ..*drive
         };
         drive.run(trace, &mut surveyors)?;
         let mut left_out = LeftOut::default();
-        let mut surveyors = surveyors.into_iter();
+        let mut surveyors = surveyors.into_iter().map(|each| each.0);
         let mut sum = surveyors.next().map(|surveyor| {
             left_out = *surveyor.left_out();
             surveyor.into_found()
@@ -121,7 +165,7 @@ impl Survey {
             }
         }
         let Some(found) = sum.filter(|found| found.begin <= found.end) else {
-            bail!("nothing to draw: {}", left_out.why(&shown.filter));
+            bail!("nothing to draw: {}", left_out.why(&shown.filter, trace));
         };
         let mut functions: Vec<_> = (0..)
             .zip(&found.functions)
@@ -245,7 +289,12 @@ fn picture(
             x += 19.0 + text_width(name, PLAIN) + 18.0;
         }
     }
-    draw_time(trace, &mut canvas, survey, (left, top, width, bottom));
+    draw_time(
+        trace,
+        &mut canvas,
+        &survey.extent,
+        (left, top, width, bottom),
+    );
     let lane_height = (row_height - 2.0 * MARGIN) / lane_count;
     for (at, label) in labels.iter().enumerate() {
         let y = top + at as f64 * row_height;
@@ -269,12 +318,12 @@ fn picture(
 fn draw_time(
     trace: &Trace,
     canvas: &mut Canvas,
-    survey: &Survey,
+    extent: &Extent,
     (left, top, width, bottom): (f64, f64, f64, f64),
 ) {
     let clocks = trace.clocks();
     let start = clocks.monotonic_ns(begin(trace));
-    let [from, until] = [survey.extent.begin, survey.extent.end]
+    let [from, until] = [extent.begin, extent.end]
         .map(|counter| clocks.monotonic_ns(counter).saturating_sub(start) as f64);
     let x = Axis::new(from, until, AxisScale::Linear, Unit::Nanoseconds);
     let middle = Words {
@@ -328,7 +377,8 @@ fn caption(trace: &Trace, shown: &Shown, survey: &Survey) -> Vec<String> {
         ));
     }
     let command = trace.session().command.join(" ");
-    let mut lines = vec![format!("{first}."), command];
+    let mut lines: Vec<String> = shown.case.iter().cloned().collect();
+    lines.extend([format!("{first}."), command]);
     lines.extend(losses::line(trace));
     lines
 }

@@ -20,6 +20,6 @@ pub(crate) use x86_64::{
     SYSTEM_CALLS,
     // A signal handler's frame.
     SignalFrame,
-    // What a loader's function is changed to, to be told of it.
+    // What a loader's function is changed to, so that its calls are seen.
     loader,
 };

@@ -1,23 +1,24 @@
 //! Collects chunks from the regions and gives them to the trace's writer, each thread's in order.
 
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
-use crate::collecting::notes;
+use crate::collecting::meter::Meter;
+use crate::collecting::naming::{Naming, is_whole, task_note};
 use crate::collecting::open_calls::OpenCalls;
 use crate::collecting::progress::Sample;
 use crate::collecting::subscription::Subscription;
-use crate::memory::region::Region;
+use crate::memory::region::{Lost, Region};
 use anyhow::Result;
 use nopal_abi::*;
+use nopal_beside::Mutex;
 use nopal_kernel_events::Update;
 use nopal_process::thread_alive;
 use nopal_trace::{
-    Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, Task, TaskFacts,
-    ThreadKey, Writer,
+    Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, Task, ThreadKey,
+    Writer, losses,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// The counts of the collected records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Totals {
     pub events: u64,
     pub holes: u64,
     pub damage: u64,
+    /// Calls that were left out since they were short.
+    pub short: u64,
     /// Kernel events, and those of them that are missing.
     pub system: u64,
     pub kernel_events_lost: u64,
@@ -36,21 +39,12 @@ pub struct Totals {
     pub bytes: u64,
     /// Events that were recorded and then dropped: by the flight recorder, or because the disk was full.
     pub given_up: u64,
+    /// Those among them that the flight recorder dropped for newer ones.
+    pub dropped: u64,
 }
 
-/// Chunks that are written in a round while somebody listens: some milliseconds' work.
+/// Chunks that are written in a round while somebody listens, or a budget is to be held: some milliseconds' work.
 const READ_AT_ONCE: usize = 32;
-
-/// A thread that records is asked for its name again after this time.
-const NAME_AGE: Duration = Duration::from_millis(10);
-
-/// The name of a thread that was noted last, and when it was asked for.
-struct Named {
-    name: String,
-    asked: Instant,
-    /// Policy, nice level and priority, as the last note has them.
-    schedule: Option<(u32, i32, u32)>,
-}
 
 /// Whether chunks are written as they come, or only the newest are kept until the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,23 +75,21 @@ pub struct Collector {
     pub limit: Option<Limit>,
     /// Where somebody watches.
     pub sample: Option<Sample>,
+    /// While there is a budget.
+    pub meter: Arc<Mutex<Option<Meter>>>,
     /// For the trace's files.
     pub reader: ChunkReader,
     pub subscription: Subscription,
     /// Snapshots that are being written.
     pub writing: Vec<JoinHandle<()>>,
-    named: HashMap<ThreadKey, Named>,
-    /// Of threads of which something was given up.
+    pub naming: Naming,
+    /// The open calls of threads of which records were given up.
     open_calls: HashMap<ThreadKey, OpenCalls>,
-    /// Threads that kernel events tell of.
+    /// Threads of kernel events.
     met: HashSet<(u32, u32)>,
     /// Tasks of other processes that have been noted.
     others: HashSet<u32>,
     succession: Succession,
-    /// Processes that have been reported as forked.
-    forked: HashSet<u32>,
-    /// Processes that are known by numbers of PID namespaces of their own.
-    pub in_namespaces: HashSet<u32>,
     pub totals: Totals,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
@@ -109,16 +101,15 @@ impl Collector {
             keep,
             limit,
             sample: None,
+            meter: Arc::default(),
             reader: ChunkReader::new(Begin::First),
             subscription: Subscription::new(),
             writing: Vec::new(),
-            named: HashMap::new(),
+            naming: Naming::default(),
             open_calls: HashMap::new(),
             met: HashSet::new(),
             others: HashSet::new(),
             succession: Succession::default(),
-            forked: HashSet::new(),
-            in_namespaces: HashSet::new(),
             totals: Totals::default(),
             stopped: None,
         }
@@ -128,10 +119,11 @@ impl Collector {
         self.keep == Keep::Newest
     }
 
-    /// Writes what threads have handed over; not all of it where somebody listens, who is to be obeyed before long.
+    /// Writes what threads have handed over; not all of it where somebody listens, who is to be obeyed before long, or
+    /// functions may have to go off.
     /// Returns how many chunks it was about.
     pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
-        let most = match writer.has_subscribers() {
+        let most = match writer.has_subscribers() || self.meter.lock().is_some() {
             true => READ_AT_ONCE,
             false => usize::MAX,
         };
@@ -147,9 +139,8 @@ impl Collector {
     /// Writes what threads have recorded so far in chunks that they still fill, and notes the names that they have now.
     /// The flight recorder has no use for the former.
     pub fn flush(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
-        // A thread that has just taken its chunk has not filled in the header.
-        for key in owners(region).into_iter().filter(|key| key.thread != 0) {
-            self.name(region, writer, key)?;
+        for key in owners(region).into_iter().filter(|key| is_whole(*key)) {
+            self.naming.note(region, writer, key)?;
         }
         if self.keep == Keep::Newest {
             return Ok(());
@@ -166,6 +157,12 @@ impl Collector {
             }
         }
         Ok(())
+    }
+
+    /// Notes the threads that have begun to record.
+    pub fn meet_threads(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+        let met = self.naming.meet(region, writer);
+        self.end_where_full(met)
     }
 
     /// Whether threads may soon find no chunk.
@@ -264,7 +261,7 @@ impl Collector {
         mut copied: Copied,
         writer: &mut Writer,
     ) -> Result<bool> {
-        self.name(region, writer, copied.name.0)?;
+        self.naming.note(region, writer, copied.name.0)?;
         let rest = copied.cursor.bytes() / 8;
         if let Some(sample) = &mut self.sample {
             let first = rest.max(size_of::<ChunkHeader>() / 8);
@@ -281,16 +278,7 @@ impl Collector {
         };
         match written {
             None => self.totals.given_up += unwritten(&self.reader),
-            Some(Ok(Chunk::Written {
-                events,
-                holes,
-                damage,
-            })) => {
-                self.totals.events += events;
-                self.totals.holes += holes;
-                self.totals.damage += damage;
-                self.weigh(writer);
-            }
+            Some(Ok(chunk @ Chunk::Written { .. })) => self.count(chunk, writer),
             Some(Ok(Chunk::Empty | Chunk::Repeated)) => {}
             Some(Ok(Chunk::Unfinished)) => return Ok(false),
             Some(Err(error)) if Writer::is_full(&error) => {
@@ -298,6 +286,11 @@ impl Collector {
                 self.stopped = Some(ends_here(&error));
             }
             Some(Err(error)) => return Err(error),
+        }
+        if let Some(meter) = &mut *self.meter.lock() {
+            let new = rest.max(size_of::<ChunkHeader>() / 8)..cursor.bytes() / 8;
+            let words = self.reader.words(&copied).get(new);
+            meter.take(copied.name.0.process, words.unwrap_or_default());
         }
         copied.cursor = cursor;
         self.reader.advance(&copied);
@@ -310,19 +303,27 @@ impl Collector {
             return Ok(());
         }
         match writer.rest(chunk, ChunkPhase::Settled, &mut ChunkCursor::default()) {
-            Ok(Chunk::Written {
-                events,
-                holes,
-                damage,
-            }) => {
-                self.totals.events += events;
-                self.totals.holes += holes;
-                self.totals.damage += damage;
-                self.weigh(writer);
+            Ok(chunk) => {
+                self.count(chunk, writer);
                 Ok(())
             }
-            Ok(_) => Ok(()),
             Err(error) => self.end_where_full(Err(error)),
+        }
+    }
+
+    fn count(&mut self, chunk: Chunk, writer: &Writer) {
+        if let Chunk::Written {
+            events,
+            holes,
+            damage,
+            short,
+        } = chunk
+        {
+            self.totals.events += events;
+            self.totals.holes += holes;
+            self.totals.damage += damage;
+            self.totals.short += short;
+            self.weigh(writer);
         }
     }
 
@@ -374,18 +375,22 @@ impl Collector {
         }
     }
 
-    /// Notes the name of a task of another process when it is first met.
+    /// Notes a task of another process when it is first met.
     fn meet_other(&mut self, clock: u64, task: &Task, writer: &mut Writer) -> Result<()> {
         if task.thread == 0 || !self.others.insert(task.thread) {
             return Ok(());
         }
         let status = nopal_process::status(task.thread as i32);
-        let noted = writer.note(&Note::Other {
-            process: status.map_or(0, |status| status.process as u32),
+        let process = status.map_or(0, |status| status.process as u32);
+        let other = Note::Other {
+            process,
             thread: task.thread,
             begin: clock,
             name: String::from_utf8_lossy(task.name()).into_owned(),
-        });
+        };
+        let notes = [Some(other), task_note(process, task.thread)];
+        let mut notes = notes.iter().flatten();
+        let noted = notes.try_for_each(|note| writer.note(note));
         self.end_where_full(noted)
     }
 
@@ -405,7 +410,8 @@ impl Collector {
             } => (process, thread),
             _ => return Ok(()),
         };
-        let is_forked = self.forked.contains(&process) && !self.in_namespaces.contains(&process);
+        let is_forked =
+            self.naming.forked.contains(&process) && !self.naming.in_namespaces.contains(&process);
         let is_ours = processes.contains(&process) || is_forked;
         if let KernelEvent::Switch { previous, .. } = &record.event
             && !is_ours
@@ -484,10 +490,12 @@ impl Collector {
                 .full(region, *chunk, ChunkPhase::Settled, writer)?;
             let copied = self.reader.copy(region, *chunk, ChunkPhase::Settled);
             let records = &self.reader.words(&copied)[size_of::<ChunkHeader>() / 8..];
-            self.totals.given_up += count_events(records);
+            let events = count_events(records);
+            self.totals.given_up += events;
+            self.totals.dropped += events;
             let header = region.header(*chunk);
             let open_calls = self.open_calls.entry(copied.name.0).or_default();
-            open_calls.pass(&header, records);
+            open_calls.pass(&header, records, events);
             region.free(*chunk, copied.used);
             self.subscription.freed(region, *chunk);
         }
@@ -499,6 +507,33 @@ impl Collector {
         let threads = self.open_calls.iter();
         let notes = threads.filter_map(|(thread, calls)| calls.note(*thread));
         notes.collect()
+    }
+
+    /// How many events of each thread were given up, of those that may still have records.
+    pub fn given_up(&self) -> Vec<(ThreadKey, u64)> {
+        let threads = self.open_calls.iter();
+        threads
+            .map(|(thread, calls)| (*thread, calls.given_up()))
+            .collect()
+    }
+
+    /// What is lost: in regions, and of what had been recorded.
+    pub fn lost(&self, in_regions: Lost) -> Note {
+        let Totals {
+            given_up, dropped, ..
+        } = self.totals;
+        let mut reasons = in_regions.reasons();
+        let own = [
+            (losses::DROPPED, dropped),
+            (losses::AFTER_END, given_up - dropped),
+        ];
+        let own = own.into_iter().filter(|(_, events)| *events > 0);
+        reasons.extend(own.map(|(name, events)| (name.to_owned(), events)));
+        Note::Lost {
+            process: 0,
+            events: in_regions.all() + given_up,
+            reasons,
+        }
     }
 
     /// Forgets the open calls of threads that have no records any more.
@@ -517,140 +552,11 @@ impl Collector {
         };
         self.open_calls.retain(|key, _| !is_over(key));
     }
-
-    /// Notes a thread's name when its first chunk comes, while it may still be asked for it; and again where it has
-    /// changed when others come.
-    fn name(&mut self, region: &Region, writer: &mut Writer, key: ThreadKey) -> Result<()> {
-        if let Some(named) = self.named.get_mut(&key) {
-            return match named.asked.elapsed() >= NAME_AGE {
-                true => named.ask_again(key, writer),
-                false => Ok(()),
-            };
-        }
-        let known = !self.forked.insert(key.process);
-        for note in thread_notes(region, key) {
-            let is_known = match note {
-                Note::Process { .. } => known,
-                Note::Namespace { process } => !self.in_namespaces.insert(process),
-                _ => false,
-            };
-            if let Note::Thread { name, .. } = &note {
-                let named = Named {
-                    name: name.clone(),
-                    asked: Instant::now(),
-                    schedule: None,
-                };
-                self.named.insert(key, named);
-            }
-            if !is_known {
-                writer.note(&note)?;
-            }
-        }
-        match self.named.get_mut(&key) {
-            Some(named) => named.ask_schedule(key, writer),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Named {
-    /// Notes how the thread is scheduled, where that has changed.
-    fn ask_schedule(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
-        if self.name.is_empty() {
-            return Ok(());
-        }
-        let schedule = nopal_process::schedule(key.thread as i32);
-        if schedule.is_none() || schedule == self.schedule {
-            return Ok(());
-        }
-        self.schedule = schedule;
-        match task_note(key.process, key.thread) {
-            Some(note) => writer.note(&note),
-            None => Ok(()),
-        }
-    }
-
-    fn ask_again(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
-        self.asked = Instant::now();
-        self.ask_schedule(key, writer)?;
-        // One that was never found is in another PID namespace.
-        let name = match self.name.is_empty() {
-            true => None,
-            false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
-        };
-        let Some(name) = name.filter(|name| *name != self.name) else {
-            return Ok(());
-        };
-        self.name.clone_from(&name);
-        writer.note(&Note::Thread {
-            process: key.process,
-            thread: key.thread,
-            begin: key.begin,
-            name,
-            kernel: false,
-        })
-    }
-}
-
-/// Who a thread runs for and how it is scheduled, unless it has ended.
-pub fn task_note(process: u32, thread: u32) -> Option<Note> {
-    Some(Note::Task {
-        process,
-        thread,
-        counter: nopal_kernel_events::counter(),
-        facts: task_facts(process, thread)?,
-    })
-}
-
-pub fn task_facts(process: u32, thread: u32) -> Option<TaskFacts> {
-    let task = nopal_process::scheduling(process as i32, thread as i32)?;
-    Some(TaskFacts {
-        uid: task.uid,
-        nice: task.nice,
-        policy: task.policy,
-        rt_prio: task.real_time_priority,
-    })
-}
-
-/// Names a thread, and its process where that is a forked one or has a number of its own.
-pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Note> {
-    let ancestor = region.process() as u32;
-    let in_namespace = is_in_namespace(region, key.process);
-    let name = match in_namespace {
-        true => None,
-        false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
-    };
-    let namespace = in_namespace.then_some(Note::Namespace {
-        process: key.process,
-    });
-    let forked = (key.process != ancestor).then(|| notes::forked(key, ancestor));
-    let thread = Note::Thread {
-        process: key.process,
-        thread: key.thread,
-        begin: key.begin,
-        name: name.unwrap_or_default(),
-        kernel: false,
-    };
-    namespace.into_iter().chain(forked).chain([thread])
-}
-
-/// Whether a process that records into a region is known to call itself by another number than we do: its ancestor
-/// does, or who has the number out here began before us, and so is no fork of a traced process.
-fn is_in_namespace(region: &Region, process: u32) -> bool {
-    let (ancestor, process) = (region.process(), process as i32);
-    let nested = || {
-        let status = nopal_process::status(ancestor);
-        status.is_ok_and(|status| status.namespace_ids.len() > 1)
-    };
-    let is_older = || {
-        let begins = [process, std::process::id() as i32].map(nopal_process::start_time);
-        matches!(begins, [Ok(begin), Ok(own)] if begin < own)
-    };
-    process != ancestor && (nested() || is_older())
 }
 
 fn ends_here(error: &anyhow::Error) -> String {
-    format!("{error:#}: the trace ends here, the program continues")
+    let why = nopal_symbols::without_numbers(&format!("{error:#}"));
+    format!("{why}: the trace ends here, the program continues")
 }
 
 /// The threads that hold a chunk.

@@ -125,6 +125,7 @@ impl Model {
             stack_parts: parts,
             threads,
             mirror: MIRROR,
+            mappings_left: 1,
             thread_slot,
             process: std::process::id(),
             block_count: 1,

@@ -5,6 +5,7 @@ use crate::collecting::collect::{Collector, Limit};
 use crate::collecting::cost;
 use crate::collecting::kernel_events::Reading;
 use crate::collecting::kernel_functions::KernelFunctions;
+use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::progress::Progress;
 use crate::collecting::snapshot::Snapshots;
@@ -13,6 +14,7 @@ use crate::memory::region::{Counts, Region};
 use crate::patch::remove::processes_with;
 use crate::tracee::Settings;
 use anyhow::{Context, Result, ensure};
+use nopal_abi::CHUNK_BYTES;
 use nopal_analysis::triggers::Triggers;
 use nopal_beside::{Condvar, Mutex, MutexGuard};
 use nopal_kernel_events::KernelEvents;
@@ -20,20 +22,24 @@ use nopal_trace::{Batch, Note, Subscriber, ThreadKey, Writer};
 use std::collections::HashSet;
 use std::ops::Add;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
 const LONGEST_NAP: Duration = Duration::from_millis(2);
+/// Where nobody has recorded anything for a second, and nobody waits for records. The heartbeat must not stop longer.
+const IDLE_NAP: Duration = Duration::from_millis(10);
+/// Bytes of a buffer that programs fill in a second at most, if they are to be collected at all.
+const FILLED: u64 = 4 << 30;
 const SECOND: Duration = Duration::from_secs(1);
 const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
 /// Kernel events between two looks after which the next comes sooner. Some are of this thread itself.
 const MANY_EVENTS: u64 = 1000;
-/// How often to look for chunks of ended threads.
-const ENDED: Duration = Duration::from_millis(10);
+/// How often to look for threads that have begun, and for chunks of those that have ended.
+const LOOK: Duration = Duration::from_millis(10);
 
-/// How often those who watch are told.
+/// How often progress is reported.
 const WATCHED: Duration = Duration::from_millis(500);
 
 /// How often to look for regions that no process maps.
@@ -66,6 +72,9 @@ pub struct Shared {
     snapshots: Arc<Mutex<Snapshots>>,
     /// `None`: nobody watches.
     progress: Mutex<Option<Progress>>,
+    meter: Arc<Mutex<Option<Meter>>>,
+    /// The cost of recording a call, in thousandths of a tick, once it has been measured.
+    cost: AtomicU64,
 }
 
 impl Shared {
@@ -83,6 +92,8 @@ impl Shared {
             triggers: Arc::default(),
             snapshots: Arc::default(),
             progress: Mutex::default(),
+            meter: Arc::default(),
+            cost: AtomicU64::new(0),
         }
     }
 
@@ -123,7 +134,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Told of records, they say what has fired.
+    /// They get the records, and say what has fired.
     pub fn triggers(&self) -> MutexGuard<'_, Triggers> {
         self.triggers.lock()
     }
@@ -150,8 +161,23 @@ impl Shared {
         self.progress.lock().get_or_insert_default().clone()
     }
 
+    /// What measures recording for a budget; none while there is none.
+    pub fn meter(&self) -> MutexGuard<'_, Option<Meter>> {
+        self.meter.lock()
+    }
+
+    pub fn for_meter(&self) -> Arc<Mutex<Option<Meter>>> {
+        self.meter.clone()
+    }
+
+    /// Ticks that the recording of a call takes, where that is known.
+    pub fn cost(&self) -> Option<f64> {
+        let parts = self.cost.load(Ordering::Relaxed);
+        (parts > 0).then(|| parts as f64 / 1000.0)
+    }
+
     /// Tells those who watch, if any.
-    fn tell_progress(&self, collector: &mut Collector, since: Duration) {
+    fn report_progress(&self, collector: &mut Collector, since: Duration) {
         let mut watched = self.progress.lock();
         let Some(progress) = &mut *watched else {
             return;
@@ -165,7 +191,7 @@ impl Shared {
         *progress = Progress {
             events,
             rate: (new as f64 / since.as_secs_f64().max(0.001)) as u64,
-            lost: self.counts().lost,
+            lost: self.counts().lost.all(),
             bytes: collector.totals.bytes,
             most_bytes: collector.limit.map(Limit::bytes),
             busiest: named.collect(),
@@ -291,7 +317,12 @@ impl Drain {
             // A trace without it has no net times, and all else.
             if let Ok(cost) = cost::measure(recorder, ordered) {
                 note(&theirs.writer, &cost)?;
+                if let Note::Cost { call, .. } = cost {
+                    theirs.cost.store(call, Ordering::Relaxed);
+                }
             }
+            // By the counter's rate, calls are short or not.
+            note(&theirs.writer, &snapshot())?;
             run(&theirs, collector)
         };
         let thread = std::thread::Builder::new().spawn(collect);
@@ -317,10 +348,11 @@ impl Drain {
 fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut system = Reading::default();
     let mut nap = SHORTEST_NAP;
+    let mut last_freed = Instant::now();
     // The second snapshot comes early, so that the rate of the counter is known of short programs too.
     let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
     let mut next_flush = Instant::now() + SECOND;
-    let mut last_ended = Instant::now();
+    let mut last_looked = Instant::now();
     let mut next_deserted = Instant::now();
     let mut last_progress = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
@@ -336,9 +368,10 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         obey_triggers(shared, &mut collector)?;
         freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);
         let flushes = Instant::now() >= next_flush;
-        if flushes || last_ended.elapsed() > ENDED {
-            last_ended = Instant::now();
+        if flushes || last_looked.elapsed() > LOOK {
+            last_looked = Instant::now();
             for region in shared.regions() {
+                collector.meet_threads(&region, &mut shared.writer.lock())?;
                 if !flushes && !collector.is_short(&region) {
                     continue;
                 }
@@ -352,7 +385,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             }
         }
         if last_progress.elapsed() >= WATCHED {
-            shared.tell_progress(&mut collector, last_progress.elapsed());
+            shared.report_progress(&mut collector, last_progress.elapsed());
             last_progress = Instant::now();
         }
         if Instant::now() >= next_deserted {
@@ -392,11 +425,20 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                 shared.change_flushes(|flushes| flushes.done = asked);
             }
         }
-        nap = if freed > 0 {
-            SHORTEST_NAP
-        } else {
-            (nap * 2).min(LONGEST_NAP)
+        nap = match freed > 0 || asked.is_some() {
+            true => SHORTEST_NAP,
+            false => nap * 2,
         };
+        if freed > 0 {
+            last_freed = Instant::now();
+        }
+        let is_idle = last_freed.elapsed() > SECOND
+            && !system.is_active()
+            && !shared.writer.lock().has_subscribers();
+        nap = nap.min(match is_idle {
+            true => idle_nap(&shared.regions()),
+            false => LONGEST_NAP,
+        });
         std::thread::park_timeout(nap);
     }
     // Events at the very end fire, too.
@@ -409,6 +451,14 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     obey_triggers(shared, &mut collector)?;
     system.finish(shared, &mut collector)?;
     Ok(collector)
+}
+
+/// However suddenly a program begins to record, no region is full before the next look.
+fn idle_nap(regions: &[Arc<Region>]) -> Duration {
+    let chunks = regions.iter().map(|region| region.chunks()).min();
+    let bytes = (chunks.unwrap_or(0) * CHUNK_BYTES) as u64;
+    let filled = Duration::from_micros(bytes * 1_000_000 / FILLED);
+    filled.clamp(LONGEST_NAP, IDLE_NAP)
 }
 
 /// Writes the remaining records of regions that no process maps, and unmaps them. The flight recorder keeps them.

@@ -15,7 +15,7 @@ pub fn kinds_of(tracers: &[Tracer]) -> Kinds {
     words.filter_map(Kinds::parse).collect()
 }
 
-/// Which kernel events a session records.
+/// The kernel events that a session records.
 #[derive(Default)]
 pub struct KernelEventKinds {
     kinds: Kinds,
@@ -26,12 +26,13 @@ pub struct KernelEventKinds {
 
 impl KernelEventKinds {
     /// Records what the options and these tracers ask for, from now on. An error says what is forbidden, and how to
-    /// allow it.
+    /// allow it. `several`: processes are traced that `main` did not start.
     pub fn record(
         &mut self,
         tracers: &[Tracer],
         options: &Options,
         main: i32,
+        several: bool,
         shared: &Shared,
     ) -> Result<()> {
         let kinds: Kinds = [options.events, kinds_of(tracers)].into_iter().collect();
@@ -65,6 +66,10 @@ impl KernelEventKinds {
         if perf != Kinds::default() {
             let (opened, missing) = KernelEvents::open(perf, main, &options.kernel_functions)?;
             if let Some(missing) = missing {
+                ensure!(
+                    !several,
+                    "kernel events can be recorded with one process only: {missing}"
+                );
                 if tracers.contains(&Tracer::Wakeup) || tracers.contains(&Tracer::WakeupAll) {
                     bail!("wake-ups cannot be recorded: {missing}");
                 }
@@ -118,6 +123,10 @@ impl Reading {
         system.read(|processor, update: Update| {
             collector.system(processor, update, &processes, &mut writer)
         })
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.system.is_some() || self.functions.is_some() || self.tracepoints.is_some()
     }
 
     /// Writes what is left, also of events that a short program had recorded before anybody began to read.

@@ -36,14 +36,14 @@ pub struct KernelFunctions {
     addresses: Vec<u64>,
     /// The trace's numbers of the module's sites.
     sites: HashMap<u32, u32>,
-    /// The events of markers that the trace has been told of, and probes of which it has not.
+    /// The events of markers that have notes, and probes that have none yet.
     markers: HashSet<u32>,
     probes: Vec<(u32, KernelProbe)>,
-    /// Whether the trace has been told of the kernel as an image.
+    /// Whether the kernel has a note as an image.
     is_named: bool,
     /// How many functions are traced.
     traced: u64,
-    /// Lost events that have been told, or are of before.
+    /// Lost events that have been reported, or are older.
     lost: u64,
     next_flush: Instant,
     buffer: Box<[u64; CHUNK_BYTES / 8]>,
@@ -66,11 +66,11 @@ impl KernelFunctions {
         let mut device = Device::open()?;
         let state = device.state()?;
         ensure!(
-            !state
-                .lines()
-                .any(|line| ["trace ", "mark ", "probe ", "uniform on"]
+            !state.lines().any(
+                |line| ["trace ", "mark ", "probe ", "processors ", "uniform on"]
                     .iter()
-                    .any(|begin| line.starts_with(begin))),
+                    .any(|begin| line.starts_with(begin))
+            ),
             "the kernel's module is in use: `nopal ctl kernel` shows for what, `nopal ctl kernel reset` ends it"
         );
         if kinds.functions() && device.sites()?.is_empty() {
@@ -78,7 +78,7 @@ impl KernelFunctions {
         }
         let region = Region::of_kernel(device.file().try_clone_to_owned()?)?;
         let mut functions = KernelFunctions {
-            lost: region.lost(),
+            lost: region.lost().all(),
             region,
             tasks: Tasks::default(),
             symbols: Symbols::read()?,
@@ -148,7 +148,7 @@ impl KernelFunctions {
         for chunk in chunks {
             self.write_chunk(chunk, collector, &mut writer)?;
         }
-        let lost = self.region.lost();
+        let lost = self.region.lost().all();
         if all && lost > self.lost {
             collector.totals.kernel_events_lost += lost - self.lost;
             self.lost = lost;
@@ -295,12 +295,12 @@ impl KernelFunctions {
     }
 }
 
-/// Of the module's state, how many functions the recording has.
+/// The number of functions that the recording has, by the module's state.
 fn traced(state: &str) -> u64 {
-    let told = state
+    let line = state
         .lines()
         .find_map(|line| line.strip_prefix("#functions "));
-    let number = told.and_then(|told| told.split(',').next());
+    let number = line.and_then(|line| line.split(',').next());
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 

@@ -15,12 +15,12 @@ const MOST_NAMED: usize = 8;
 /// A probe whose place and values have been found.
 pub struct KernelProbe {
     probe: Probe,
-    place: Place,
+    place: Location,
     fetches: Vec<Fetch>,
     fields: Vec<Field>,
 }
 
-struct Place {
+struct Location {
     address: u64,
     /// `FUNCTION+0xOFFSET@MODULE`
     name: String,
@@ -28,7 +28,7 @@ struct Place {
 }
 
 impl KernelProbe {
-    /// Of `WHERE [new NAME] [fetch ARGS]`.
+    /// Parses `WHERE [new NAME] [fetch ARGS]`.
     pub fn parsed(text: &str, symbols: &Symbols) -> Result<KernelProbe> {
         let probe = nopal_control::probe(text).map_err(Error::msg)?;
         let name = probe.name.clone();
@@ -93,7 +93,7 @@ impl KernelProbe {
     }
 }
 
-impl Surroundings for Place {
+impl Surroundings for Location {
     fn address(&self) -> u64 {
         self.address
     }
@@ -109,7 +109,7 @@ impl Surroundings for Place {
     }
 }
 
-fn find(spot: &Spot, symbols: &Symbols) -> Result<Place> {
+fn find(spot: &Spot, symbols: &Symbols) -> Result<Location> {
     let address = match spot {
         Spot::Line { .. } => bail!(
             "{spot}: a place in the kernel is FUNCTION, FUNCTION+OFFSET, either of them with @MODULE, or an address"
@@ -133,7 +133,7 @@ fn find(spot: &Spot, symbols: &Symbols) -> Result<Place> {
     if !function.module.is_empty() {
         name += &format!("@{}", function.module);
     }
-    Ok(Place {
+    Ok(Location {
         address,
         name,
         begins_function: address == function.address,

@@ -7,6 +7,8 @@ pub mod drain;
 pub mod kernel_events;
 pub mod kernel_functions;
 pub mod kernel_probes;
+pub mod meter;
+pub mod naming;
 pub mod notes;
 pub mod open_calls;
 pub mod progress;

@@ -88,6 +88,7 @@ pub fn session(command: Vec<String>, options: Vec<String>) -> Session {
         cpu: cpu.map_or_else(String::new, |(_, name)| name.to_owned()),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         start_realtime_ns: clock(ClockId::Realtime),
+        least_duration_ns: 0,
         options,
         ..Session::default()
     }

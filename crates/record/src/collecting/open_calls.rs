@@ -12,6 +12,8 @@ pub struct OpenCalls {
     /// The number of the chunk that follows, and the events that were lost before.
     sequence: u64,
     discarded: u64,
+    /// The events in all chunks that were given up.
+    given_up: u64,
 }
 
 /// The arguments of the last call of each depth that had some, with the clock of its entry.
@@ -19,8 +21,9 @@ pub struct OpenCalls {
 struct Arguments(Vec<(u64, [u64; 6])>);
 
 impl OpenCalls {
-    /// Goes on over the records of the thread's oldest chunk.
-    pub fn pass(&mut self, header: &ChunkHeader, words: &[u64]) {
+    /// Goes on over the records of the thread's oldest chunk, which holds so many events.
+    pub fn pass(&mut self, header: &ChunkHeader, words: &[u64], events: u64) {
+        self.given_up += events;
         let is_lossy = header.sequence != self.sequence || header.discarded > self.discarded;
         let words = without_room(words);
         let clock = header.clock_begin;
@@ -28,6 +31,10 @@ impl OpenCalls {
             .records(words, clock, is_lossy, &mut self.arguments);
         self.sequence = header.sequence.saturating_add(1);
         self.discarded = header.discarded;
+    }
+
+    pub fn given_up(&self) -> u64 {
+        self.given_up
     }
 
     /// None: there are no such calls.
@@ -72,7 +79,9 @@ impl Arguments {
 }
 
 impl Sink for Arguments {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let (Some(arguments), Some(frame)) = (arguments, frames.last()) else {
@@ -126,11 +135,11 @@ mod tests {
         first.extend(arguments);
         // Room that was not used.
         first.extend([0; 9]);
-        calls.pass(&header(0), &first);
+        calls.pass(&header(0), &first, 2);
         assert_eq!(open(&calls), [(1, 101, None), (2, 102, Some(arguments))]);
-        calls.pass(&header(1), &[record(KIND_EXIT, 2, 103)]);
+        calls.pass(&header(1), &[record(KIND_EXIT, 2, 103)], 1);
         assert_eq!(open(&calls), [(1, 101, None)]);
-        calls.pass(&header(3), &[record(KIND_ENTRY, 3, 104)]);
+        calls.pass(&header(3), &[record(KIND_ENTRY, 3, 104)], 1);
         assert_eq!(open(&calls), [(3, 104, None)]);
     }
 }

@@ -3,7 +3,7 @@
 use nopal_abi::{Cursor, Event};
 use std::collections::HashMap;
 
-/// Of so many chunks, the events of one are counted by function.
+/// The events of one in so many chunks are counted by function.
 const ONE_IN: usize = 16;
 /// Functions that are named.
 const NAMED: usize = 3;

@@ -3,8 +3,9 @@
 //! The records are copied at once; a thread writes the copy while recording goes on.
 
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
-use crate::collecting::collect::{Collector, thread_notes};
+use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
+use crate::collecting::naming::thread_notes;
 use crate::collecting::notes::{counter, snapshot as clock};
 use crate::memory::region::Region;
 use anyhow::Result;
@@ -96,7 +97,8 @@ impl Collector {
             return Ok(());
         };
         let regions = shared.regions();
-        let lost = shared.counts().lost + self.totals.given_up;
+        let lost = self.lost(shared.counts().lost);
+        let given_up = self.given_up();
         let at = counter();
         // Before copying gives up more.
         let mut notes = self.open_calls();
@@ -108,21 +110,18 @@ impl Collector {
                 counter: at,
                 text: format!("{}: {why}", snapshot_name(index as u32 + 1)),
             },
-            Note::Lost {
-                process: 0,
-                events: lost,
-            },
             Note::End {
                 counter: at,
-                complete: lost == 0,
+                complete: matches!(lost, Note::Lost { events: 0, .. }),
                 why: format!("a snapshot of the flight recorder: {why}"),
             },
         ]);
+        notes.push(lost);
         let seed = shared.writer.lock().seed(index as u32 + 1);
         let snapshots = shared.for_snapshots();
         let writing = snapshots.clone();
         let thread = std::thread::Builder::new().spawn(move || {
-            let written = seed.and_then(|seed| write(seed, copies, &notes));
+            let written = seed.and_then(|seed| write(seed, copies, &given_up, &notes));
             let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
             snapshots.lock().taken[index].1 = written;
         });
@@ -217,8 +216,14 @@ impl Collector {
     }
 }
 
-fn write(seed: Seed, copies: Vec<Copy>, notes: &[Note]) -> Result<Written> {
+fn write(
+    seed: Seed,
+    copies: Vec<Copy>,
+    given_up: &[(ThreadKey, u64)],
+    notes: &[Note],
+) -> Result<Written> {
     let mut writer = seed.begin()?;
+    writer.given_up(given_up);
     let mut events = 0;
     for mut copy in copies {
         let bytes = copy.words.as_mut_bytes();

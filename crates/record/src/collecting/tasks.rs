@@ -53,7 +53,7 @@ struct Growing {
     clock: u64,
     sequence: u64,
     discarded: u64,
-    /// Gaps of any processor that it has been told of.
+    /// Gaps of any processor that it knows of.
     gaps: u64,
 }
 

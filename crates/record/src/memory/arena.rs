@@ -88,9 +88,14 @@ impl Arena {
         self.promised += whole_pages(bytes);
     }
 
-    /// Maps memory for all that is promised, in one piece.
+    /// Whether there is not enough memory for all that is promised.
+    pub fn needs_more(&self) -> bool {
+        !self.has_room(self.promised)
+    }
+
+    /// Maps memory for all that is promised, in one piece. The other threads of the process stand still.
     pub fn map_promised(&mut self, injector: &mut Injector) -> Result<()> {
-        if self.has_room(self.promised) {
+        if !self.needs_more() {
             return Ok(());
         }
         let bytes = piece(self.promised);

@@ -82,7 +82,7 @@ pub fn note_threads(stopped: &Stopped, memory: &Memory, places: &MemoryLayout) -
     let outer = own_number(stopped.pid(), stopped.pid())? == stopped.pid();
     let head = |offset: usize| places.head + offset as u64;
     let contexts = memory.read_word(head(offset_of!(ProcessHead, contexts)))?;
-    // Which its events find to be nobody's, and then make it one of its own.
+    // The thread's events find that this context is nobody's, and make one of their own.
     let context = contexts + ((CONTEXTS - 1) * CONTEXT_BYTES) as u64;
     let mut strange = Vec::new();
     // Pointers, and behind them the contexts of those who have them.

@@ -4,8 +4,9 @@ use crate::memory::code::Code;
 use crate::memory::region::PRESENCE_BYTES;
 use crate::memory::shared_memory::lengthen;
 use crate::memory::space::Space;
+use crate::patch::remove::PATIENCE;
 use anyhow::{Context, Result, anyhow, bail};
-use nopal_process::{Gadget, Lent, Mapping, Memory, SystemCall, Thread};
+use nopal_process::{Gadget, Lent, Mapping, Memory, Stopped, SystemCall, Thread};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -96,6 +97,9 @@ impl<'a> Injector<'a> {
                 let unmaps: Vec<Call> = mapped.iter().map(unmap).collect();
                 self.calls(&unmaps, unclosed)?;
             }
+            if failed.what == "mmap" && *answer == -i64::from(libc::EAGAIN) {
+                bail!(LOCKED);
+            }
             bail!("{} in the process failed: {}", failed.what, reason(*answer));
         }
         let last = calls
@@ -123,7 +127,14 @@ impl<'a> Injector<'a> {
         Ok(at)
     }
 
-    /// New pieces of shared memory, which may be sealed: of each the process's descriptor, and ours.
+    /// Has the other threads of the process stand still. While it has a descriptor of ours, they would see that: what
+    /// they open gets another number, and what they fork keeps it.
+    pub fn stop_others(&self) -> Result<Stopped> {
+        self.thread.stop_others(PATIENCE)
+    }
+
+    /// New pieces of shared memory, which may be sealed: of each the process's descriptor, and ours. The other threads
+    /// stand still until they are mapped.
     pub fn memory_files<const N: usize>(&mut self) -> Result<[(u64, File); N]> {
         let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         let words = [self.name, flags, 0, 0, 0, 0];
@@ -206,7 +217,8 @@ impl<'a> Injector<'a> {
         Ok(at)
     }
 
-    /// Maps `bytes` at `at`, which the process may run and read; only we write them, through the file behind.
+    /// Maps `bytes` at `at`, which the process may run and read; only we write them, through the file behind. The other
+    /// threads stand still.
     pub fn map_code(&mut self, at: u64, bytes: u64) -> Result<(Code, File)> {
         let [(number, file)] = self.memory_files()?;
         let length = lengthen(file.as_fd(), bytes);
@@ -219,6 +231,9 @@ impl<'a> Injector<'a> {
         Ok((Code::map(&file, at, bytes)?, file))
     }
 }
+
+/// `mmap` fails with EAGAIN for this alone.
+const LOCKED: &str = "the process locks all memory that it maps (mlockall), and nopal's would exceed its limit (`ulimit -l`)";
 
 const NO_DESCRIPTORS: &str =
     "the process has no free file descriptor: `prlimit --nofile` as root raises its hard limit";

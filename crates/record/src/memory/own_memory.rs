@@ -59,6 +59,7 @@ fn give_region(
     (buffer, room, when_full): (u64, u64, u32),
 ) -> Result<(Region, u64)> {
     let process = injector.process();
+    let _others = injector.stop_others()?;
     let [(number, file), (presence_number, presence)] = injector.memory_files()?;
     let made = Region::create(file.into(), buffer, room, when_full, process);
     let region = match made {

@@ -5,11 +5,14 @@ use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
-    LOST_COUNTERS, REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS,
-    RESYNC_BYTES, Region as Layout, Request,
+    LOST_ALL, LOST_COUNTERS, LOST_INTERRUPTED, LOST_NO_CLOCK, LOST_NO_ROOM, LOST_REASONS,
+    LOST_TOO_MANY_THREADS, LOST_UNKNOWN_THREAD, LostCounter, REQUEST_DONE, REQUEST_FREE,
+    REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES, Region as Layout, Request,
 };
+use nopal_trace::losses;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
 use rustix::thread::futex::{self, Timespec};
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Add;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,11 +23,45 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Owner(u32);
 
+/// Events that were not recorded: all of them, and those for each reason, by the numbers `LOST_…`.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Lost([u64; LOST_REASONS]);
+
+impl Lost {
+    pub fn all(&self) -> u64 {
+        self.0[LOST_ALL]
+    }
+
+    /// By the names that traces have for the reasons, but for those that did not occur.
+    pub fn reasons(&self) -> BTreeMap<String, u64> {
+        let named = [
+            (LOST_NO_ROOM, losses::NO_ROOM),
+            (LOST_UNKNOWN_THREAD, losses::UNKNOWN_THREAD),
+            (LOST_TOO_MANY_THREADS, losses::TOO_MANY_THREADS),
+            (LOST_NO_CLOCK, losses::NO_CLOCK),
+            (LOST_INTERRUPTED, losses::INTERRUPTED),
+        ];
+        let occurred = named.iter().filter(|(reason, _)| self.0[*reason] > 0);
+        let named = occurred.map(|&(reason, name)| (name.to_owned(), self.0[reason]));
+        named.collect()
+    }
+}
+
+impl Add for Lost {
+    type Output = Lost;
+
+    fn add(self, other: Lost) -> Lost {
+        Lost(std::array::from_fn(|reason| {
+            self.0[reason].wrapping_add(other.0[reason])
+        }))
+    }
+}
+
 /// The counters of the runtime in a region.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
     /// Events that were not recorded.
-    pub lost: u64,
+    pub lost: Lost,
     pub threads_untraced: u64,
     pub threads_muted: u64,
     pub stacks_unmirrored: u64,
@@ -38,7 +75,7 @@ impl Add for Counts {
 
     fn add(self, other: Counts) -> Counts {
         Counts {
-            lost: self.lost.wrapping_add(other.lost),
+            lost: self.lost + other.lost,
             threads_untraced: self.threads_untraced + other.threads_untraced,
             threads_muted: self.threads_muted.wrapping_add(other.threads_muted),
             stacks_unmirrored: self.stacks_unmirrored + other.stacks_unmirrored,
@@ -275,7 +312,7 @@ impl Region {
         self.in_use.store(count, Ordering::Relaxed);
         self.word(offset_of!(Layout, chunk_count))
             .store(count as u32, Ordering::Relaxed);
-        self.tell_freed(0);
+        self.announce_freed(0);
         if nopal_process::counts_memory() {
             // A thread that is late might not get it again.
             return;
@@ -309,7 +346,7 @@ impl Region {
         );
         // Release pairs with the acquire of the thread that takes the chunk.
         state.store(CHUNK_FREE, Ordering::Release);
-        self.tell_freed(chunk);
+        self.announce_freed(chunk);
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
@@ -330,18 +367,23 @@ impl Region {
     }
 
     /// Tells the runtime that collection has ended.
-    pub fn say_gone(&self) {
+    pub fn mark_gone(&self) {
         self.word(offset_of!(Layout, tool_gone))
             .store(1, Ordering::Relaxed);
     }
 
-    pub fn lost(&self) -> u64 {
-        (0..LOST_COUNTERS)
-            .map(|i| {
-                self.long(offset_of!(Layout, lost) + i * 64)
-                    .load(Ordering::Relaxed)
+    pub fn lost(&self) -> Lost {
+        let lost = offset_of!(Layout, lost);
+        let count = |counter: usize, reason: usize| {
+            let place = lost + counter * size_of::<LostCounter>() + reason * size_of::<u64>();
+            self.long(place).load(Ordering::Relaxed)
+        };
+        Lost(std::array::from_fn(|reason| {
+            let counters = 0..LOST_COUNTERS;
+            counters.fold(0, |sum: u64, counter| {
+                sum.wrapping_add(count(counter, reason))
             })
-            .fold(0, u64::wrapping_add)
+        }))
     }
 
     pub fn counts(&self) -> Counts {
@@ -512,7 +554,7 @@ impl Region {
         }
     }
 
-    /// Copies a chunk as far as anything is written in it, which is told by the first page of zeroes: a chunk is zeroed
+    /// Copies a chunk up to its first page of zeroes: a chunk is zeroed
     /// before it is filled, and then has no gaps of that size. Returns how much that is.
     pub fn copy(&self, chunk: usize, into: &mut [u8; CHUNK_BYTES]) -> usize {
         let reserved = (self.header(chunk).content_bits / 8).min(CHUNK_BYTES as u64) as usize;
@@ -571,11 +613,11 @@ impl Region {
         unsafe { std::ptr::write_bytes(self.chunk(chunk), 0, used) };
         // Release pairs with the acquire of the thread that takes the chunk: it sees the zeroes.
         self.state(chunk).store(CHUNK_FREE, Ordering::Release);
-        self.tell_freed(chunk);
+        self.announce_freed(chunk);
     }
 
     /// Has threads search for a chunk that is free now, and wakes one that waits for it.
-    fn tell_freed(&self, chunk: usize) {
+    fn announce_freed(&self, chunk: usize) {
         self.word(offset_of!(Layout, first_free))
             .fetch_min(chunk as u32, Ordering::Relaxed);
         let freed = self.word(offset_of!(Layout, freed));
@@ -596,6 +638,6 @@ fn chunk_offset(chunks: usize) -> usize {
 
 /// Threads of processes that have the region wait for it, too.
 fn wake(word: &AtomicU32, waiters: u32) {
-    // Who waits looks again by itself.
+    // A thread that waits looks again by itself.
     let _ = futex::wake(word, futex::Flags::empty(), waiters);
 }

@@ -90,7 +90,7 @@ impl Journal {
     }
 
     /// Shows the runtime that there is no collector any more.
-    pub fn say_gone(&self, memory: &Memory) -> Result<()> {
+    pub fn mark_gone(&self, memory: &Memory) -> Result<()> {
         let word = self.region.start + offset_of!(Layout, tool_gone) as u64;
         memory.write(word, &1u32.to_le_bytes())
     }

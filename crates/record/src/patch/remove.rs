@@ -1,6 +1,7 @@
 //! Takes nopal out of a running process: the text is what it was, no frame returns into generated code, and memory is
 //! given back.
 
+use crate::members::is_frozen;
 use crate::memory::inject::Injector;
 use crate::memory::region::Region;
 use crate::patch::change::{Change, Kind};
@@ -10,7 +11,7 @@ use crate::patch::traps;
 use crate::tracee::under_new_filter;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
-use nopal_process::{Event, Mapping, Memory, Pages, Search, Stopped, Thread};
+use nopal_process::{Event, Mapping, Memory, Pages, Search, StopError, Stopped, Thread};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
@@ -30,17 +31,20 @@ const MOST_MOMENTS: usize = 200;
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// How often a frozen process is looked at.
+const WHILE_FROZEN: Duration = Duration::from_millis(20);
+
 const PAGE: usize = 4096;
 
 /// How much memory to search for stacks that no thread is on.
 const ELSEWHERE: u64 = 8 << 20;
 
 /// 1. no thread waits for the tool any more
-/// 2. stop all threads
+/// 2. stop all threads, when the process is not frozen
 /// 3. put the text back, but for the hooks; no new frame is wrapped by threads that are out of generated code
 /// 4. let those in it run out of it, for moments
 /// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies
-///    of slots on its stack, and still has to be told of thunks by the hooks
+///    of slots on its stack, and still has to find thunks by the hooks
 /// 6. where no frame is wrapped any more, put back the rest of the text
 /// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
 /// 8. let go; again from 2 where something is left to do
@@ -49,14 +53,31 @@ const ELSEWHERE: u64 = 8 << 20;
 /// the body, and return to the caller by the mirror. Generated code also stays, and leads past what is recorded, where
 /// the program has patched its own functions and may write jumps back, or where it may have code that calls thunks.
 pub fn remove(journal: &Journal) -> Result<()> {
+    match take_out(journal) {
+        // What executed a program is gone with all that was in it.
+        Err(error) if error.downcast_ref() == Some(&StopError::Executes) => {
+            let left = Journal::read_all(journal.process).unwrap_or_default();
+            match left.iter().find(|left| left.inode == journal.inode) {
+                Some(left) => take_out(left),
+                None => Ok(()),
+            }
+        }
+        done => done,
+    }
+}
+
+fn take_out(journal: &Journal) -> Result<()> {
     let memory = Memory::open(journal.process)?;
-    journal.say_gone(&memory)?;
+    journal.mark_gone(&memory)?;
     // Markers go with the hooks: what they call is there until nothing calls it.
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
         .changes
         .iter()
         .partition(|change| matches!(change.kind, Kind::Hook | Kind::Marker | Kind::Word));
     for attempt in 0..ATTEMPTS {
+        while is_frozen(journal.process) && nopal_process::alive(journal.process) {
+            std::thread::sleep(WHILE_FROZEN);
+        }
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
         restore::take_back(&sites, &memory)?;
         let out = run_out(journal, &mut stopped, &[])?;
@@ -77,10 +98,29 @@ pub fn remove(journal: &Journal) -> Result<()> {
                 return give_back(journal, &mut stopped, &memory);
             }
         }
-        stopped.detach_all();
+        let late = stopped.detach_all();
         std::thread::sleep(PAUSE * (1 << attempt));
+        if !let_go(journal.process, late) {
+            return Ok(());
+        }
     }
     Ok(())
+}
+
+/// Lets threads go that did not stop, and that cannot be stopped again before; those of a frozen process, when it goes on.
+/// Whether that was possible: others may sleep in the kernel for ever.
+fn let_go(process: i32, mut late: Vec<Thread>) -> bool {
+    loop {
+        let was_frozen = is_frozen(process);
+        late = late
+            .into_iter()
+            .filter_map(|thread| thread.detach().err())
+            .collect();
+        if late.is_empty() || !was_frozen {
+            return late.is_empty();
+        }
+        std::thread::sleep(WHILE_FROZEN);
+    }
 }
 
 fn probes(sites: &[Change]) -> impl Iterator<Item = &Change> {
@@ -137,20 +177,24 @@ fn unwinding(
 pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
     let process = stopped.pid();
     let (mut all_out, mut any_ran) = (true, false);
-    for thread in stopped.threads_mut() {
-        if waiting.contains(&thread.tid()) {
+    for number in 0..stopped.threads().len() {
+        let is_out = |stopped: &Stopped| -> Result<bool> {
+            let registers = stopped.threads()[number].registers()?;
+            Ok(!journal.is_generated(registers.instruction_pointer()))
+        };
+        if waiting.contains(&stopped.threads()[number].tid()) {
             continue;
         }
-        let mut out = !journal.is_generated(thread.registers()?.instruction_pointer());
+        let mut out = is_out(stopped)?;
         for _ in 0..MOST_MOMENTS {
             if out {
                 break;
             }
             any_ran = true;
-            if let Event::Ended(_) = thread.run_for_a_moment()? {
+            if let Event::Ended(_) = stopped.run_for_a_moment(number)? {
                 return Ok(false);
             }
-            out = !journal.is_generated(thread.registers()?.instruction_pointer());
+            out = is_out(stopped)?;
         }
         all_out &= out;
     }

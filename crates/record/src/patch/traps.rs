@@ -22,7 +22,7 @@ const RESTORER: u64 = 0x0400_0000;
 /// Not on an alternate stack: what the signal leaves there looks like a handler that will return to generated code.
 const FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
 
-/// The first pause for a thread that has met a breakpoint, and not been told yet; each is twice as long as the one
+/// The first pause for a thread that has met a breakpoint, and has no signal yet; each is twice as long as the one
 /// before, as a busy machine may let it wait for a processor. All are within what a thread waits for an answer
 /// (`runtime/core/request.c`).
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);

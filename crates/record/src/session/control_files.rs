@@ -8,6 +8,7 @@ use crate::tracee::Tracee;
 use anyhow::Result;
 use nopal_control::{Control, Engine, Lookup};
 use nopal_serve::{Access, Content, Failure, File};
+use nopal_symbols::without_numbers;
 use std::collections::HashSet;
 
 impl Session {
@@ -26,7 +27,10 @@ impl Session {
         self.with_control(work)
     }
 
-    fn with_control<T>(&mut self, work: impl FnOnce(&mut Control, &mut dyn Engine) -> T) -> T {
+    pub(crate) fn with_control<T>(
+        &mut self,
+        work: impl FnOnce(&mut Control, &mut dyn Engine) -> T,
+    ) -> T {
         let mut control = std::mem::take(&mut self.control);
         let result = work(&mut control, self);
         self.control = control;
@@ -70,7 +74,7 @@ struct Open {
 
 pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
     let path = path.to_owned();
-    let file = ask(handle, move |control, engine| {
+    let file = run(handle, move |control, engine| {
         control.open(engine, &path, access)
     })??;
     Ok(Box::new(Open {
@@ -83,21 +87,21 @@ pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>
 
 pub fn command(handle: &Handle, text: &str) -> Result<String, Failure> {
     let text = text.to_owned();
-    ask(handle, move |control, engine| {
+    run(handle, move |control, engine| {
         control.command(engine, &text)
     })?
 }
 
-fn ask<T: Send + 'static>(
+fn run<T: Send + 'static>(
     handle: &Handle,
     work: impl FnOnce(&mut Control, &mut dyn Engine) -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let asked = handle.ask(|session| session.control(work));
-    asked.map_err(|error| Failure::new(libc::EIO, format!("{error:#}")))
+    let asked = handle.run(|session| session.control(work));
+    asked.map_err(|error| Failure::new(libc::EIO, without_numbers(&format!("{error:#}"))))
 }
 
 impl Open {
-    fn ask(
+    fn run(
         &mut self,
         work: impl FnOnce(
             &mut Control,
@@ -110,7 +114,7 @@ impl Open {
         let Some(mut file) = self.file.take() else {
             return Err(Failure::new(libc::EIO, "the recording is over"));
         };
-        let (file, result) = ask(&self.handle, move |control, engine| {
+        let (file, result) = run(&self.handle, move |control, engine| {
             let result = work(control, engine, &mut file);
             (file, result)
         })?;
@@ -126,7 +130,7 @@ impl File for Open {
 
     fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure> {
         if offset == 0 && !self.is_stream && std::mem::take(&mut self.was_written) {
-            self.ask(|control, engine, file| control.show_again(engine, file))?;
+            self.run(|control, engine, file| control.show_again(engine, file))?;
         }
         let Some(file) = &mut self.file else {
             return Err(Failure::new(libc::EIO, "the recording is over"));
@@ -135,24 +139,24 @@ impl File for Open {
     }
 
     fn refill(&mut self) -> Result<(), Failure> {
-        self.ask(|control, engine, file| control.refill(engine, file))
+        self.run(|control, engine, file| control.refill(engine, file))
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.was_written = true;
         let bytes = bytes.to_vec();
-        self.ask(move |control, engine, file| control.write(engine, file, &bytes))
+        self.run(move |control, engine, file| control.write(engine, file, &bytes))
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        self.ask(|control, engine, file| control.flush(engine, file))
+        self.run(|control, engine, file| control.flush(engine, file))
     }
 
     fn close(mut self: Box<Self>) -> Result<(), Failure> {
         let Some(file) = self.file.take() else {
             return Ok(());
         };
-        ask(&self.handle, move |control, engine| {
+        run(&self.handle, move |control, engine| {
             control.close(engine, file)
         })?
     }

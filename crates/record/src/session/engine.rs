@@ -1,10 +1,11 @@
 //! Implements the engine of control for a session.
 
-use crate::collecting::collect::task_facts;
+use crate::collecting::naming::task_facts;
 use crate::collecting::notes::{counter, note};
 use crate::patch::remove;
 use crate::patch::traps::RISK;
 use crate::session::Session;
+use crate::session::budget::Turn;
 use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::choose::Loaded;
 use crate::tracee::{PatchContext, Tracee};
@@ -63,14 +64,21 @@ impl Session {
     /// Has kernel events recorded that the options and these tracers need.
     pub(crate) fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
         let (main, shared) = (self.processes.main, &self.context.shared);
+        let several = self.attached.len() > 1;
         let kinds = &mut self.kernel_events;
-        kinds.record(tracers, &self.options, main, shared)
+        kinds.record(tracers, &self.options, main, several, shared)
     }
 }
 
 // ---- what control has it do ----
 
 impl Session {
+    /// No record that is made later is in the trace before the note is.
+    fn note_moment(&mut self, note: impl FnOnce(u64) -> Note) -> Result<()> {
+        let mut writer = self.context.shared.writer.lock();
+        writer.note(&note(counter()))
+    }
+
     fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Applied> {
         // Whoever comes has them from the begin.
         if self.processes.tracees.is_empty() {
@@ -109,15 +117,16 @@ impl Session {
                 writer.site_counts().silence(*number, silent, clock);
             }
         };
-        // Before sites are switched on that nobody is to hear of, and after they are off.
-        if mode != Mode::Off {
+        self.note_spared(sites, mode, Turn::Before)?;
+        // Before silent sites are switched on, and after they are off.
+        if mode.pays() {
             silence(mode == Mode::Silent);
         }
-        self.in_all(|tracee, _| tracee.switch(sites, mode != Mode::Off))?;
-        if mode == Mode::Off {
+        self.in_all(|tracee, _| tracee.switch(sites, mode.pays()))?;
+        if !mode.pays() {
             silence(false);
         }
-        Ok(())
+        self.note_spared(sites, mode, Turn::After)
     }
 
     fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {
@@ -159,16 +168,17 @@ impl Session {
                 Ok(notes)
             });
         match inserted {
-            Ok(places) if places.is_empty() => {
-                Ok(format!("probe {} waits for its library", probe.name))
-            }
             Ok(places) => {
-                let risk = match probe.way {
-                    Way::Breakpoint => format!("\n{RISK}"),
-                    _ => String::new(),
-                };
-                let places = places.join(" ");
-                Ok(format!("probe {} is at {places}{risk}", probe.name))
+                let note = self.context.files.probes.note(&probe.name);
+                let mut lines = Vec::new();
+                if !places.is_empty() {
+                    lines.push(format!("probe {} is at {}", probe.name, places.join(" ")));
+                }
+                if probe.way == Way::Breakpoint || (note.is_some() && !places.is_empty()) {
+                    lines.push(RISK.to_owned());
+                }
+                lines.extend(note);
+                Ok(lines.join("\n"))
             }
             Err(error) => {
                 self.remove_probe(&probe.name)?;
@@ -278,7 +288,7 @@ impl Session {
     fn clear_counts(&mut self) {
         // Records are counted as they are collected. An error: nothing is any more.
         let _ = self.context.shared.flush();
-        self.lost_before = self.context.shared.counts().lost;
+        self.lost_before = self.context.shared.counts().lost.all();
         self.context.shared.writer.lock().site_counts().clear();
     }
 
@@ -365,7 +375,10 @@ impl Engine for Session {
                 place,
                 trigger,
             } => self.set_trigger(name, place, trigger)?,
+            Change::Budget(share) => self.set_budget(*share)?,
             Change::RemoveTrigger { name } => self.remove_trigger(name),
+            Change::Stop => self.note_moment(|counter| Note::Stopped { counter })?,
+            Change::Start => self.note_moment(|counter| Note::Started { counter })?,
         }
         Ok(Applied::default())
     }
@@ -393,7 +406,7 @@ impl Engine for Session {
     }
 
     fn counts(&mut self) -> Counts {
-        let lost = self.context.shared.counts().lost;
+        let lost = self.context.shared.counts().lost.all();
         let mut writer = self.context.shared.writer.lock();
         let all = writer.site_counts().all();
         Counts {
@@ -414,6 +427,14 @@ impl Engine for Session {
             all.exits += calls.exits;
         }
         all
+    }
+
+    fn probe_note(&mut self, name: &str) -> Option<String> {
+        self.context.files.probes.note(name)
+    }
+
+    fn spending(&mut self) -> Option<String> {
+        Some(self.budget.as_ref()?.describe())
     }
 
     fn hits(&mut self, trigger: &str) -> Hits {

@@ -7,8 +7,9 @@ use crate::options::{Ended, Outcome};
 use crate::patch::journal::Journal;
 use crate::patch::remove;
 use crate::session::Session;
+use crate::session::budget::HeldBudget;
 use crate::session::unfollowed::Unfollowed;
-use crate::sites::fitting::nothing_came;
+use crate::sites::fitting::{nothing_came, waited_in_vain};
 use anyhow::Result;
 use nopal_analysis::text::several;
 use nopal_trace::{Note, Writer};
@@ -45,15 +46,15 @@ impl Session {
         for note in collector.open_calls() {
             writer.note(&note)?;
         }
+        writer.given_up(&collector.given_up());
         for region in &regions {
-            region.say_gone();
+            region.mark_gone();
             collector.finish(region, &mut writer)?;
         }
         let counts = self.context.shared.counts();
         let Counts {
             lost,
             threads_untraced: threads,
-            threads_muted: muted,
             stacks_unmirrored: stacks,
             ..
         } = counts;
@@ -71,6 +72,8 @@ impl Session {
             ));
         }
         let given_up = collector.totals.given_up;
+        let lost_note = collector.lost(lost);
+        let (lost_by_reason, lost) = (lost.reasons(), lost.all());
         self.context.warnings.extend(collector.stopped.take());
         if threads > 0 {
             self.context.warnings.push(format!(
@@ -96,7 +99,7 @@ impl Session {
                 )
             ));
         }
-        if collector.totals.system > 0 && !collector.in_namespaces.is_empty() {
+        if collector.totals.system > 0 && !collector.naming.in_namespaces.is_empty() {
             self.context.warnings.push(
                 "kernel events are not matched with the calls of processes in a PID namespace of their own, where threads have other ids"
                     .to_owned(),
@@ -120,10 +123,7 @@ impl Session {
         };
         for last in [
             snapshot(),
-            Note::Lost {
-                process: main,
-                events: lost + given_up,
-            },
+            lost_note,
             Note::Untraced {
                 process: main,
                 threads,
@@ -150,6 +150,13 @@ impl Session {
         // All these are nothing that the trace lacks.
         let nothing = nothing_came(&self.options, &self.context.files);
         self.context.warnings.extend(nothing);
+        let in_vain = waited_in_vain(&self.options, &self.context.files);
+        self.context.warnings.extend(in_vain);
+        let breakpoints = self.context.files.probes.by_breakpoints();
+        self.context.warnings.extend(breakpoints);
+        self.keep_budget();
+        let remarks = self.budget.iter().flat_map(HeldBudget::remarks);
+        self.context.warnings.extend(remarks);
         self.context.warnings.extend(self.service.not_served.take());
         self.context
             .warnings
@@ -163,9 +170,10 @@ impl Session {
             events: collector.totals.events,
             system: collector.totals.system,
             lost,
+            lost_by_reason,
             given_up,
+            short: collector.totals.short,
             snapshots: self.context.shared.snapshots().describe(),
-            muted,
             bytes,
             warnings: self.context.warnings,
             untraced: None,

@@ -34,16 +34,16 @@ impl Handle {
         self.shared.progress()
     }
 
-    /// Does work on the session's thread and waits for the result. Work that is under way is finished first. An error:
-    /// the session is over.
-    pub fn ask<T: Send + 'static>(
+    /// Runs work on the session's thread and waits for the result. Work that is under way is finished first. An error: the
+    /// session is over.
+    pub fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Session) -> T + Send + 'static,
     ) -> Result<T> {
         const OVER: &str = "the recording is over";
         let (answer, answered) = channel();
         let work = move |session: &mut Session| {
-            // The thread that asked may be gone.
+            // The thread that waits may be gone.
             let _ = answer.send(work(session));
         };
         self.work.send(Box::new(work)).ok().context(OVER)?;

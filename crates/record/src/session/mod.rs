@@ -1,5 +1,6 @@
 //! A session: the traced processes, what they ask and what is asked of them, from the first to the last.
 
+mod budget;
 pub mod control_files;
 pub mod engine;
 pub mod finish;
@@ -11,9 +12,9 @@ pub mod signals;
 pub mod trigger;
 pub mod unfollowed;
 
-use crate::collecting::collect::task_note;
 use crate::collecting::drain::Drain;
 use crate::collecting::kernel_events::KernelEventKinds;
+use crate::collecting::naming::task_note;
 use crate::collecting::notes::{self, counter, note};
 use crate::guardian::Guardian;
 use crate::launch::{self, Arrived};
@@ -23,6 +24,7 @@ use crate::options::{Ended, Options};
 use crate::patch::remove;
 use crate::processes::Processes;
 use crate::refusal::Refusal;
+use crate::session::budget::HeldBudget;
 use crate::session::handle::Work;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::unfollowed::Unfollowed;
@@ -34,7 +36,7 @@ use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
 use nopal_trace::{Note, SubscriberId};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -44,9 +46,12 @@ use std::time::{Duration, Instant};
 /// programs that may make no system call. Longer each time where nothing has happened, but for several regions, of
 /// which only one wakes it.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
-const LONGEST_NAP: Duration = Duration::from_millis(10);
-/// How often processes are looked for that nobody has told of.
+const LONGEST_NAP: Duration = Duration::from_millis(20);
+/// How often processes are looked for that no event has announced.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
+
+/// How often processes are looked for that have come later. A look reads a name or a few lines of each process: some 10 us.
+const GROWTH: Duration = Duration::from_secs(1);
 
 /// What other threads may ask of it comes by a [`crate::Handle`].
 pub struct Session {
@@ -62,10 +67,13 @@ pub struct Session {
     pub(crate) unfollowed: Unfollowed,
     /// The processes that ran before us, where there are any: they are let go when the session ends, not waited for.
     pub(crate) attached: Vec<i32>,
+    /// Processes that were attached to, or looked at, and when they began.
+    pub(crate) met: HashSet<(i32, u64)>,
     /// Events that had been lost when the counts began.
     pub(crate) lost_before: u64,
     /// Whether any site has been silent: its records are to be left out, or not any more.
     pub(crate) any_silent: bool,
+    pub(crate) budget: Option<HeldBudget>,
     /// Wanted from outside.
     pub(crate) enough: bool,
 }
@@ -94,7 +102,7 @@ impl Service {
     }
 }
 
-/// Who hears of what the trace gets.
+/// The subscribers to the trace's records and notes.
 #[derive(Default)]
 pub(crate) struct Subscribers {
     /// The triggers, while there are any.
@@ -169,7 +177,7 @@ impl Session {
         });
         self.guardian.watches();
         tracee.insert_at_start(changes, &maps, context)?;
-        context.tell_unplaced();
+        context.report_unplaced();
         tracee.settle_semaphores(context)?;
         self.processes.tracees.insert(process, tracee);
         Ok(is_switched)
@@ -182,7 +190,7 @@ impl Session {
 
     /// Events that were not recorded so far.
     pub fn lost(&self) -> u64 {
-        self.context.shared.counts().lost
+        self.context.shared.counts().lost.all()
     }
 
     /// Serves the traced processes until the last one has ended, or the user wants no more. Returns how the program
@@ -196,9 +204,12 @@ impl Session {
         self.wake_at_end_of(main);
         // While the program runs; at our end, it would be waited for.
         self.context.files.let_pages_go();
+        self.begin_budget();
         let mut ended = None;
         let mut looked = Instant::now();
         let mut looked_around = looked;
+        let may_grow = self.may_grow();
+        let mut grown = looked;
         let deadline = self.options.time.map(|time| looked + time);
         let (mut nap, mut rung) = (SHORTEST_NAP, Vec::new());
         loop {
@@ -217,9 +228,14 @@ impl Session {
                 looked_around = Instant::now();
                 self.look_around(&regions);
             }
+            if may_grow && grown.elapsed() > GROWTH {
+                self.attach_newcomers();
+                grown = Instant::now();
+            }
             self.name_processes();
             self.work();
             self.obey_triggers();
+            self.hold_budget();
             if ended.is_none() {
                 ended = main.poll()?.map(ended_as);
                 if ended.is_some() {

@@ -7,8 +7,8 @@ use crate::patch::unwrap;
 use crate::session::Session;
 use crate::session::lock;
 use crate::session::unfollowed::Unfollowed;
-use crate::sites::modules::some_handle_stacks;
-use crate::sites::signs::HANDLES_STACKS;
+use crate::sites::modules::named_runtime_among;
+use crate::sites::signs::handles_stacks_because;
 use crate::tracee::Tracee;
 use anyhow::Result;
 use nopal_abi::{REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_TRAPS};
@@ -30,7 +30,7 @@ impl Session {
             region.answer(request);
             return;
         }
-        // Each question is answered once: its place may be another question's by the next moment.
+        // Each request is answered once: its slot may hold another request by the next moment.
         let served = match request.what {
             REQUEST_EXEC => self.exec(region, request),
             REQUEST_LIBRARIES => {
@@ -91,9 +91,10 @@ impl Session {
             .processes
             .known_or_forked(region, request.process)?
             .entry_only
-            && some_handle_stacks(&modules)
+            && let Some(runtime) = named_runtime_among(&modules)
         {
-            self.context.warnings.push(HANDLES_STACKS.into());
+            let why = handles_stacks_because(Some(runtime));
+            self.context.warnings.push(why);
             self.wrap_nothing_more(region)?;
         }
         let Some(mut tracee) = self.processes.tracees.remove(&request.process) else {
@@ -138,7 +139,7 @@ impl Session {
             .iter()
             .map(|request| request.thread)
             .collect();
-        unwrap::wrap_nothing_more(&mut processes, &waiting)
+        unwrap::wrap_nothing_more(&mut processes, &waiting, &self.context.shared.writer)
     }
 
     /// Whether the program's memory is locked now.

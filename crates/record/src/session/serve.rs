@@ -6,6 +6,7 @@ use crate::session::control_files;
 use crate::session::handle::Handle;
 use nopal_control::Control;
 use nopal_serve::{Access, Entry, Failure, File, Server, Tree};
+use nopal_symbols::without_numbers;
 use std::sync::Arc;
 
 impl Session {
@@ -52,7 +53,7 @@ impl Tree for Handle {
     }
 
     fn find(&self, process: i32) -> Result<(), Failure> {
-        let found = self.ask(move |session| {
+        let found = self.run(move |session| {
             let mut regions = session.context.shared.regions().into_iter();
             let region = regions.find(|region| remove::has_mapped(process, region));
             region.is_some_and(|region| session.processes.known_or_forked(&region, process).is_ok())
@@ -64,7 +65,7 @@ impl Tree for Handle {
     }
 
     fn detach(&self) -> Result<(), Failure> {
-        self.ask(|session| match session.attached.is_empty() {
+        self.run(|session| match session.attached.is_empty() {
             false => {
                 session.end();
                 Ok(())
@@ -79,5 +80,5 @@ impl Tree for Handle {
 }
 
 fn over(error: anyhow::Error) -> Failure {
-    Failure::new(libc::EIO, format!("{error:#}"))
+    Failure::new(libc::EIO, without_numbers(&format!("{error:#}")))
 }

@@ -1,4 +1,4 @@
-//! Triggers of a session: they hear of the records as these come, and the session does what they say.
+//! Triggers of a session: they get the records as these come, and the session does what they say.
 
 use crate::collecting::notes::counter;
 use crate::session::Session;

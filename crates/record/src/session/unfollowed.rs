@@ -3,7 +3,7 @@
 use nopal_analysis::text::several;
 use std::collections::BTreeMap;
 
-/// By the reason, so that a thousand of a kind are told of in one line.
+/// By the reason, so that a thousand of a kind have one line.
 #[derive(Default)]
 pub struct Unfollowed(BTreeMap<String, Alike>);
 

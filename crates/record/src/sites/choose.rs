@@ -1,11 +1,11 @@
-//! Which functions of a process are traced unless a selection names others: those of the executable, and those of
+//! The functions of a process that are traced unless a selection names others: those of the executable, and those of
 //! libraries that are called from outside of their library.
 
 use crate::sites::files::File;
 use crate::sites::modules::extent;
 use nopal_process::Memory;
 use nopal_symbols::Exports;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A file as it is loaded in a process. Addresses in the file plus `base` are addresses in the process.
@@ -59,7 +59,8 @@ const LANGUAGE_LIBRARIES: &[&str] = &[
 
 /// The addresses of the library functions that are called from outside of their library, as far as the files and the
 /// loader's words tell: what other modules import. Libraries that are called by pointers are in it whole: those that the
-/// program opens by `dlopen`, and the one that a thin program wraps. `modules` are in the loader's order.
+/// program opens by `dlopen`, with those that only these need, and the one that a thin program wraps. `modules` are in the
+/// loader's order.
 pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
     let mut words = Words::new(memory);
     let mut found = HashSet::new();
@@ -93,8 +94,7 @@ pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
             }
         }
     }
-    let needed = modules.iter().flat_map(|module| module.file.image.needed());
-    let needed: HashSet<&str> = needed.map(last_component).collect();
+    let needed = needed(modules);
     let opened = modules.iter().filter(|module| is_opened(module, &needed));
     for module in opened.chain(wrapped(modules, &called)) {
         let within = |address: u64| module.base.wrapping_add(address);
@@ -127,10 +127,33 @@ fn is_language(library: &Loaded) -> bool {
     names.any(|name| library.file_name().starts_with(name))
 }
 
-/// Whether a library was opened by the program itself: it is not among those that modules need.
+/// The names of the libraries that the executable needs, and of those that these need.
+fn needed(modules: &[Loaded]) -> HashSet<&str> {
+    let by_name: HashMap<&str, &Loaded> = modules
+        .iter()
+        .map(|module| (name(module), module))
+        .collect();
+    let mut needed = HashSet::new();
+    let mut left: Vec<&Loaded> = modules.iter().filter(|module| module.executable).collect();
+    while let Some(module) = left.pop() {
+        let names = module.file.image.needed().into_iter().map(last_component);
+        for name in names {
+            if needed.insert(name) {
+                left.extend(by_name.get(name));
+            }
+        }
+    }
+    needed
+}
+
+/// By which others need it.
+fn name(library: &Loaded) -> &str {
+    library.file.image.soname().unwrap_or(library.file_name())
+}
+
+/// Whether a library came by `dlopen`: it is not among those that the executable needs.
 fn is_opened(library: &Loaded, needed: &HashSet<&str>) -> bool {
-    let name = library.file.image.soname().unwrap_or(library.file_name());
-    !library.executable && !needed.contains(name) && !is_language(library)
+    !library.executable && !needed.contains(name(library)) && !is_language(library)
 }
 
 /// The addresses in its file of a module's functions.

@@ -87,7 +87,7 @@ impl File {
         *self.unwinder.get_or_init(find)
     }
 
-    /// The functions that the runtime must hear of.
+    /// The functions of whose calls the runtime must know.
     pub fn hooks(&self) -> Vec<(&Site, Stub)> {
         let hooks = self
             .hooks
@@ -276,7 +276,7 @@ impl Files {
     }
 
     /// Opens and plans files, side by side: a file's error is its own. `paths` are what opens the file and what it is
-    /// called. The trace is told of them by [`Files::tell`].
+    /// called. [`Files::write_notes`] writes their notes.
     pub fn open(&mut self, paths: &[(PathBuf, PathBuf)]) -> Vec<Result<Arc<File>>> {
         let cache = self.cache.as_deref();
         let known = &self.by_identity;
@@ -340,7 +340,7 @@ impl Files {
         files
     }
 
-    /// Tells the trace of the files that it does not know, before anything else is told of them.
+    /// Notes the files that the trace does not know, before any other note about them.
     pub fn write_notes(&mut self, writer: &Mutex<Writer>) -> Result<()> {
         let mut unwritten = std::mem::take(&mut self.unwritten).into_iter();
         unwritten.try_for_each(|image| note(writer, &image))
@@ -376,7 +376,7 @@ impl Files {
         file
     }
 
-    /// Tells of functions that would have been traced. Each is told of once.
+    /// Notes functions that would have been traced, each once.
     pub fn refuse(
         &mut self,
         file: &File,
@@ -400,6 +400,19 @@ impl Files {
                 reasons: reasons.into_iter().collect(),
             },
         )
+    }
+
+    /// Whether a marker or a static probe of any file is wanted.
+    pub fn have_marker(&self, wanted: &markers::Wanted) -> bool {
+        self.all.iter().any(|file| {
+            let file_name = file.image.file_name();
+            let (markers, _) = file.image.markers();
+            let markers = markers.into_iter().map(|marker| marker.name);
+            let statics = file.image.probes().into_iter();
+            let statics = statics.map(|probe| format!("{}:{}", probe.provider, probe.name));
+            let mut names = markers.chain(statics);
+            names.any(|name| wanted.chooses_in(&name, &file_name))
+        })
     }
 
     /// The functions whose names are most like that of a pattern which means none; those of exactly this name with
@@ -434,7 +447,7 @@ impl Files {
     /// The file and the address of the function of a key.
     pub fn site(&self, key: SiteKey) -> Option<(&Arc<File>, u64)> {
         let after = self.all.partition_point(|file| file.first_key <= key.0);
-        // Of files without functions the last has this key, if any.
+        // If some files have no functions, several begin with this key: the last has the site, if any.
         let file = self.all.get(after.checked_sub(1)?)?;
         Some((file, file.address_of(key)?))
     }
@@ -451,10 +464,38 @@ impl Files {
         by_file
     }
 
+    /// Where plans are kept, and what else of files outlasts a session.
+    pub fn cache(&self) -> Option<&Path> {
+        self.cache.as_deref()
+    }
+
+    /// A file that is known, by its identity.
+    pub fn identified(&self, identity: &str) -> Option<&Arc<File>> {
+        self.by_identity.get(identity)
+    }
+
+    /// The same by a path that opens it.
+    pub fn at(&self, path: &Path) -> Option<Arc<File>> {
+        self.by_facts.get(&facts(path)?).cloned()
+    }
+
     /// The number of a site, if it has one.
     pub fn number_of(&self, file: u32, address: u64) -> Option<u32> {
         let numbers = self.numbers.get(&file)?;
         number_in(numbers, address)
+    }
+
+    /// The keys of sites by their numbers.
+    pub fn keys_by_number(&self) -> Vec<Option<SiteKey>> {
+        let mut keys = vec![None; self.next_number as usize];
+        for file in &self.all {
+            for (address, number) in self.numbers.get(&file.index).into_iter().flatten() {
+                if let Some(key) = keys.get_mut(*number as usize) {
+                    *key = file.key_at(*address);
+                }
+            }
+        }
+        keys
     }
 
     /// The numbers of sites, the same in every process, and those of them that the trace must be told of before they

@@ -1,10 +1,10 @@
 //! What a process has loaded before it is touched, and whether what a recording asked for ever came.
 
-use crate::launch;
 use crate::options::Options;
 use crate::refusal::Refusal;
 use crate::sites::choose::{Loaded, boundary};
 use crate::sites::files::Files;
+use crate::sites::go::ensure_not_go;
 use crate::sites::markers;
 use crate::sites::modules;
 use crate::sites::statics::names_of_statics;
@@ -29,7 +29,7 @@ impl Planned {
             "the program's file cannot be read"
         );
         for program in modules.iter().filter(|module| module.executable) {
-            launch::ensure_not_go(&program.file.image, &program.name).map_err(Refusal::program)?;
+            ensure_not_go(&program.file.image, &program.name).map_err(Refusal::program)?;
         }
         let boundary = boundary(&modules, &Memory::open(process)?);
         Ok(Planned { modules, boundary })
@@ -40,12 +40,10 @@ fn no_function(patterns: &[String], files: &Files) -> Result<()> {
     let text = patterns.join(" ");
     let mut nearest = patterns.iter().map(|pattern| files.nearest(pattern));
     let nearest = nearest.find(|names| !names.is_empty()).unwrap_or_default();
-    ensure!(
-        nearest.is_empty(),
-        "no function matches {text}; the nearest are {}",
-        nearest.join(", ")
-    );
-    bail!("no function matches {text}")
+    bail!(
+        "no function matches {text}{}",
+        nopal_symbols::or_nearest(&nearest)
+    )
 }
 
 /// The names of all markers of `modules` that are wanted.
@@ -72,6 +70,21 @@ pub fn nearest_markers<'a>(modules: impl Iterator<Item = &'a Loaded>, name: &str
     let names = names_of_markers(modules, &all);
     let near = nearest(names.iter().map(String::as_str), name).into_iter();
     near.map(str::to_owned).collect()
+}
+
+/// For people: of the markers that were waited for, which have not come.
+pub fn waited_in_vain(options: &Options, files: &Files) -> Vec<String> {
+    let waiting = options
+        .markers
+        .iter()
+        .filter(|pattern| pattern.contains('@'));
+    let in_vain = waiting.filter(|pattern| {
+        let wanted = markers::Wanted::new([(pattern.as_str(), true)]);
+        wanted.is_ok_and(|wanted| !files.have_marker(&wanted))
+    });
+    in_vain
+        .map(|pattern| format!("no marker matched {pattern} in all that was loaded"))
+        .collect()
 }
 
 /// The message that nothing appeared of what was waited for.

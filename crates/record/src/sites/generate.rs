@@ -22,7 +22,7 @@ use nopal_process::Thread;
 use std::ops::Range;
 use zerocopy::IntoBytes;
 
-/// So many sites are told of by a thread of their own, while their thunks are made.
+/// With this many sites, a thread of its own writes their notes while their thunks are made.
 const WORTH_A_THREAD: usize = 1000;
 
 impl Tracee {
@@ -67,13 +67,12 @@ impl Tracee {
         for (module, bytes) in wanted {
             self.promise_room(&extent(module), *bytes, &mut space);
         }
+        let mapped = self.map_promised(&mut injector);
+        // Where the process has refused memory there is no arena.
+        self.places.arenas.retain(|arena| !arena.range().is_empty());
         let image = nopal_agent::image(&self.places.immediates);
-        for index in 0..self.places.arenas.len() {
+        for index in known..self.places.arenas.len() {
             let arena = &mut self.places.arenas[index];
-            arena.map_promised(&mut injector)?;
-            if index < known {
-                continue;
-            }
             let base = arena.base;
             arena.put(&image)?;
             self.publish_block(BlockEntry {
@@ -82,7 +81,18 @@ impl Tracee {
                 header: base + IMAGE_UNWIND_HEADER,
             })?;
         }
-        Ok(())
+        mapped
+    }
+
+    fn map_promised(&mut self, injector: &mut Injector) -> Result<()> {
+        let arenas = &mut self.places.arenas;
+        if !arenas.iter().any(Arena::needs_more) {
+            return Ok(());
+        }
+        let _others = injector.stop_others()?;
+        arenas
+            .iter_mut()
+            .try_for_each(|arena| arena.map_promised(injector))
     }
 
     /// Finds an arena that reaches a module and has a place for its code, or a place for another one, if there is any.
@@ -220,7 +230,7 @@ struct Made {
 
 impl Maker<'_> {
     /// Makes it at the next place of `arena`; `numbers` are those of the sites. The thunks are switched on or off, but
-    /// for those of probes, which know it themselves.
+    /// for those of probes, which know it themselves, and of hooks, which are on.
     fn block(&self, arena: &mut Arena, numbers: &[u32], on: bool) -> Result<(Made, Vec<Change>)> {
         let Maker { module, chosen, .. } = *self;
         let (at, base) = (arena.next(), arena.base);
@@ -259,10 +269,8 @@ impl Maker<'_> {
             let hook = block.hook(*stub, site.body.code().len(), rows, |at, out| {
                 place(module, site, &chosen.markers, at, out)
             })?;
+            // It is needed whatever is recorded: the runtime must know of an exec, of libraries and of unwinding.
             changes.push(Change::new(module.base, site, &hook, Kind::Hook)?);
-            if !on {
-                block.switch_off(&hook);
-            }
         }
         for probe in &chosen.probes {
             let (site, fetched) = (&*probe.site, probe.fetched(module.base));

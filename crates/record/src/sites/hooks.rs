@@ -37,7 +37,7 @@ pub fn of(image: &Image, plan: &Plan) -> Vec<(u64, Stub)> {
     let mut seen = HashSet::new();
     HOOKS
         .iter()
-        .filter(|(_, stub)| all || tells(stub))
+        .filter(|(_, stub)| all || is_for_unwinders(stub))
         .filter_map(|(name, stub)| {
             let address = image.symbol(name)?;
             plan.hook(address).ok()?;
@@ -56,21 +56,21 @@ pub fn is_libc(image: &Image) -> bool {
         .any(|libc| name.starts_with(libc))
 }
 
-/// Whether nothing can be told to the unwinder of a static program: it may have one, and be without symbols.
+/// Whether the unwinder of a static program cannot be found: it may have one, and no symbols.
 pub fn unwinds_alone(file: &File) -> bool {
     if !file.image.is_static() {
         return false;
     }
     let has = |name: &str| file.image.symbol(name).is_some();
     if has("_Unwind_Resume") || has("_Unwind_Find_FDE") {
-        !file.hooks().iter().any(|(_, stub)| tells(stub))
+        !file.hooks().iter().any(|(_, stub)| is_for_unwinders(stub))
     } else {
         !has("_start") && !has("main")
     }
 }
 
-/// Whether it is asked by unwinders.
-fn tells(stub: &Stub) -> bool {
+/// Whether unwinders call the function.
+fn is_for_unwinders(stub: &Stub) -> bool {
     matches!(stub, Stub::FindObject | Stub::IterateObjects)
 }
 
@@ -93,7 +93,7 @@ pub fn hides_thunks(file: &File) -> bool {
 pub fn asks_elsewhere(modules: &[&Loaded], memory: &Memory) -> bool {
     let hooked = modules.iter().flat_map(|module| {
         let hooks = module.file.hooks().into_iter();
-        let hooks = hooks.filter(|(_, stub)| tells(stub));
+        let hooks = hooks.filter(|(_, stub)| is_for_unwinders(stub));
         hooks.map(|(site, _)| module.base.wrapping_add(site.address))
     });
     let hooked: HashSet<u64> = hooked.collect();

@@ -30,7 +30,11 @@ impl Wanted {
 
     /// Whether it chooses the marker `name` of a module.
     pub fn chooses(&self, name: &str, module: &Loaded) -> bool {
-        let file_name = module.name.rsplit('/').next().unwrap_or(&module.name);
+        self.chooses_in(name, module.file_name())
+    }
+
+    /// The same of a file, by its name.
+    pub fn chooses_in(&self, name: &str, file_name: &str) -> bool {
         let mut rules = self.0.iter().rev();
         let is_static = name.contains(':');
         let last = rules.find(|(selection, _, means_static)| {

@@ -3,7 +3,7 @@
 use crate::sites::choose::Loaded;
 use crate::sites::files::Files;
 use crate::sites::program;
-use crate::sites::signs::name_handles_stacks;
+use crate::sites::signs::{Runtime, named_runtime};
 use crate::tracee::PatchContext;
 use anyhow::{Context, Result};
 use nopal_process::{Memory, Module};
@@ -17,10 +17,10 @@ pub fn extent(module: &Loaded) -> Range<u64> {
     module.base.wrapping_add(extent.start)..module.base.wrapping_add(extent.end)
 }
 
-/// Whether one of them is a library of which the name tells that it does.
-pub fn some_handle_stacks(modules: &[Module]) -> bool {
+/// The runtime among them that copies or walks stacks, known by the name of its library.
+pub fn named_runtime_among(modules: &[Module]) -> Option<&'static Runtime> {
     let mut names = modules.iter().map(|module| module.path.to_string_lossy());
-    names.any(|name| name_handles_stacks(&name))
+    names.find_map(|name| named_runtime(&name))
 }
 
 /// Expects the executable of a process that is on the way to its first code.

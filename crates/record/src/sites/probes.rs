@@ -7,7 +7,7 @@ use crate::sites::choose::Loaded;
 use crate::sites::chosen::Chosen;
 use crate::sites::files::{File, Files};
 use crate::sites::hooks;
-use crate::sites::modules::extent;
+use crate::sites::spots::{Found, find, may_come, named};
 use crate::sites::statics::StaticProbe;
 use crate::sites::values::{Surroundings, Value, fields_with_missing, shape, value};
 use crate::tracee::{PatchContext, Tracee};
@@ -16,7 +16,6 @@ use nopal_agent::Values;
 use nopal_beside::Mutex;
 use nopal_control::{Fetched, Probe, Spot, Way};
 use nopal_plan::{Site, Unprobed};
-use nopal_symbols::{Variable, VariablePath};
 use nopal_trace::{Field, Note, Writer, event_number};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -61,6 +60,8 @@ pub struct Placed {
     pub call: Option<u32>,
     /// Whether a breakpoint leads to it.
     pub breaks: bool,
+    /// Why no jump fits, where one was wanted first.
+    no_jump: Option<String>,
     event: u32,
     shape: u64,
     values: Vec<Value>,
@@ -81,6 +82,8 @@ pub struct Described {
     pub fields: Vec<Field>,
     pub call: Option<u32>,
     pub semaphore: Option<u64>,
+    pub breaks: bool,
+    pub no_jump: Option<String>,
 }
 
 impl Probes {
@@ -126,6 +129,25 @@ impl Probes {
         })
     }
 
+    /// For people: how a probe is there, or that it waits, where that differs from what was wanted. `None`: there is
+    /// no such probe, or nothing to tell.
+    pub fn note(&self, name: &str) -> Option<String> {
+        let wanted = self.0.iter().find(|wanted| wanted.what.name() == name)?;
+        match &wanted.placed[..] {
+            [] => Some(format!("probe {name} waits for its library")),
+            placed => placed.iter().find_map(|placed| placed.note(name)),
+        }
+    }
+
+    /// For people: the probes for which breakpoints were taken, since no jump fits.
+    pub fn by_breakpoints(&self) -> Vec<String> {
+        let placed = self.0.iter().flat_map(|wanted| {
+            let name = wanted.what.name();
+            wanted.placed.iter().flat_map(|placed| placed.note(name))
+        });
+        placed.collect()
+    }
+
     /// The probes in a file, by address.
     pub fn of(&self, file: &File) -> Vec<Arc<Placed>> {
         let placed = self.0.iter().flat_map(|wanted| &wanted.placed);
@@ -147,8 +169,16 @@ impl Wanted {
         modules.iter().any(has)
     }
 
-    fn breaks(&self) -> bool {
-        matches!(&self.what, ProbeOrigin::Probe(probe) if probe.way == Way::Breakpoint)
+    /// By what it may be reached: whether by a breakpoint.
+    fn ways(&self) -> &'static [bool] {
+        match &self.what {
+            ProbeOrigin::Probe(probe) => match probe.way {
+                Way::Jump | Way::Return => &[false],
+                Way::Breakpoint => &[true],
+                Way::Auto => &[false, true],
+            },
+            ProbeOrigin::Static(_) => &[false],
+        }
     }
 
     /// The selected instruction, if there is one.
@@ -178,7 +208,8 @@ impl Probes {
     fn judged(&self, modules: &[Loaded]) -> Result<Judged> {
         let wanted = self.0.iter().filter(|wanted| !wanted.is_in(modules));
         let places: Vec<(Found, bool)> = wanted
-            .filter_map(|wanted| Some((wanted.instruction(modules)?, wanted.breaks())))
+            .filter_map(|wanted| Some((wanted.instruction(modules)?, wanted.ways())))
+            .flat_map(|(place, ways)| ways.iter().map(move |breaks| (place, *breaks)))
             .collect();
         let mut judged = Judged::new();
         for module in modules {
@@ -217,6 +248,14 @@ impl Placed {
         &self.place
     }
 
+    /// For people: that a breakpoint was taken.
+    fn note(&self, name: &str) -> Option<String> {
+        let why = self.no_jump.as_ref()?;
+        Some(format!(
+            "probe {name} is by a breakpoint: no jump fits at {why}"
+        ))
+    }
+
     /// What its detour records in a process that has the file at `base`.
     pub fn fetched(&self, base: u64) -> nopal_agent::Probe {
         let registers: Option<Vec<u8>> = self.values.iter().map(Value::plain_register).collect();
@@ -235,148 +274,6 @@ impl Placed {
             shape: self.shape,
             values: registers.map_or_else(fetches, Values::Registers),
         }
-    }
-}
-
-// ---- where ----
-
-/// A place in a file.
-#[derive(Clone, Copy)]
-pub struct Found<'a> {
-    pub module: &'a Loaded,
-    pub address: u64,
-}
-
-impl Found<'_> {
-    /// `FUNCTION+0xOFFSET@MODULE`
-    fn describe(&self) -> String {
-        format!(
-            "{}@{}",
-            named(&self.module.file, self.address),
-            self.module.file_name()
-        )
-    }
-}
-
-impl Surroundings for Found<'_> {
-    fn address(&self) -> u64 {
-        self.address
-    }
-
-    fn begins_function(&self) -> Result<bool> {
-        let function = self.module.file.image.function_at(self.address)?;
-        Ok(function.is_some_and(|function| function.address == self.address))
-    }
-
-    fn variable(&self, path: &VariablePath) -> Result<Variable> {
-        self.module.file.image.variable(self.address, path)
-    }
-}
-
-/// `FUNCTION+0xOFFSET`
-fn named(file: &File, address: u64) -> String {
-    match file.image.function_at(address) {
-        Ok(Some(function)) if function.address == address => function.name.clone(),
-        Ok(Some(function)) => format!("{}+{:#x}", function.name, address - function.address),
-        _ => format!("{address:#x}"),
-    }
-}
-
-/// Whether a module is selected: by its file name, complete or up to `.so`.
-fn is_called(module: &Loaded, wanted: &str) -> bool {
-    let rest = module.file_name().strip_prefix(wanted);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(".so"))
-}
-
-/// The places that may be meant. Several are several places; none is none in what is loaded.
-fn find<'a>(spot: &Spot, modules: &'a [Loaded]) -> Result<Vec<Found<'a>>> {
-    let mut found = Vec::new();
-    match spot {
-        Spot::Address(address) => {
-            let loaded = modules
-                .iter()
-                .find(|module| extent(module).contains(address));
-            found.extend(loaded.map(|module| Found {
-                module,
-                address: address.wrapping_sub(module.base),
-            }));
-            // Nobody knows beforehand where a program will be: the address in the file.
-            let executable = modules.iter().find(|module| module.executable);
-            if let Some(module) = executable.filter(|it| it.file.extent().contains(address))
-                && found.is_empty()
-            {
-                found.push(Found {
-                    module,
-                    address: *address,
-                });
-            }
-        }
-        Spot::Line { file, line } => {
-            let mut next = None;
-            for module in modules {
-                let (at, addresses) = module.file.image.places_of_line(file, *line)?;
-                if at != *line {
-                    next = next.or(Some(at).filter(|_| !addresses.is_empty()));
-                    continue;
-                }
-                found.extend(
-                    addresses
-                        .into_iter()
-                        .map(|address| Found { module, address }),
-                );
-            }
-            if let Some(next) = next.filter(|_| found.is_empty()) {
-                bail!("there is no code of {file}:{line}: the next line with code is {next}");
-            }
-        }
-        Spot::Named {
-            name,
-            module,
-            offset,
-        } => {
-            let meant = |it: &&Loaded| module.as_ref().is_none_or(|wanted| is_called(it, wanted));
-            for module in modules.iter().filter(meant) {
-                let functions = module.file.named(name);
-                found.extend(functions.iter().map(|address| Found {
-                    module,
-                    address: *address,
-                }));
-                if module.executable && !found.is_empty() {
-                    break;
-                }
-            }
-            if found.is_empty() && *offset > 0 {
-                let named = modules.iter().find(|module| is_called(module, name));
-                found.extend(named.map(|module| Found {
-                    module,
-                    address: *offset,
-                }));
-                return Ok(found);
-            }
-            for place in &mut found {
-                let function = place.module.file.image.function_at(place.address)?;
-                let size = function.map_or(0, |function| function.size);
-                ensure!(
-                    *offset == 0 || *offset < size.max(1),
-                    "{name} is {size} bytes long"
-                );
-                place.address += offset;
-            }
-        }
-    }
-    found.sort_by_key(|place| (place.module.file.index, place.address));
-    found.dedup_by_key(|place| (place.module.file.index, place.address));
-    Ok(found)
-}
-
-/// Whether a place may come with a module that is not loaded yet.
-fn may_come(spot: &Spot, modules: &[Loaded]) -> bool {
-    match spot {
-        Spot::Named {
-            module: Some(wanted),
-            ..
-        } => !modules.iter().any(|module| is_called(module, wanted)),
-        _ => false,
     }
 }
 
@@ -444,14 +341,9 @@ impl Files {
             return Ok(None);
         };
         let file = &place.module.file;
-        let breaks = probe.way == Way::Breakpoint;
-        ensure!(
-            !breaks || !hooks::is_libc(&file.image),
-            "{}: the C library blocks all signals at times, and a breakpoint would kill the program",
-            place.describe()
-        );
-        let site = match probe.way == Way::Return {
-            true => {
+        let mut no_jump = None;
+        let site = match probe.way {
+            Way::Return => {
                 ensure!(
                     place.begins_function()?,
                     "{} is not the beginning of a function",
@@ -460,7 +352,18 @@ impl Files {
                 let site = file.plan.site(place.address).cloned();
                 site.map_err(|reason| anyhow!("{}: {reason}", place.describe()))?
             }
-            false => instruction(&place, breaks, judged)?,
+            Way::Jump => instruction(&place, false, judged)?,
+            Way::Breakpoint => breakpoint(&place, judged)?,
+            Way::Auto => match self.free_jump(&place, judged) {
+                Ok(site) => site,
+                Err(why) => {
+                    let why = why.to_string();
+                    let site = breakpoint(&place, judged)
+                        .with_context(|| format!("no jump fits at {why}"))?;
+                    no_jump = Some(why);
+                    site
+                }
+            },
         };
         self.ensure_free(&place, &site)?;
         let mut values = Vec::new();
@@ -494,12 +397,14 @@ impl Files {
             fields,
             call,
             semaphore: None,
+            breaks: probe.way == Way::Breakpoint || no_jump.is_some(),
+            no_jump,
         };
         self.define(index, &place, site, described, writer)
             .map(Some)
     }
 
-    /// A static probe that cannot be placed is told of, and no error: its name may mean others too.
+    /// A static probe that cannot be placed is reported, and is no error: its name may mean others too.
     fn place_static(
         &mut self,
         probe: &StaticProbe,
@@ -516,11 +421,7 @@ impl Files {
             module,
             address: probe.probe.address,
         };
-        let site = instruction(&place, false, judged).and_then(|site| {
-            self.ensure_free(&place, &site)?;
-            Ok(site)
-        });
-        match site {
+        match self.free_jump(&place, judged) {
             Ok(site) => {
                 let described = probe.described(&module.file.image);
                 self.define(index, &place, site, described, writer)
@@ -532,6 +433,13 @@ impl Files {
                 Ok(None)
             }
         }
+    }
+
+    /// The site of a jump at an instruction, whose bytes no other probe needs.
+    fn free_jump(&self, place: &Found, judged: &Judged) -> Result<Site> {
+        let site = instruction(place, false, judged)?;
+        self.ensure_free(place, &site)?;
+        Ok(site)
     }
 
     /// Probes need different bytes.
@@ -566,6 +474,8 @@ impl Files {
             fields,
             call,
             semaphore,
+            breaks,
+            no_jump,
         } = described;
         let fields = fields_with_missing(fields, &values);
         let event = event_number(self.next_event(), &fields);
@@ -586,7 +496,8 @@ impl Files {
             file: file.index,
             site: Arc::new(site),
             call,
-            breaks: self.probes.0[index].breaks(),
+            breaks,
+            no_jump,
             event,
             shape: shape(&fields),
             values,
@@ -606,13 +517,10 @@ impl Files {
                     "the debug information of the loaded files has no code of {file}:{line}, nor of later lines"
                 )
             }
-            Spot::Named { name, .. } => match self.nearest(name) {
-                near if near.is_empty() => format!("no function is named {name}"),
-                near => format!(
-                    "no function is named {name}; the nearest are {}",
-                    near.join(", ")
-                ),
-            },
+            Spot::Named { name, .. } => {
+                let near = nopal_symbols::or_nearest(&self.nearest(name));
+                format!("no function is named {name}{near}")
+            }
         }
     }
 }
@@ -629,6 +537,15 @@ fn instruction(place: &Found, breaks: bool, judged: &Judged) -> Result<Site> {
     judged
         .unwrap_or(Err(Unprobed::NoFunction))
         .map_err(|reason| anyhow!(refused(file, place, reason)))
+}
+
+fn breakpoint(place: &Found, judged: &Judged) -> Result<Site> {
+    ensure!(
+        !hooks::is_libc(&place.module.file.image),
+        "{}: the C library blocks all signals at times, and a breakpoint would kill the program",
+        place.describe()
+    );
+    instruction(place, true, judged)
 }
 
 fn refused(file: &File, place: &Found, reason: Unprobed) -> String {
@@ -713,7 +630,16 @@ impl Tracee {
             };
             self.have_room(&module, &chosen)?;
             if placed.breaks {
-                self.prepare_traps()?;
+                let why = || {
+                    placed
+                        .no_jump
+                        .as_ref()
+                        .map(|why| format!("no jump fits at {why}"))
+                };
+                self.prepare_traps().map_err(|error| match why() {
+                    Some(why) => error.context(why),
+                    None => error,
+                })?;
             }
             let changes = self.add_sites(&module, &chosen, false, context)?;
             self.probe_sites.insert(address, placed.site.clone());

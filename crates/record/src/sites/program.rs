@@ -1,4 +1,4 @@
-//! Which of the files that a process has mapped is its program. Where the kernel starts the loader and the loader a
+//! Finds the program among the files that a process has mapped. Where the kernel starts the loader and the loader a
 //! program, that program is meant: `ld-linux-x86-64.so.2 PROGRAM`, as AppImages, Nix and some containers do.
 
 use crate::sites::modules::openable;

@@ -5,8 +5,21 @@ use crate::sites::hooks;
 use nopal_plan::Plan;
 use nopal_symbols::{Image, Import};
 
-pub const HANDLES_STACKS: &str =
-    "this program copies or walks its stacks itself: only entries are recorded";
+/// What a message says of a program that copies or walks its stacks, by the runtime that does, if it is known.
+pub fn handles_stacks_because(runtime: Option<&Runtime>) -> String {
+    match runtime {
+        Some(Runtime {
+            name,
+            unseen: Some(unseen),
+        }) => format!(
+            "this program runs {name}, which copies or walks its stacks itself: only entries are recorded, none of {unseen}"
+        ),
+        Some(Runtime { name, unseen: None }) => format!(
+            "this program runs {name}, which copies or walks its stacks itself: only entries are recorded"
+        ),
+        None => "this program copies or walks its stacks itself: only entries are recorded".into(),
+    }
+}
 
 const UNWINDS_ALONE: &str =
     "this static program has no symbols to find its unwinder by: only entries are recorded";
@@ -16,55 +29,112 @@ pub const HIDES_THUNKS: &str = "this program has an unwinding function of its ow
 const SANITIZED: &str =
     "this program's sanitizer leaves no room for return addresses: only entries are recorded";
 
-/// What libraries export that move live frames, whose wrapped return addresses would come back to other calls' mirrors,
-/// or look for return addresses where calls leave them, for each exception and each collection of garbage.
-const EXPORTED: &[&str] = &[
-    // V8.
-    "_ZN2v87Isolate10GetCurrentEv",
-    // Guile copies the C stack for each continuation.
-    "scm_c_with_continuation_barrier",
-    "PyInit__greenlet",
-    // PyPy copies stacks for its greenlets.
-    "rpython_startup_code",
+/// A runtime that moves live frames, whose wrapped return addresses would come back to other calls' mirrors, or looks
+/// for return addresses where calls leave them, for each exception and each collection of garbage.
+pub struct Runtime {
+    name: &'static str,
+    /// The functions that people expect to see and that no file has.
+    unseen: Option<&'static str>,
+}
+
+const fn runtime(name: &'static str, unseen: &'static str) -> Runtime {
+    Runtime {
+        name,
+        unseen: Some(unseen),
+    }
+}
+
+const fn copier(name: &'static str) -> Runtime {
+    Runtime { name, unseen: None }
+}
+
+/// What libraries export that are such runtimes.
+const EXPORTED: &[(&str, Runtime)] = &[
+    (
+        "_ZN2v87Isolate10GetCurrentEv",
+        runtime("V8, a JavaScript engine", "functions in JavaScript"),
+    ),
+    // Copies the C stack for each continuation.
+    (
+        "scm_c_with_continuation_barrier",
+        runtime("Guile", "procedures in Scheme"),
+    ),
+    ("PyInit__greenlet", copier("greenlet")),
+    // Copies stacks for its greenlets.
+    (
+        "rpython_startup_code",
+        runtime("PyPy", "functions in Python"),
+    ),
     // HotSpot, Mono and .NET look below the stack pointer of the last call out of their code.
-    "JNI_CreateJavaVM",
-    "mono_jit_init_version",
-    "coreclr_initialize",
-    // MoarVM (Raku) learns from the return address of a call where its compiled code has come to.
-    "MVM_vm_create_instance",
+    (
+        "JNI_CreateJavaVM",
+        runtime("a Java virtual machine", "methods in Java"),
+    ),
+    (
+        "mono_jit_init_version",
+        runtime("Mono", "methods that it compiles"),
+    ),
+    (
+        "coreclr_initialize",
+        runtime(".NET", "methods that it compiles"),
+    ),
+    // Learns from the return address of a call where its compiled code has come to.
+    (
+        "MVM_vm_create_instance",
+        runtime("MoarVM", "routines in Raku"),
+    ),
 ];
 
 /// The same, by what they import. Ruby loads its continuations when a script asks for them, and copies no stack before.
-const IMPORTED: &[&str] = &["ruby_Init_Continuation_body"];
+const IMPORTED: &[(&str, Runtime)] = &[(
+    "ruby_Init_Continuation_body",
+    copier("Ruby's continuations"),
+)];
 
 /// What libraries export whose compiled code calls where the jump at the start of a function leads: PyPy's.
 const FOLLOW_JUMPS: &[&str] = &["rpython_startup_code"];
 
 /// Parts of names of files that are such libraries.
-const NAMES: &[&str] = &["greenlet", "libnode", "libv8"];
+const NAMES: &[(&str, Runtime)] = &[
+    ("greenlet", copier("greenlet")),
+    (
+        "libnode",
+        runtime("V8, a JavaScript engine", "functions in JavaScript"),
+    ),
+    (
+        "libv8",
+        runtime("V8, a JavaScript engine", "functions in JavaScript"),
+    ),
+];
 
 /// Why nothing may be wrapped in a process with this module, if so.
-pub fn entries_only(module: &Loaded) -> Option<&'static str> {
-    if name_handles_stacks(&module.name)
-        || handles_stacks(&module.file.image, module.file.imports())
-        || module.file.plan.copies_stacks
-    {
-        Some(HANDLES_STACKS)
-    } else if hooks::unwinds_alone(&module.file) {
-        Some(UNWINDS_ALONE)
-    } else if hooks::hides_thunks(&module.file) {
-        Some(HIDES_THUNKS)
+pub fn entries_only(module: &Loaded) -> Option<String> {
+    let file = &module.file;
+    let runtime = named_runtime(&module.name).or_else(|| runtime_of(&file.image, file.imports()));
+    if runtime.is_some() || file.plan.copies_stacks {
+        Some(handles_stacks_because(runtime))
+    } else if hooks::unwinds_alone(file) {
+        Some(UNWINDS_ALONE.into())
+    } else if hooks::hides_thunks(file) {
+        Some(HIDES_THUNKS.into())
     } else {
-        let exports = |name| module.file.image.exported(name).is_some();
-        (exports("__tsan_init") || exports("__msan_init")).then_some(SANITIZED)
+        let exports = |name| file.image.exported(name).is_some();
+        (exports("__tsan_init") || exports("__msan_init")).then(|| SANITIZED.into())
     }
 }
 
-/// Whether a file's interface tells that a process with it copies or walks its stacks.
-pub fn handles_stacks(image: &Image, imports: &[Import]) -> bool {
+/// The runtime with this interface that copies or walks the stacks of a process.
+pub fn runtime_of(image: &Image, imports: &[Import]) -> Option<&'static Runtime> {
     let exports = image.exports();
-    let is_sign = |import: &Import| IMPORTED.contains(&import.name.as_str());
-    EXPORTED.iter().any(|name| exports.find(name).is_some()) || imports.iter().any(is_sign)
+    let exported = EXPORTED
+        .iter()
+        .find(|(name, _)| exports.find(name).is_some());
+    let imported = || {
+        IMPORTED
+            .iter()
+            .find(|(name, _)| imports.iter().any(|import| import.name == *name))
+    };
+    exported.or_else(imported).map(|(_, runtime)| runtime)
 }
 
 /// Whether a process with this module may keep addresses of generated code.
@@ -73,12 +143,14 @@ pub fn follows_jumps(module: &Loaded) -> bool {
     FOLLOW_JUMPS.iter().any(|name| exports.find(name).is_some())
 }
 
-pub fn name_handles_stacks(name: &str) -> bool {
+/// The same, by the name of a file.
+pub fn named_runtime(name: &str) -> Option<&'static Runtime> {
     let file = name.rsplit('/').next().unwrap_or(name);
-    NAMES.iter().any(|part| file.contains(part))
+    let named = NAMES.iter().find(|(part, _)| file.contains(part));
+    named.map(|(_, runtime)| runtime)
 }
 
-/// What is to be told of a file of which entries only are recorded while other files' calls are wrapped.
+/// What a message says of a file of which only entries are recorded while other files' calls are wrapped.
 pub fn describe(name: &str, plan: &Plan) -> Option<String> {
     plan.finds_frames.then(|| {
         format!(

@@ -62,6 +62,8 @@ impl StaticProbe {
             .map(ToString::to_string)
             .collect();
         Described {
+            breaks: false,
+            no_jump: None,
             name: self.name(),
             format: words.join(", "),
             line: 0,
@@ -183,7 +185,7 @@ impl PatchContext {
     }
 
     /// Tells of those that cannot be.
-    pub fn tell_unplaced(&mut self) {
+    pub fn report_unplaced(&mut self) {
         for notes in self.files.unplaced.drain(..) {
             if !self.warnings.contains(&notes) {
                 self.warnings.push(notes);
@@ -231,7 +233,7 @@ impl Processes {
             }
         }
         self.in_all(context, |tracee, context| {
-            context.tell_unplaced();
+            context.report_unplaced();
             tracee.settle_semaphores(context)
         })
     }

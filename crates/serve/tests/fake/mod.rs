@@ -1,4 +1,4 @@
-//! A session that only remembers what it was told.
+//! A session that only remembers its commands.
 
 use nopal_serve::{Access, Content, Entry, Failure, File, Server, Tree};
 use std::fs::Permissions;
@@ -73,7 +73,7 @@ impl Tree for Fake {
 
     fn command(&self, text: &str) -> Result<String, Failure> {
         self.state().received.push(text.into());
-        Ok(format!("heard {text}"))
+        Ok(format!("got {text}"))
     }
 
     fn find(&self, process: i32) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 use super::*;
-use crate::markers::{Field, FieldKind, Markers, event_number};
+use crate::field::{Field, FieldKind};
+use crate::markers::{Markers, event_number};
 use crate::note::Note;
 
 const BEGIN: u64 = 5 << 32 | 1000;

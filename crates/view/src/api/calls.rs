@@ -1,16 +1,19 @@
 //! Single calls, and markers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use nopal_analysis::kernel_events::KernelNames;
 use nopal_analysis::markers::push_marker;
+use nopal_analysis::sources::{CallSites, Sources};
 use nopal_index::ThreadIndex;
 use nopal_index::find::{Call, CallId, End, Sum};
 use nopal_trace::{Event, ThreadInfo};
 use serde::Serialize;
 
-use super::cells;
 use super::query::Query;
+use super::{cells, tracks};
 use crate::shown::State;
 
 const MOST_MARKERS: usize = 2000;
@@ -21,7 +24,7 @@ const WORDS: u64 = 1 << 22;
 const HIT_BLOCKS: usize = 256;
 
 #[derive(Serialize)]
-struct Place {
+struct CallPosition {
     function: u32,
     depth: usize,
     begin: u64,
@@ -31,7 +34,7 @@ struct Place {
 #[derive(Serialize)]
 struct Details {
     #[serde(flatten)]
-    place: Place,
+    place: CallPosition,
     address: String,
     /// Where it ended, or was last known to be open.
     end: u64,
@@ -41,6 +44,10 @@ struct Details {
     how: &'static str,
     arguments: Option<[String; 6]>,
     result: Option<String>,
+    /// Nanoseconds of it on a processor, waiting for one, waiting for something else, and not known, if kernel events tell.
+    times: Option<[u64; 4]>,
+    /// Functions of the kernel that were entered in it, by name, with how often.
+    kernel: Vec<(String, u64)>,
     /// The functions that it called: number, calls, nanoseconds. None if the call is too long to be read.
     children: Option<Vec<(u32, u64, u64)>>,
 }
@@ -48,12 +55,13 @@ struct Details {
 #[derive(Serialize)]
 pub struct Stack {
     /// The calls that are open at the moment, the outermost first.
-    calls: Vec<Place>,
+    calls: Vec<CallPosition>,
     /// The one that was asked for.
     call: Option<Details>,
 }
 
-fn thread<'a>(state: &'a State, query: &Query) -> Result<(ThreadInfo<'a>, &'a ThreadIndex)> {
+/// The thread that is asked for, by its place in the trace.
+fn thread<'a>(state: &'a State, query: &Query) -> Result<(usize, ThreadInfo<'a>, &'a ThreadIndex)> {
     let at = query.number("thread")? as usize;
     let info = state
         .trace
@@ -61,18 +69,27 @@ fn thread<'a>(state: &'a State, query: &Query) -> Result<(ThreadInfo<'a>, &'a Th
         .get(at)
         .copied()
         .context("no such thread")?;
-    Ok((info, state.index.threads.get(at).context("no such thread")?))
+    Ok((
+        at,
+        info,
+        state.index.threads.get(at).context("no such thread")?,
+    ))
 }
 
-fn place(state: &State, id: CallId, depth: usize) -> Place {
-    Place {
+fn place(state: &State, id: CallId, depth: usize) -> CallPosition {
+    CallPosition {
         function: state.names.number(id.site),
         depth,
         begin: state.ns(id.begin),
     }
 }
 
-fn details(state: &State, info: &ThreadInfo, index: &ThreadIndex, call: &Call) -> Details {
+fn details(
+    state: &State,
+    thread: usize,
+    (info, index): (&ThreadInfo, &ThreadIndex),
+    call: &Call,
+) -> Details {
     let ns = |ticks| state.trace.clocks().duration_ns(ticks);
     let hexadecimal = |value: u64| format!("{value:#x}");
     let (end, own, how, result) = match call.end {
@@ -101,20 +118,43 @@ fn details(state: &State, info: &ThreadInfo, index: &ThreadIndex, call: &Call) -
         how,
         arguments: call.arguments.map(|arguments| arguments.map(hexadecimal)),
         result: result.map(hexadecimal),
+        times: times(state, thread, call.id.begin, end),
+        kernel: kernel_functions(state, thread, call.id.begin, end),
         children,
     }
 }
 
+fn times(state: &State, thread: usize, from: u64, until: u64) -> Option<[u64; 4]> {
+    let waits = state.kernel().waits.as_ref()?;
+    let times = tracks::times(waits.within(thread, from, until), until - from);
+    Some(times.map(|ticks| state.trace.clocks().duration_ns(ticks)))
+}
+
+/// Those that were entered most often.
+fn kernel_functions(state: &State, thread: usize, from: u64, until: u64) -> Vec<(String, u64)> {
+    let mut counts: HashMap<u64, u64> = HashMap::new();
+    for entered in state.kernel().functions_in(thread, from, until) {
+        *counts.entry(entered.function).or_default() += 1;
+    }
+    let mut counts: Vec<(u64, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|(function, count)| (std::cmp::Reverse(*count), *function));
+    let names = KernelNames::new(&state.trace);
+    let counts = counts.iter().take(MOST_CHILDREN);
+    counts
+        .map(|(function, count)| (names.name(*function), *count))
+        .collect()
+}
+
 /// `stack?thread=&at=&depth=`: the calls at a moment, and what is known of the one at a depth.
 pub fn stack(state: &State, query: &Query) -> Result<Stack> {
-    let (info, index) = thread(state, query)?;
+    let (thread, info, index) = thread(state, query)?;
     let at = state.counter(query.number("at")?);
     let depth = query.number("depth")? as usize;
     let stack = index.stack_at(&info, at);
     let asked = stack.iter().find(|(other, _)| *other == depth);
     let call = asked.and_then(|(_, id)| index.call(&info, *id));
     Ok(Stack {
-        call: call.map(|call| details(state, &info, index, &call)),
+        call: call.map(|call| details(state, thread, (&info, index), &call)),
         calls: stack
             .iter()
             .map(|(depth, id)| place(state, *id, *depth))
@@ -124,7 +164,7 @@ pub fn stack(state: &State, query: &Query) -> Result<Stack> {
 
 /// `step?thread=&at=&functions=&to=next|previous`: the nearest other call of some functions, and the calls around it.
 pub fn step(state: &State, query: &Query) -> Result<Stack> {
-    let (info, index) = thread(state, query)?;
+    let (thread, info, index) = thread(state, query)?;
     let at = state.counter(query.number("at")?);
     let functions = query.numbers("functions")?;
     let is_wanted = |site| functions.contains(&u64::from(state.names.number(site)));
@@ -140,7 +180,7 @@ pub fn step(state: &State, query: &Query) -> Result<Stack> {
     let call = found.and_then(|id| index.call(&info, id));
     let calls = found.map_or(Vec::new(), |id| index.stack_at(&info, id.begin));
     Ok(Stack {
-        call: call.map(|call| details(state, &info, index, &call)),
+        call: call.map(|call| details(state, thread, (&info, index), &call)),
         calls: calls
             .iter()
             .map(|(depth, id)| place(state, *id, *depth))
@@ -149,10 +189,38 @@ pub fn step(state: &State, query: &Query) -> Result<Stack> {
 }
 
 #[derive(Serialize)]
+pub struct Source {
+    /// `FILE:LINE` of the function.
+    line: Option<String>,
+    /// Where the caller calls it by name.
+    calls: Vec<String>,
+}
+
+/// `source?function=&caller=`: where a function and its calls are in the source, as debug information tells.
+pub fn source(state: &State, query: &Query) -> Result<Source> {
+    let (trace, names) = (&state.trace, &state.names);
+    let function = query.number("function")? as u32;
+    let lines = Sources::of_functions(trace, names, |other| other == function);
+    let caller = query
+        .numbers("caller")?
+        .first()
+        .map(|caller| *caller as u32);
+    let pairs = caller
+        .map(|caller| (caller, function))
+        .into_iter()
+        .collect();
+    let sites = CallSites::new(trace, names, pairs);
+    Ok(Source {
+        line: lines.of(function).map(str::to_owned),
+        calls: caller.map_or(Vec::new(), |caller| sites.of(caller, function).to_vec()),
+    })
+}
+
+#[derive(Serialize)]
 pub struct Hits {
     /// Calls in the whole trace, by thread.
     totals: Vec<u64>,
-    /// Of each thread with some, the calls that begin in each column.
+    /// For each thread that has calls, those that begin in each column.
     columns: Vec<(usize, Vec<f32>)>,
 }
 
@@ -172,7 +240,7 @@ pub fn hits(state: &State, query: &Query) -> Result<Hits> {
         let both = infos.iter().zip(&state.index.threads);
         both.map(|(info, index)| index.calls_by_block(info, is_wanted))
             .collect()
-    });
+    })?;
     let counted: &Arc<Vec<Vec<u64>>> = &counted;
     let infos = state.trace.threads();
     let mut columns = Vec::new();
@@ -246,7 +314,7 @@ pub struct Markers {
 
 /// `markers?thread=&from=&until=`: the markers of a time.
 pub fn markers(state: &State, query: &Query) -> Result<Markers> {
-    let (info, index) = thread(state, query)?;
+    let (_, info, index) = thread(state, query)?;
     let time = state.counter(query.number("from")?)..state.counter(query.number("until")?);
     let mut found = Markers {
         markers: Vec::new(),

@@ -4,6 +4,7 @@ use nopal_analysis::{losses, names::ThreadNames, names::printable};
 use nopal_trace::Note;
 use serde::Serialize;
 
+use crate::cases::{curves_of, tracers_of};
 use crate::shown::State;
 
 #[derive(Serialize)]
@@ -11,7 +12,7 @@ pub struct Description {
     directory: String,
     command: String,
     host: String,
-    /// Of the whole trace.
+    /// The duration of the whole trace.
     duration: u64,
     realtime: u64,
     is_growing: bool,
@@ -24,6 +25,10 @@ pub struct Description {
     modules: Vec<String>,
     /// Times without kernel events begin here.
     pauses: Vec<u64>,
+    has_processors: bool,
+    /// The tracers that may have cases, and fields of markers that are numbers.
+    tracers: Vec<&'static str>,
+    curves: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -87,5 +92,8 @@ pub fn trace(state: &State) -> Description {
         functions,
         modules,
         pauses: pauses.collect(),
+        has_processors: state.trace.processors().next().is_some(),
+        tracers: tracers_of(&state.trace, &state.names),
+        curves: curves_of(state.trace.markers()),
     }
 }

@@ -3,6 +3,8 @@
 use anyhow::Result;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
+use nopal_analysis::hist::{self, By, Scale};
+use nopal_analysis::values::ValueSelection;
 use nopal_analysis::{graph, report};
 use serde::Serialize;
 
@@ -11,18 +13,22 @@ use crate::shown::State;
 
 const MOST_NODES: usize = 4000;
 
-/// The time that is asked for: all without `from` and `until`.
-fn filter(state: &State, query: &Query) -> Result<Filter> {
+/// The time and the threads that are asked for: all without `from`, `until` and `threads`.
+pub fn filter(state: &State, query: &Query) -> Result<Filter> {
     let moment = |name: &str| match query.text(name) {
         None => Ok(None),
         Some(text) => number(text).map(|ns| Some(state.counter(ns))),
     };
     let mut filter = Filter::default();
     (filter.from, filter.until) = (moment("from")?, moment("until")?);
+    filter.checkpoints = Some(state.checkpoints());
+    if query.text("threads").is_some() {
+        filter.select_threads(&query.numbers("threads")?, &state.trace);
+    }
     Ok(filter)
 }
 
-/// `functions?from=&until=`: the rows of `nopal report --json`, with the same options.
+/// `functions?from=&until=&threads=`: the rows of `nopal report --json`, with the same options.
 pub fn functions(state: &State, query: &Query) -> Result<Vec<u8>> {
     let filter = filter(state, query)?;
     let drive = Drive {
@@ -43,7 +49,7 @@ pub struct Graph {
     left_out: usize,
 }
 
-/// `graph?from=&until=`: the calls by the path that led to them.
+/// `graph?from=&until=&threads=`: the calls by the path that led to them.
 pub fn graph(state: &State, query: &Query) -> Result<Graph> {
     let filter = filter(state, query)?;
     let drive = Drive {
@@ -75,4 +81,22 @@ pub fn graph(state: &State, query: &Query) -> Result<Graph> {
         left_out: tree.nodes().len() - nodes.len(),
         nodes,
     })
+}
+
+/// `hist?function=&from=&until=&threads=`, or `of=` with what `nopal hist` takes: the object of `nopal hist --json`.
+pub fn hist(state: &State, query: &Query) -> Result<Vec<u8>> {
+    let filter = filter(state, query)?;
+    let (trace, names) = (&state.trace, &state.names);
+    let what = match query.unescaped("of")? {
+        Some(text) => ValueSelection::new(Some(&text), names, trace.markers())?,
+        None => ValueSelection::of_function(query.number("function")? as u32, names)?,
+    };
+    let drive = Drive {
+        filter: Some(&filter),
+        ..Drive::default()
+    };
+    let (groups, notes) = hist::distributions(trace, names, &what, &filter, By::Nothing, &drive)?;
+    let mut text = Vec::new();
+    hist::write_json(&mut text, trace, &what, &groups, &notes, Scale::Log2)?;
+    Ok(text)
 }

@@ -56,6 +56,14 @@ fn tail_frames_without_their_wrapped_frame_end_with_its_stray_exit() {
 }
 
 #[test]
+fn a_function_without_exit_does_not_hide_a_tail_frame_from_a_stray_exit() {
+    let mut tape = Tape::default();
+    tape.tail(3, TOP).wait(1).only(4, TOP - 0x40).wait(1);
+    tape.exit(2, TOP).wait(1).entry(1, TOP);
+    assert_eq!(tape.describe(), "+3 .+4 -3:2/2 !2:2/0 +1 ?1:0");
+}
+
+#[test]
 fn a_loop_of_tail_calls_does_not_grow_the_stack() {
     let mut tape = Tape::default();
     tape.entry(1, TOP);
@@ -323,7 +331,7 @@ fn calls_from_before_a_gap_last_at_least_since_its_end() {
     assert_eq!(text, " !2:5/5 +4 -4:1/1 !1:11/5");
 }
 
-/// Which of the old calls it was that ran before is not known.
+/// It is not known which of the old calls ran before.
 #[test]
 fn a_switch_behind_a_gap_leaves_no_own_time_before_it() {
     let other = TOP - 0x100_0000;

@@ -52,7 +52,9 @@ struct Runs {
 }
 
 impl Sink for Runs {
-    const RUNS: bool = true;
+    fn takes_runs(&self) -> bool {
+        true
+    }
 
     fn plain(&mut self, call: Plain) -> u32 {
         let Plain {

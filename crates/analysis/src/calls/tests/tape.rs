@@ -70,7 +70,8 @@ pub fn run<S: Sink>(rebuilder: &mut CallRebuilder, words: &[u64], lossy: bool, s
 }
 
 /// `+site` at an entry, after a dot for each frame under it; `-site:ticks/self` at an end, `?site:least` for a call
-/// without one, `!site:least/self` for a stray exit of which more than nothing is known, `~ticks` for a gap, `<` and `>` where frames are left and come back to.
+/// without one, `!site:least/self` for a stray exit of which more than nothing is known, `~ticks` for a gap, `<` and `>`
+/// where the thread leaves frames and comes back to them.
 #[derive(Default)]
 pub struct CallText {
     pub text: String,

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
 
-use super::track::spread;
+use super::spread::spread;
 use crate::Reason;
 
 /// The flags that calculations set. The direction flag is clear at a call and at a return.

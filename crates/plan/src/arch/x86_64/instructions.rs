@@ -51,6 +51,13 @@ impl Instructions {
         }
     }
 
+    /// Whether it goes on at places that data may name.
+    pub fn computes_jumps(&self) -> bool {
+        self.iter().any(|it| {
+            it.flow_control() == FlowControl::IndirectBranch && it.memory_base() != Register::RIP
+        })
+    }
+
     /// A computed jump whose targets are unknown.
     pub fn unknown_jump(&self) -> Option<u64> {
         unknown_jump(&self.0)

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use iced_x86::{Code, FlowControl, Mnemonic};
 
-use super::stack::changed_unnamed;
+use super::implicit::changed_implicitly;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -63,7 +63,7 @@ fn kind(code: Code) -> Kind {
         | Mnemonic::Enter
         | Mnemonic::Pushfq
         | Mnemonic::Popfq => Kind::Other,
-        _ if changed_unnamed(mnemonic) != 0 => Kind::Other,
+        _ if changed_implicitly(mnemonic) != 0 => Kind::Other,
         _ => Kind::Change,
     }
 }

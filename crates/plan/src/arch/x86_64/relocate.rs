@@ -18,6 +18,9 @@ pub(crate) enum Loops {
     ToSite,
 }
 
+/// Most bodies have no more bytes of code than this.
+const LIKELY_CODE: usize = 32;
+
 /// `rules`: the changes of the frame by offset from the window's start, up to its end.
 pub(crate) fn relocate(
     window: &Window<'_>,
@@ -26,9 +29,9 @@ pub(crate) fn relocate(
 ) -> Result<Body, Reason> {
     let mut writer = Writer {
         window,
-        code: Vec::new(),
+        code: Vec::with_capacity(LIKELY_CODE),
         fixups: Vec::new(),
-        map: Vec::new(),
+        map: Vec::with_capacity(window.instructions.len() + 1),
         rows: Vec::new(),
         rules,
         has_rules: !rules.is_empty(),

@@ -3,6 +3,7 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+use super::implicit::changed_implicitly;
 use super::kind::Kind;
 use crate::Reason;
 
@@ -418,7 +419,7 @@ impl State {
                 if matches!(mnemonic, Mnemonic::Xchg | Mnemonic::Xadd | Mnemonic::Mulx) {
                     self.set(it.op1_register(), Value::UNKNOWN);
                 }
-                self.forget(changed_unnamed(mnemonic));
+                self.forget(changed_implicitly(mnemonic));
             }
         }
         let now = self.values[RSP];
@@ -523,70 +524,14 @@ fn number(register: Register) -> Option<usize> {
     wide(register).or_else(|| small(register))
 }
 
-/// Of all 8 bytes.
+/// The number of a register of 8 bytes.
 #[inline]
 fn wide(register: Register) -> Option<usize> {
     let number = (register as usize).wrapping_sub(Register::RAX as usize);
     (number < REGISTERS).then_some(number)
 }
 
-/// Of one or two bytes.
+/// The number of the register that one of one or two bytes is a part of.
 fn small(register: Register) -> Option<usize> {
     register.is_gpr().then(|| register.full_register().number())
-}
-
-/// Registers that an instruction changes implicitly.
-pub(crate) fn changed_unnamed(mnemonic: Mnemonic) -> u16 {
-    const RAX: u16 = 1;
-    const RCX: u16 = 1 << 1;
-    const RDX: u16 = 1 << 2;
-    const RBX: u16 = 1 << 3;
-    const RSI: u16 = 1 << 6;
-    const RDI: u16 = 1 << 7;
-    const R11: u16 = 1 << 11;
-    match mnemonic {
-        Mnemonic::Mul
-        | Mnemonic::Imul
-        | Mnemonic::Div
-        | Mnemonic::Idiv
-        | Mnemonic::Cqo
-        | Mnemonic::Cdq
-        | Mnemonic::Cwd
-        | Mnemonic::Rdtsc
-        | Mnemonic::Rdpmc
-        | Mnemonic::Xgetbv
-        | Mnemonic::Cmpxchg8b
-        | Mnemonic::Cmpxchg16b => RAX | RDX,
-        Mnemonic::Cdqe
-        | Mnemonic::Cwde
-        | Mnemonic::Cbw
-        | Mnemonic::Lahf
-        | Mnemonic::Cmpxchg
-        | Mnemonic::Xlatb
-        | Mnemonic::In => RAX,
-        Mnemonic::Cpuid => RAX | RCX | RDX | RBX,
-        Mnemonic::Rdtscp => RAX | RCX | RDX,
-        Mnemonic::Syscall => RAX | RCX | R11,
-        Mnemonic::Movsb
-        | Mnemonic::Movsw
-        | Mnemonic::Movsd
-        | Mnemonic::Movsq
-        | Mnemonic::Stosb
-        | Mnemonic::Stosw
-        | Mnemonic::Stosd
-        | Mnemonic::Stosq
-        | Mnemonic::Lodsb
-        | Mnemonic::Lodsw
-        | Mnemonic::Lodsd
-        | Mnemonic::Lodsq
-        | Mnemonic::Scasb
-        | Mnemonic::Scasw
-        | Mnemonic::Scasd
-        | Mnemonic::Scasq
-        | Mnemonic::Cmpsb
-        | Mnemonic::Cmpsw
-        | Mnemonic::Cmpsd
-        | Mnemonic::Cmpsq => RAX | RCX | RSI | RDI,
-        _ => 0,
-    }
 }

@@ -6,9 +6,10 @@ use iced_x86::{
 };
 use nopal_beside::both;
 
-use super::track::{Manners, Tracker};
-use crate::code::{Code, Marks, Memory, Range};
-use crate::frames::Frames;
+use super::input::{Input, Start};
+use super::manners::Manners;
+use super::track::Tracker;
+use crate::code::{Marks, Range};
 
 /// With less code, starting a second thread does not pay.
 const WORTH_A_THREAD: usize = 256 << 10;
@@ -16,31 +17,13 @@ const WORTH_A_THREAD: usize = 256 << 10;
 /// The signature that the kernel requires before the abort handler of a restartable sequence.
 const RSEQ_SIGNATURE: u64 = 0x5305_3053;
 
-/// A function, or a part of one.
-#[derive(Clone, Copy)]
-pub(crate) struct Start {
-    pub address: u64,
-    pub end: u64,
-    /// Parts that functions may share: their code may belong to any function.
-    pub is_part: bool,
-}
-
-pub(crate) struct Input<'a> {
-    pub memory: &'a Memory<'a>,
-    pub code: &'a Code<'a>,
-    /// Known beginnings of instructions, sorted by address.
-    pub starts: &'a [Start],
-    pub is_start: &'a Marks,
-    /// Whether addresses are final in the file, so that a number may be one.
-    pub absolute: bool,
-    pub frames: &'a Frames<'a>,
-}
-
 pub(crate) struct Flow {
     /// At a function's start: it is called, or its address is taken. Elsewhere: a jump may lead there.
     pub reached: Marks,
     /// Jumps to starts of functions: target and source. Sorted.
     pub jumps: Vec<(u64, u64)>,
+    /// Places amid functions or behind them whose addresses instructions take: target and source. Sorted.
+    pub taken: Vec<(u64, u64)>,
     /// Addresses of `ret imm16`, sorted.
     pub pops: Vec<u64>,
     /// Abort handlers of restartable sequences.
@@ -75,6 +58,8 @@ pub(crate) fn sweep<'a>(input: &'a Input<'a>) -> Result<Flow> {
     flow.reached.join(&above.reached);
     flow.jumps.extend(above.jumps);
     flow.jumps.sort_unstable();
+    flow.taken.extend(above.taken);
+    flow.taken.sort_unstable();
     flow.pops.extend(above.pops);
     flow.aborts.extend(above.aborts);
     flow.manners.extend(above.manners);
@@ -101,6 +86,7 @@ fn follow<'a>(input: &'a Input<'a>, parts: &[(&Range<'_>, u64, u64)]) -> Result<
         flow: Flow {
             reached: Marks::new(input.code),
             jumps: Vec::new(),
+            taken: Vec::new(),
             pops: Vec::new(),
             aborts: Vec::new(),
             manners: Manners::default(),
@@ -116,6 +102,7 @@ fn follow<'a>(input: &'a Input<'a>, parts: &[(&Range<'_>, u64, u64)]) -> Result<
         )?;
     }
     follower.flow.jumps.sort_unstable();
+    follower.flow.taken.sort_unstable();
     follower.flow.manners = follower.tracker.manners;
     Ok(follower.flow)
 }
@@ -194,7 +181,7 @@ impl Follower<'_> {
             }
             FlowControl::Call => {
                 if instruction.op0_kind() == OpKind::NearBranch64 {
-                    self.take(instruction.near_branch_target());
+                    self.reach(instruction.near_branch_target());
                 }
                 return;
             }
@@ -214,7 +201,7 @@ impl Follower<'_> {
             if address.wrapping_sub(instruction.next_ip()) == RSEQ_SIGNATURE {
                 self.flow.aborts.push(instruction.next_ip());
             } else if instruction.mnemonic() == Mnemonic::Lea {
-                self.take(address);
+                self.take(address, instruction.ip());
                 self.group.tables.push(address);
             }
         }
@@ -231,16 +218,25 @@ impl Follower<'_> {
                 OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
             )
         {
-            self.take(instruction.immediate(last));
+            self.take(instruction.immediate(last), instruction.ip());
         }
         if instruction.mnemonic() == Mnemonic::Lea && instruction.memory_base() == Register::None {
-            self.take(instruction.memory_displacement64());
+            self.take(instruction.memory_displacement64(), instruction.ip());
         }
     }
 
-    fn take(&mut self, target: u64) {
+    fn reach(&mut self, target: u64) {
         if let Some(number) = self.input.code.number(target) {
             self.flow.reached.set(number);
+        }
+    }
+
+    fn take(&mut self, target: u64, from: u64) {
+        if let Some(number) = self.input.code.number(target) {
+            self.flow.reached.set(number);
+            if !self.input.is_start.get(number) {
+                self.flow.taken.push((target, from));
+            }
         }
     }
 

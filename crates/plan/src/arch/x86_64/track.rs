@@ -3,8 +3,7 @@
 //! Only instructions are trusted. If only a computed jump or the unwinder may lead to a block, the file's unwinding
 //! rules serve as a guess of its frame; a wrong guess shows where the block returns.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gimli::UnwindContext;
@@ -13,15 +12,15 @@ use iced_x86::{
 };
 
 use super::copies::copies_stacks;
-use super::flags::Flags;
+use super::input::{Input, Start};
 use super::kind::{KINDS, Kind};
+use super::manners::Manners;
 use super::relocate::{FRAME_POINTER, STACK_POINTER};
 use super::stack::{State, Value};
-use super::sweep::Input;
 use crate::Reason;
 use crate::frames::FrameRow;
 
-/// Of overlapping functions, at most this many bytes are followed.
+/// At most this many bytes of overlapping functions are followed.
 const LONGEST: u64 = 1 << 20;
 
 /// How often, on average, each instruction may be visited before the remaining functions count as not followed.
@@ -29,18 +28,6 @@ const PATIENCE: usize = 32;
 
 /// Instructions outside of a function into which it is followed.
 const MOST_ELSEWHERE: usize = 1 << 12;
-
-/// Facts about functions by their code. All fields are addresses of functions.
-#[derive(Default)]
-pub(crate) struct Manners {
-    /// The functions whose return address must stay in its place.
-    pub entries_only: Vec<(u64, Reason)>,
-    /// Jumps with the function's own return address on top of the stack: target, and function.
-    pub tails: Vec<(u64, u64)>,
-    pub flags: Flags,
-    /// One of the functions copies stacks.
-    pub copies_stacks: bool,
-}
 
 /// Instructions of a group of functions, by address, and the state of the function being followed.
 pub(crate) struct Tracker<'a> {
@@ -711,57 +698,9 @@ impl<'a> Tracker<'a> {
 }
 
 /// Where a function ends, or where the next one begins: the end of one without a size is not known.
-fn end_of(function: &crate::arch::Start, next: u64) -> u64 {
+fn end_of(function: &Start, next: u64) -> u64 {
     match function.end > function.address {
         true => function.end,
         false => next,
-    }
-}
-
-/// The result, by function.
-#[derive(Default)]
-pub(crate) struct Judged {
-    pub entries_only: HashMap<u64, Reason>,
-    pub passes_flags: HashMap<u64, Reason>,
-    pub copies_stacks: bool,
-}
-
-impl Manners {
-    pub fn extend(&mut self, other: Manners) {
-        self.entries_only.extend(other.entries_only);
-        self.tails.extend(other.tails);
-        self.flags.extend(other.flags);
-        self.copies_stacks |= other.copies_stacks;
-    }
-
-    pub fn judged(mut self) -> Judged {
-        let mut entries_only: HashMap<u64, Reason> = self.entries_only.into_iter().collect();
-        spread(&mut entries_only, &mut self.tails);
-        Judged {
-            entries_only,
-            passes_flags: self.flags.judged(&self.tails),
-            copies_stacks: self.copies_stacks,
-        }
-    }
-}
-
-/// Properties of the first end of an edge also apply to the second.
-pub(crate) fn spread(found: &mut HashMap<u64, Reason>, edges: &mut [(u64, u64)]) {
-    if found.is_empty() {
-        return;
-    }
-    edges.sort_unstable();
-    let mut new: Vec<(u64, Reason)> = found
-        .iter()
-        .map(|(&function, &reason)| (function, reason))
-        .collect();
-    while let Some((function, reason)) = new.pop() {
-        let first = edges.partition_point(|edge| edge.0 < function);
-        for &(_, next) in edges[first..].iter().take_while(|edge| edge.0 == function) {
-            if let Entry::Vacant(vacant) = found.entry(next) {
-                vacant.insert(reason);
-                new.push((next, reason));
-            }
-        }
     }
 }

@@ -1,6 +1,8 @@
 //! The instructions that a jump at a function's first byte displaces.
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
 
 use crate::{JUMP, LONGEST_WINDOW, Reason};
 
@@ -121,6 +123,30 @@ impl<'a> Window<'a> {
             displaced.kind == Kind::Plain
                 && (divides || accesses && instruction.mnemonic() != Mnemonic::Lea)
                 && is_handled(instruction.ip())
+        })
+    }
+
+    /// Whether an instruction accesses memory that its callers give it, or divides. The stack does not count.
+    pub fn may_fault_for_callers(&self) -> bool {
+        self.instructions.iter().any(|displaced| {
+            let it = &displaced.instruction;
+            let divides = matches!(it.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
+            let given = (0..it.op_count()).any(|operand| match it.op_kind(operand) {
+                OpKind::Memory => !matches!(
+                    it.memory_base(),
+                    Register::RSP | Register::RIP | Register::None
+                ),
+                kind => matches!(
+                    kind,
+                    OpKind::MemorySegRSI
+                        | OpKind::MemoryESRDI
+                        | OpKind::MemorySegESI
+                        | OpKind::MemoryESEDI
+                        | OpKind::MemorySegRDI
+                        | OpKind::MemorySegEDI
+                ),
+            });
+            divides || given && !matches!(it.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
         })
     }
 

@@ -1,11 +1,11 @@
-//! Code that a function of the loader is changed to, so that whoever traces is told when it is called.
+//! Code that takes the place of a function of the loader, so that a tracer sees its calls.
 
 use std::ops::Range;
 
 /// Calls in place of a function that only returns, and its padding: whoever traces sees them, and a thread that is not
 /// traced any more goes on. All are as long.
 pub(crate) const ROOM: usize = 14;
-/// `kill` of the own process, with a signal that does nothing. A tracer is told of it, also where it is ignored. Like
+/// `kill` of the own process, with a signal that does nothing. A tracer sees it, even if it is ignored. Like
 /// any function, it may change `%rax`, `%rcx`, `%rdi`, `%rsi` and `%r11`.
 const SEND: [u8; ROOM] = [
     0x6a,
@@ -27,7 +27,7 @@ const SEND: [u8; ROOM] = [
 const PROCESS: Range<usize> = 4..8;
 const SIGNAL: usize = 9;
 pub(crate) const BEHIND_SENDING: u64 = 13;
-/// A call that changes nothing, where no such signal would be told of. It is seen with all calls of the loader. Pushes
+/// A call that changes nothing, where no such signal would be seen. It is seen with all calls of the loader. Pushes
 /// and pops are of `%rax`, `%rcx` and `%r11`, which a call changes.
 pub(crate) const CALL: [u8; ROOM] = [
     0x50,

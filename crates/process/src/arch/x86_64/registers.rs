@@ -52,7 +52,7 @@ impl Registers {
         self.0.rax = result as u64;
     }
 
-    /// Of the system call.
+    /// The arguments of the system call.
     pub fn arguments(&self) -> [u64; 6] {
         let it = &self.0;
         [it.rdi, it.rsi, it.rdx, it.r10, it.r8, it.r9]

@@ -1,12 +1,13 @@
 //! Probes at instructions: each passing is in the trace with what was there, and the program does what it did.
 
+mod breakpoints;
+
 use nopal_tests::process::{
     assert_nothing_left, assert_text_restored, nopals_mappings, wait_until,
 };
 use nopal_tests::{Case, End, Ended, Program, Running, Start, compile, nopal, passed, scratch};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Write;
 
 fn program(compiler: &str, flags: &[&str]) -> Program {
     let mut all = vec!["-pthread"];
@@ -81,13 +82,7 @@ fn a_probe_sees_all_and_changes_nothing() {
             .arguments(["20"])
             .options(probes(&TRICKY))
             .options(["--block"]);
-        let (untraced, traced) = (case.untraced(), case.traced());
-        assert_eq!(
-            traced.ended.stdout, untraced.stdout,
-            "{how}: {}",
-            traced.said
-        );
-        assert_eq!(traced.ended.end, untraced.end, "{how}");
+        let traced = case.unchanged();
         let events = passed(&traced.directory());
         let expected = [
             ("red", 36),
@@ -132,13 +127,7 @@ fn every_instruction_can_be_probed() {
                 .arguments(["45"])
                 .options(probes(&all))
                 .options(["--block"]);
-            let (untraced, traced) = (case.untraced(), case.traced());
-            assert_eq!(
-                traced.ended.stdout, untraced.stdout,
-                "{how}: {}",
-                traced.said
-            );
-            assert_eq!(traced.ended.end, untraced.end, "{how}");
+            let traced = case.unchanged();
             let events = passed(&traced.directory());
             if all[0].starts_with("mixed fetch") {
                 assert_eq!(counts(&events)["mixed"], 45, "{how}");
@@ -156,8 +145,7 @@ fn threads_are_counted_exactly() {
     let case = Case::new(program("gcc", &["-O2"]))
         .arguments(["5000", "8"])
         .options(["--probe", "counted fetch thread:u32 i:u32", "--block"]);
-    let (untraced, traced) = (case.untraced(), case.traced());
-    assert_eq!(traced.ended.stdout, untraced.stdout);
+    let traced = case.unchanged();
     let events = passed(&traced.directory());
     assert_eq!(events.len(), 40_000);
     for thread in 0..8 {
@@ -317,235 +305,6 @@ fn probes_are_taken_out_when_the_tool_is_killed() {
     busy.end();
 }
 
-const RISK: &str = "kills the program if a thread that blocks SIGTRAP hits it";
-
-/// Whether a process has a handler of SIGTRAP.
-fn handles_traps(process: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let caught = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigCgt:"))
-        .unwrap();
-    u64::from_str_radix(caught.trim(), 16).unwrap() >> (libc::SIGTRAP - 1) & 1 == 1
-}
-
-#[test]
-fn breakpoints_are_where_no_jump_fits() {
-    let program = program("gcc", &["-O2"]);
-    let path = program.path.to_str().unwrap().to_owned();
-    let nopal = nopal();
-    let listed = run(&[
-        nopal.to_str().unwrap(),
-        "list",
-        "--probes",
-        "red_zone",
-        &path,
-    ]);
-    assert!(
-        listed.stdout.contains("breakpoint red_zone+0x43"),
-        "{}",
-        listed.stdout
-    );
-    let scratch = scratch();
-    let trace = scratch.path().join("trace");
-    let untraced = run(&[&path, "3000", "8"]);
-    let ended = run(&[
-        nopal.to_str().unwrap(),
-        "probe",
-        "--block",
-        "-o",
-        trace.to_str().unwrap(),
-        "--breakpoint",
-        "red_zone+0x43",
-        "new",
-        "end",
-        "--probe",
-        "breakpoint counted fetch thread:u32 i:u32",
-        "--",
-        &path,
-        "3000",
-        "8",
-    ]);
-    assert!(ended.stderr.contains(RISK), "{}", ended.stderr);
-    assert_eq!((ended.stdout, ended.end), (untraced.stdout, untraced.end));
-    let events = passed(&trace);
-    assert_eq!(counts(&events), [("end", 36), ("counted", 24_000)].into());
-    for thread in 0..8 {
-        let begin = format!("counted thread={thread} i=");
-        let own = events.iter().filter_map(|event| event.strip_prefix(&begin));
-        let own: Vec<usize> = own.map(|i| i.parse().unwrap()).collect();
-        assert!(own.into_iter().eq(0..3000), "thread {thread}");
-    }
-}
-
-#[test]
-fn breakpoints_at_all_instructions_change_nothing() {
-    for (compiler, flags) in [("gcc", &["-O2"][..]), ("clang", &["-O0"])] {
-        let program = program(compiler, flags);
-        let path = program.path.to_str().unwrap();
-        for function in ["mixed", "registers", "backward", "self_loop", "red_zone"] {
-            let nopal = nopal();
-            let nopal = nopal.to_str().unwrap();
-            let listed = run(&[nopal, "list", "--json", "--probes", function, path]);
-            let all: Value = serde_json::from_str(&listed.stdout).unwrap();
-            let all = all.as_array().unwrap().iter();
-            let all = all.filter(|site| site["breakpoint"].as_bool().unwrap());
-            let all: Vec<String> = all
-                .map(|site| {
-                    format!(
-                        "breakpoint {} fetch $cx +0($sp)",
-                        site["place"].as_str().unwrap()
-                    )
-                })
-                .collect();
-            assert!(all.len() > 3, "{function}: {}", all.len());
-            let all: Vec<&str> = all.iter().map(String::as_str).collect();
-            let case = Case::new(program.clone())
-                .arguments(["45"])
-                .options(probes(&all))
-                .options(["--block"]);
-            let (untraced, traced) = (case.untraced(), case.traced());
-            let how = format!("{compiler} {function}: {}", traced.said);
-            assert_eq!(traced.ended.stdout, untraced.stdout, "{how}");
-            assert_eq!(traced.ended.end, untraced.end, "{how}");
-            let events = passed(&traced.directory());
-            assert!(counts(&events).len() > all.len() * 2 / 3, "{how}");
-        }
-    }
-}
-
-#[test]
-fn breakpoints_come_and_go_while_threads_pass() {
-    let mut busy = Busy::new();
-    let process = busy.program.id();
-    for round in 0..5 {
-        let expected = busy.obey(&format!(
-            "probe breakpoint counted+0x0 new p{round} fetch $di\nprobe p{round} on"
-        ));
-        assert!(expected.contains(RISK), "{expected}");
-        let state = busy.obey("");
-        assert!(state.contains(&format!(
-            "probe breakpoint counted new p{round} fetch di=$di\n"
-        )));
-        assert!(handles_traps(process));
-        busy.wait_for_pass(&format!("p{round}"));
-        busy.obey(&format!("probe p{round} remove"));
-        assert!(
-            !handles_traps(process),
-            "round {round}: it is the program's again"
-        );
-    }
-    busy.obey("probe breakpoint counted new last\nprobe last on");
-    busy.wait_for_pass("last");
-    busy.tool.signal_group(libc::SIGINT);
-    let ended = busy.tool.wait();
-    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    assert_nothing_left(process);
-    assert!(!handles_traps(process));
-    let events = passed(&busy.trace);
-    let counts = counts(&events);
-    for name in ["p0", "p1", "p2", "p3", "p4", "last"] {
-        assert!(counts.contains_key(name), "{name}: {counts:?}");
-    }
-    busy.end();
-}
-
-#[test]
-fn breakpoints_are_taken_out_when_the_tool_is_killed() {
-    let mut busy = Busy::new();
-    let process = busy.program.id();
-    busy.obey("probe breakpoint counted fetch $di +0($sp)\nprobe counted on");
-    busy.tool.signal_group(libc::SIGKILL);
-    busy.tool.wait();
-    wait_until("the guardian has cleaned up", || {
-        nopals_mappings(process).is_empty()
-    });
-    assert_text_restored(process);
-    assert!(!handles_traps(process));
-    busy.end();
-}
-
-#[test]
-fn a_signal_that_is_no_breakpoint_does_what_it_did() {
-    let mut busy = Busy::new();
-    busy.obey("probe breakpoint counted new p\nprobe p on");
-    busy.program.signal_group(libc::SIGTRAP);
-    assert_eq!(busy.program.wait().end, End::Signal(libc::SIGTRAP));
-    assert_eq!(busy.tool.wait().end, End::Code(0));
-}
-
-#[test]
-fn breakpoints_are_refused_where_they_would_end_the_program() {
-    for (word, said) in [
-        (
-            "block",
-            "blocks SIGTRAP: a breakpoint would kill the program",
-        ),
-        ("handle", "the program handles SIGTRAP itself"),
-    ] {
-        let mut busy = Busy::with(word);
-        let refused = busy.ctl("probe breakpoint counted");
-        assert!(refused.stderr.contains(said), "{word}: {}", refused.stderr);
-        busy.obey("probe counted\nprobe counted on");
-        busy.tool.signal_group(libc::SIGINT);
-        assert_eq!(busy.tool.wait().end, End::Code(0));
-        assert_nothing_left(busy.program.id());
-        assert_eq!(handles_traps(busy.program.id()), word == "handle");
-        busy.end();
-    }
-    let mut busy = Busy::new();
-    let refused = busy.ctl("probe breakpoint strlen@libc");
-    assert!(
-        refused.stderr.contains("the C library blocks all signals"),
-        "{}",
-        refused.stderr
-    );
-    let refused = busy.ctl("probe breakpoint counted+1");
-    assert!(
-        refused.stderr.contains("the nearest ones begin at"),
-        "{}",
-        refused.stderr
-    );
-    busy.tool.signal_group(libc::SIGINT);
-    busy.tool.wait();
-    busy.end();
-}
-
-#[test]
-fn breakpoints_leave_when_the_program_takes_the_signal_for_itself() {
-    let mut busy = Busy::new();
-    let process = busy.program.id();
-    let mut stdin = busy.program.stdin();
-    busy.obey("probe breakpoint counted new p fetch $di\nprobe p on");
-    for (letter, said) in [
-        ("s", "spawned 3\n"),
-        ("f", "child: 5 traps, before: default\n"),
-    ] {
-        stdin.write_all(letter.as_bytes()).unwrap();
-        busy.program.wait_for(|text| text.contains(said));
-        assert!(handles_traps(process), "{said}: of its own process alone");
-    }
-    stdin.write_all(b"t").unwrap();
-    let own = "own: 5 traps, before: default\n";
-    busy.program.wait_for(|text| text.contains(own));
-    let refused = busy.ctl("probe p remove\nprobe breakpoint counted").stderr;
-    assert!(
-        refused.contains("the program handles SIGTRAP itself"),
-        "{refused}"
-    );
-    busy.tool.signal_group(libc::SIGINT);
-    let ended = busy.tool.wait();
-    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    let expected =
-        format!("process {process} uses SIGTRAP itself: its probes by breakpoints were removed");
-    assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
-    assert_nothing_left(process);
-    assert!(handles_traps(process), "the program's own");
-    assert!(counts(&passed(&busy.trace)).contains_key("p"));
-    drop(stdin);
-    assert_eq!(busy.program.wait().end, End::Code(5));
-}
-
 #[test]
 fn places_that_cannot_be_are_refused_with_the_reason() {
     let program = program("gcc", &["-O2"]);
@@ -553,7 +312,7 @@ fn places_that_cannot_be_are_refused_with_the_reason() {
     let nopal = nopal();
     for (probe, said) in [
         ("mixt", "no function is named mixt; the nearest are"),
-        ("mixed fetch requst", "the nearest are request"),
+        ("mixed fetch requst", "the nearest is request"),
         ("mixed+0x100000", "bytes long"),
         (
             "self_loop+0x3",
@@ -645,9 +404,7 @@ fn a_confined_program_and_its_child_are_probed() {
             "--probe",
             "after fetch n=$di:s32 held=+0($sp)",
         ]);
-    let (untraced, traced) = (case.untraced(), case.traced());
-    assert_eq!(traced.ended.end, untraced.end, "{}", traced.said);
-    assert_eq!(traced.ended.stdout, untraced.stdout);
+    let traced = case.unchanged();
     let events = passed(&traced.directory());
     assert_eq!(counts(&events), [("before", 100), ("after", 200)].into());
     for n in 0..100 {
@@ -697,12 +454,7 @@ fn programs_that_nobody_here_wrote() {
             .arguments(words)
             .options(probes(&all))
             .options(["--drop"]);
-        let (untraced, traced) = (case.untraced(), case.traced());
-        assert_eq!(
-            traced.ended.stdout, untraced.stdout,
-            "{function}: {}",
-            traced.said
-        );
+        let traced = case.unchanged();
         assert_eq!(
             traced.ended.end,
             End::Code(0),

@@ -1,0 +1,63 @@
+//! What a reader that begins amid a thread's records is told of the calls that are open there.
+
+use serde::{Deserialize, Serialize};
+
+use super::arguments::Arguments;
+use super::frame::{Ending, Frame, Plain, Sink};
+
+/// A sink that keeps the arguments of open calls, and drops all else. [`super::CallRebuilder::reopen`] gives the calls to
+/// another sink.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Past {
+    arguments: Arguments,
+    /// The present frames may have callers on other stacks, which the rebuilder does not know any more.
+    is_cut_off: bool,
+}
+
+impl Past {
+    pub(super) fn is_sound(&self) -> bool {
+        self.arguments.is_sound()
+    }
+
+    /// Whether all callers of the present frames are among them.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.is_cut_off
+    }
+
+    pub(super) fn take(&mut self, frame: &Frame) -> Option<[u64; 6]> {
+        self.arguments.take(frame.note)
+    }
+}
+
+impl Sink for Past {
+    fn takes_runs(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn plain(&mut self, call: Plain) -> u32 {
+        if call.exit == 1 && call.note != 0 {
+            self.arguments.take(call.note);
+        }
+        0
+    }
+
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        self.is_cut_off &= frames.len() > 1;
+        arguments.map_or(0, |arguments| self.arguments.keep(arguments))
+    }
+
+    fn leave(&mut self, frame: &Frame, _ending: Ending, _frames: &[Frame]) {
+        self.take(frame);
+    }
+
+    fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
+        self.take(frame);
+    }
+
+    fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
+
+    fn resume(&mut self, _frames: &[Frame]) {
+        self.is_cut_off = true;
+    }
+}

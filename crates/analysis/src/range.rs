@@ -1,0 +1,141 @@
+//! Where the reading of a thread's records begins and ends if a time is selected.
+//!
+//! What comes before the time is only followed by its state, at the last place where the state says all: see
+//! [`CallRebuilder::can_reopen`]. With checkpoints, that begins near the time, and reading ends behind it; without, it
+//! begins with the thread and goes on to its end, since an exit of a call without entry tells of all the time before.
+
+use std::collections::HashMap;
+
+use nopal_trace::{Packet, ThreadInfo, ThreadKey};
+
+use crate::calls::{CallRebuilder, Past, Sink};
+
+/// States of a trace's threads, by which readers of a part of it need not read the whole.
+pub type Checkpoints = HashMap<ThreadKey, ThreadCheckpoints>;
+
+/// Those of one thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadCheckpoints {
+    /// In order of time: which packet comes next, and what [`CallRebuilder::checkpoint`] gave there.
+    pub states: Vec<(usize, Vec<u8>)>,
+    /// Exits of calls whose entries are not known, which were open since a counter and until some packet before this
+    /// one.
+    pub strays: Vec<(u64, usize)>,
+}
+
+/// Where to begin.
+#[derive(Clone, Default)]
+pub struct Start {
+    /// The packet that is read first.
+    pub packet: usize,
+    rebuilder: CallRebuilder,
+    past: Past,
+}
+
+impl Start {
+    /// The last place before `from` where a sink can begin, if that is selected.
+    pub fn before(
+        from: Option<u64>,
+        thread: &ThreadInfo,
+        checkpoints: Option<&ThreadCheckpoints>,
+    ) -> Start {
+        let Some(from) = from else {
+            return Start::default();
+        };
+        let is_before = |number: usize| {
+            let packet = thread.packets_in(number..number + 1).next();
+            packet.is_some_and(|packet| packet.clock_begin() <= from)
+        };
+        let states = checkpoints.map_or(&[][..], |checkpoints| &checkpoints.states);
+        let near = states.partition_point(|(packet, _)| is_before(*packet));
+        let usable = |(packet, state): &(usize, Vec<u8>)| {
+            let (rebuilder, past) = CallRebuilder::resume(state).ok()?;
+            let is_usable = rebuilder.clock() <= from && rebuilder.can_reopen(&past);
+            is_usable.then_some(Start {
+                packet: *packet,
+                rebuilder,
+                past,
+            })
+        };
+        let near = states[..near].iter().rev().find_map(usable);
+        let near = near.unwrap_or_default();
+        let mut last = near.packet;
+        let start = near.clone().follow(thread, |start, packet| {
+            if start.can_reopen() {
+                last = start.packet;
+            }
+            packet.clock_end() < from
+        });
+        match start.can_reopen() {
+            true => start,
+            false => near.follow(thread, |start, _| start.packet < last),
+        }
+    }
+
+    fn can_reopen(&self) -> bool {
+        self.rebuilder.can_reopen(&self.past)
+    }
+
+    /// Takes packets while that is wanted.
+    fn follow(
+        mut self,
+        thread: &ThreadInfo,
+        mut is_wanted: impl FnMut(&Start, &Packet) -> bool,
+    ) -> Start {
+        for packet in thread.packets_in(self.packet..usize::MAX) {
+            if !is_wanted(&self, &packet) {
+                break;
+            }
+            self.rebuilder.packet(&packet, &mut self.past);
+            self.packet += 1;
+            packet.release();
+        }
+        self
+    }
+
+    /// The rebuilder, whose open calls are passed to a sink: as having begun at `at`, if that is given.
+    pub fn reopen(mut self, at: Option<u64>, sink: &mut dyn Sink) -> CallRebuilder {
+        if let Some(at) = at {
+            self.rebuilder.move_to(at);
+        }
+        self.rebuilder.reopen(&mut self.past, sink);
+        self.rebuilder
+    }
+}
+
+/// Where to end.
+#[derive(Clone, Copy, Default)]
+pub struct Stop {
+    /// The end of the selected time, and the clock that it has in calls; the packet that is the first which may be left
+    /// out. None if all are read.
+    at: Option<(u64, u64, usize)>,
+    is_cut: bool,
+}
+
+impl Stop {
+    /// Behind `until`, which is the clock `clock` for calls. `is_cut`: these end there.
+    pub fn behind(
+        until: Option<u64>,
+        clock: Option<u64>,
+        is_cut: bool,
+        checkpoints: Option<&ThreadCheckpoints>,
+    ) -> Stop {
+        let at = until.zip(clock).zip(checkpoints);
+        let at = at.map(|((until, clock), checkpoints)| {
+            let strays = checkpoints.strays.iter();
+            let open = strays.filter(|(since, _)| *since < until);
+            let needed = open.map(|(_, packet)| *packet).max();
+            (until, clock, needed.unwrap_or(0))
+        });
+        Stop { at, is_cut }
+    }
+
+    /// Whether this packet of the thread, before which the rebuilder stands, is not needed, nor any after it.
+    pub fn is_at(&self, number: usize, packet: &Packet, rebuilder: &CallRebuilder) -> bool {
+        self.at.is_some_and(|(until, clock, needed)| {
+            number >= needed
+                && packet.clock_begin() > until
+                && rebuilder.has_passed(clock, self.is_cut)
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! When a trace begins and ends.
+
+use nopal_trace::Trace;
+
+/// The counter where the trace begins: with a thread, if it has records of any.
+pub fn begin(trace: &Trace) -> u64 {
+    let threads = trace.threads();
+    let of_threads = threads.iter().filter_map(|thread| thread.packets().next());
+    let of_processors = trace.processors();
+    let of_processors = of_processors.filter_map(|processor| processor.packets().next());
+    let begin = of_threads.map(|packet| packet.clock_begin()).min();
+    begin
+        .or_else(|| of_processors.map(|packet| packet.clock_begin()).min())
+        .unwrap_or(0)
+}
+
+/// The counter at its last record, likewise.
+pub fn end(trace: &Trace) -> u64 {
+    let threads = trace.threads();
+    let of_threads = threads
+        .iter()
+        .filter_map(|thread| thread.packets().next_back());
+    let of_processors = trace.processors();
+    let of_processors = of_processors.filter_map(|processor| processor.packets().next_back());
+    let end = of_threads.map(|packet| packet.clock_end()).max();
+    end.or_else(|| of_processors.map(|packet| packet.clock_end()).max())
+        .unwrap_or(0)
+}

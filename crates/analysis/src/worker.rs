@@ -1,0 +1,35 @@
+//! What takes the calls of a trace's threads.
+
+use anyhow::Result;
+use nopal_trace::ThreadInfo;
+
+use crate::calls::Sink;
+
+/// What a worker gets of calls if a filter selects by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// Their parts within the selected time: a call that goes on outside of it is lost there.
+    Parts,
+    /// The whole calls.
+    Whole,
+    /// All calls of all threads: it selects by these and by time itself, with a [`crate::filter::Sieve`].
+    Own,
+}
+
+/// Takes the calls of threads, one thread after the other.
+pub trait Worker: Sink + Send {
+    /// What it gets of the calls that a filter selects by their times.
+    fn times(&self) -> Times {
+        Times::Parts
+    }
+    /// Whether it is told how long calls waited.
+    fn takes_waits(&self) -> bool {
+        false
+    }
+    /// Before a thread's records; `stream` is which of the trace's threads it is.
+    fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
+    /// After some of them, and after the last.
+    fn pause(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

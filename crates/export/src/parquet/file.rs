@@ -1,0 +1,191 @@
+//! A file of the format Parquet: row groups of columns, each encoded by itself, so that several threads write one file.
+//!
+//! Text and most numbers are numbers of a dictionary; numbers that ascend, and those of too many values, are differences.
+//! Pages are compressed in addition: programs repeat themselves.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::Result;
+use bytes::Bytes;
+use parquet::basic::{Compression, GzipLevel, LogicalType, Repetition, Type as Physical};
+use parquet::column::writer::{ColumnCloseResult, ColumnWriterImpl};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::file::metadata::SortingColumn;
+use parquet::file::properties::{
+    EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
+};
+use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
+
+/// Rows that are encoded at a time.
+const BATCH: usize = 4096;
+
+/// Bytes of a column's dictionary, beyond which the rest of a row group has none.
+const DICTIONARY: usize = 1 << 18;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Number,
+    /// One of 32 bits.
+    Small,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Whether rows may have no value.
+    pub is_optional: bool,
+}
+
+/// What the files of a table have in common.
+pub struct Layout {
+    schema: TypePtr,
+    columns: SchemaDescPtr,
+    properties: WriterPropertiesPtr,
+}
+
+impl Layout {
+    /// `ascending`: the column that rows are in order of, in each row group.
+    pub fn new(columns: &[Column], ascending: Option<&str>) -> Result<Layout> {
+        let fields = columns.iter().map(|column| Ok(Arc::new(column.field()?)));
+        let fields = fields.collect::<Result<Vec<_>>>()?;
+        let schema = Type::group_type_builder("nopal").with_fields(fields);
+        let schema = Arc::new(schema.build()?);
+        let mut properties = WriterProperties::builder()
+            .set_writer_version(WriterVersion::PARQUET_2_0)
+            .set_created_by(concat!("nopal ", env!("CARGO_PKG_VERSION")).into())
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_compression(Compression::GZIP(GzipLevel::try_new(1)?))
+            .set_dictionary_page_size_limit(DICTIONARY)
+            .set_data_page_row_count_limit(1 << 16);
+        if let Some(at) = ascending.and_then(|name| columns.iter().position(|c| c.name == name)) {
+            let path = ColumnPath::from(columns[at].name);
+            let order = SortingColumn {
+                column_idx: at as i32,
+                descending: false,
+                nulls_first: false,
+            };
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_statistics_enabled(path, EnabledStatistics::Page)
+                .set_sorting_columns(Some(vec![order]));
+        }
+        Ok(Layout {
+            columns: Arc::new(SchemaDescriptor::new(schema.clone())),
+            schema,
+            properties: Arc::new(properties.build()),
+        })
+    }
+}
+
+impl Column {
+    fn field(&self) -> Result<Type> {
+        let (physical, logical) = match self.kind {
+            Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            Kind::Number => (Physical::INT64, None),
+            Kind::Small => (Physical::INT32, None),
+        };
+        let repetition = match self.is_optional {
+            true => Repetition::OPTIONAL,
+            false => Repetition::REQUIRED,
+        };
+        let field = Type::primitive_type_builder(self.name, physical)
+            .with_logical_type(logical)
+            .with_repetition(repetition);
+        Ok(field.build()?)
+    }
+}
+
+/// Rows, encoded column after column in the order of the layout.
+pub struct RowGroup<'a> {
+    layout: &'a Layout,
+    chunks: Vec<(Bytes, ColumnCloseResult)>,
+}
+
+impl<'a> RowGroup<'a> {
+    pub fn new(layout: &'a Layout) -> RowGroup<'a> {
+        RowGroup {
+            layout,
+            chunks: Vec::new(),
+        }
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.chunks
+            .iter()
+            .all(|(_, closed)| closed.rows_written == 0)
+    }
+
+    pub fn texts(&mut self, values: impl Iterator<Item = Option<ByteArray>>) -> Result<()> {
+        self.column::<ByteArrayType>(values)
+    }
+
+    pub fn numbers(&mut self, values: impl Iterator<Item = Option<u64>>) -> Result<()> {
+        self.column::<Int64Type>(
+            values.map(|number| number.map(|number| i64::try_from(number).unwrap_or(i64::MAX))),
+        )
+    }
+
+    pub fn small(&mut self, values: impl Iterator<Item = u32>) -> Result<()> {
+        self.column::<Int32Type>(
+            values.map(|number| Some(i32::try_from(number).unwrap_or(i32::MAX))),
+        )
+    }
+
+    fn column<T: DataType>(&mut self, values: impl Iterator<Item = Option<T::T>>) -> Result<()> {
+        let description = self.layout.columns.column(self.chunks.len());
+        let is_optional = description.max_def_level() > 0;
+        let mut out = TrackedWrite::new(Vec::new());
+        let pages = Box::new(SerializedPageWriter::new(&mut out));
+        let properties = self.layout.properties.clone();
+        let mut writer = ColumnWriterImpl::<T>::new(description, properties, pages);
+        let (mut batch, mut levels) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        let mut flush = |batch: &mut Vec<T::T>, levels: &mut Vec<i16>| -> Result<()> {
+            writer.write_batch(batch, is_optional.then_some(levels.as_slice()), None)?;
+            batch.clear();
+            levels.clear();
+            Ok(())
+        };
+        for value in values {
+            levels.push(i16::from(value.is_some()));
+            batch.extend(value);
+            if levels.len() == BATCH {
+                flush(&mut batch, &mut levels)?;
+            }
+        }
+        flush(&mut batch, &mut levels)?;
+        let closed = writer.close()?;
+        self.chunks.push((out.into_inner()?.into(), closed));
+        Ok(())
+    }
+}
+
+/// A file under way.
+pub struct TableFile<W: Write + Send>(SerializedFileWriter<W>);
+
+impl<W: Write + Send> TableFile<W> {
+    pub fn new(out: W, layout: &Layout) -> Result<TableFile<W>> {
+        let (schema, properties) = (layout.schema.clone(), layout.properties.clone());
+        Ok(TableFile(SerializedFileWriter::new(
+            out, schema, properties,
+        )?))
+    }
+
+    pub fn append(&mut self, group: RowGroup) -> Result<()> {
+        let mut out = self.0.next_row_group()?;
+        for (bytes, closed) in group.chunks {
+            out.append_column(&bytes, closed)?;
+        }
+        out.close()?;
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Result<()> {
+        self.0.finish()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Parquet: tables of many traces below one directory, for DuckDB, Spark and others.
+//!
+//! A trace is one file of each table, named after it: exporting it again replaces its files.
+
+mod calls;
+mod file;
+mod labels;
+mod sums;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nopal_analysis::drive::Drive;
+use nopal_analysis::names::Names;
+use nopal_analysis::span::begin;
+use nopal_trace::Trace;
+
+use crate::Options;
+use crate::requests::RequestBegin;
+use crate::whole::WholeFile;
+pub use labels::Label;
+
+/// Writes the tables of a trace below `root`. Each file is there whole or not at all, and that of the table `traces`
+/// only once the others are.
+pub fn write(trace: &Trace, options: &Options, drive: &Drive, root: &Path) -> Result<()> {
+    let names = Names::new(trace);
+    let begins = options.request.as_deref();
+    let begins = begins
+        .map(|text| RequestBegin::new(text, trace, &names))
+        .transpose()?;
+    let root = Root::new(root)?;
+    let mut tables = Vec::new();
+    if !options.functions_only {
+        tables.push(root.table("calls", |out| {
+            calls::write(trace, &names, begins.as_ref(), drive, out)
+        })?);
+    }
+    let functions = sums::Functions::new(
+        trace,
+        &Drive {
+            progress: None,
+            ..*drive
+        },
+    )?;
+    tables.push(root.table("durations", |out| functions.write_durations(out))?);
+    tables.push(root.table("functions", |out| functions.write(out))?);
+    tables.push(root.table("traces", |out| sums::write_trace(trace, drive, out))?);
+    let begin_ns = trace.clocks().realtime_ns(begin(trace));
+    let partition = labels::partition(trace, begin_ns, &options.labels);
+    let name = format!("part-{}.parquet", trace.uuid());
+    for table in tables {
+        root.finish(table, &partition, &name)?;
+    }
+    Ok(())
+}
+
+struct Root(PathBuf);
+
+/// A file of a table, not yet named.
+struct Written {
+    table: &'static str,
+    file: WholeFile,
+}
+
+impl Root {
+    fn new(path: &Path) -> Result<Root> {
+        fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Root(path.to_owned()))
+    }
+
+    fn table(
+        &self,
+        table: &'static str,
+        write: impl FnOnce(&fs::File) -> Result<()>,
+    ) -> Result<Written> {
+        let written = || -> Result<WholeFile> {
+            let whole = WholeFile::open_in(&self.0)?;
+            write(whole.file())?;
+            Ok(whole)
+        };
+        let file = written().with_context(|| self.cannot(table))?;
+        Ok(Written { table, file })
+    }
+
+    fn finish(&self, written: Written, partition: &Path, name: &str) -> Result<()> {
+        let Written { table, file } = written;
+        let directory = self.0.join(table).join(partition);
+        let finished = || -> Result<()> {
+            fs::create_dir_all(&directory)?;
+            file.finish(&directory.join(name))
+        };
+        finished().with_context(|| self.cannot(table))
+    }
+
+    fn cannot(&self, table: &str) -> String {
+        format!("cannot write the table {table} in {}", self.0.display())
+    }
+}

@@ -1,0 +1,150 @@
+//! The small tables: a row for each trace, function, and bucket of a function's durations.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use anyhow::Result;
+use nopal_analysis::drive::Drive;
+use nopal_analysis::losses;
+use nopal_analysis::names::printable;
+use nopal_analysis::report::{Durations, Report, Row, functions_and_durations};
+use nopal_analysis::span::{begin, end};
+use nopal_trace::Trace;
+use parquet::data_type::ByteArray;
+
+use super::file::{Column, Kind, Layout, RowGroup, TableFile};
+
+const fn column(name: &'static str, kind: Kind) -> Column {
+    Column {
+        name,
+        kind,
+        is_optional: false,
+    }
+}
+
+const TRACES: [Column; 7] = [
+    column("trace", Kind::Text),
+    column("command", Kind::Text),
+    column("begin_ns", Kind::Number),
+    column("end_ns", Kind::Number),
+    column("is_part", Kind::Small),
+    column("lost_events", Kind::Number),
+    Column {
+        name: "losses",
+        kind: Kind::Text,
+        is_optional: true,
+    },
+];
+
+/// What the trace is, whether a part of it was selected, and what it lost.
+pub fn write_trace(trace: &Trace, drive: &Drive, out: impl Write + Send) -> Result<()> {
+    let layout = Layout::new(&TRACES, None)?;
+    let mut group = RowGroup::new(&layout);
+    let text = |text: &str| [Some(ByteArray::from(text))].into_iter();
+    let at = |counter| [Some(trace.clocks().realtime_ns(counter))].into_iter();
+    let is_part = drive.filter.is_some_and(|filter| !filter.is_everything());
+    let losses = losses::line(trace).map(|line| ByteArray::from(line.as_str()));
+    group.texts(text(&trace.uuid().to_string()))?;
+    group.texts(text(&printable(&trace.session().command.join(" "))))?;
+    group.numbers(at(begin(trace)))?;
+    group.numbers(at(end(trace)))?;
+    group.small([u32::from(is_part)].into_iter())?;
+    group.numbers([Some(trace.lost())].into_iter())?;
+    group.texts([losses].into_iter())?;
+    finish(&layout, group, out)
+}
+
+const FUNCTIONS: [Column; 14] = [
+    column("trace", Kind::Text),
+    column("module", Kind::Text),
+    column("function", Kind::Text),
+    column("calls", Kind::Number),
+    column("timed", Kind::Number),
+    column("unfinished", Kind::Number),
+    column("left_out", Kind::Number),
+    column("total_ns", Kind::Number),
+    column("self_ns", Kind::Number),
+    column("min_ns", Kind::Number),
+    column("max_ns", Kind::Number),
+    column("total_is_least", Kind::Small),
+    column("self_is_least", Kind::Small),
+    column("off_ns", Kind::Number),
+];
+
+const DURATIONS: [Column; 5] = [
+    column("trace", Kind::Text),
+    column("module", Kind::Text),
+    column("function", Kind::Text),
+    column("duration_ns", Kind::Number),
+    column("calls", Kind::Number),
+];
+
+/// The functions of a trace, and the durations of their calls.
+pub struct Functions {
+    trace: ByteArray,
+    report: Report,
+    durations: BTreeMap<u32, Durations>,
+}
+
+impl Functions {
+    pub fn new(trace: &Trace, drive: &Drive) -> Result<Functions> {
+        let (report, durations) = functions_and_durations(trace, drive)?;
+        Ok(Functions {
+            trace: trace.uuid().to_string().as_str().into(),
+            report,
+            durations,
+        })
+    }
+
+    pub fn write(&self, out: impl Write + Send) -> Result<()> {
+        let layout = Layout::new(&FUNCTIONS, None)?;
+        let mut group = RowGroup::new(&layout);
+        let rows = || self.report.rows.iter();
+        group.texts(rows().map(|_| Some(self.trace.clone())))?;
+        group.texts(rows().map(|row| Some(row.module.as_str().into())))?;
+        group.texts(rows().map(|row| Some(row.function.as_str().into())))?;
+        let numbers: [fn(&Row) -> u64; 8] = [
+            |row| row.calls,
+            |row| row.timed,
+            |row| row.unfinished,
+            |row| row.short,
+            |row| row.total_ns,
+            |row| row.self_ns,
+            |row| row.min_ns,
+            |row| row.max_ns,
+        ];
+        for number in numbers {
+            group.numbers(rows().map(|row| Some(number(row))))?;
+        }
+        group.small(rows().map(|row| row.total_is_least.into()))?;
+        group.small(rows().map(|row| row.self_is_least.into()))?;
+        group.numbers(rows().map(|row| Some(row.off_ns)))?;
+        finish(&layout, group, out)
+    }
+
+    pub fn write_durations(&self, out: impl Write + Send) -> Result<()> {
+        let layout = Layout::new(&DURATIONS, None)?;
+        let mut group = RowGroup::new(&layout);
+        let buckets = || {
+            self.report.rows.iter().flat_map(|row| {
+                let durations = self.durations.get(&row.number).into_iter().flatten();
+                durations.map(move |(duration, calls)| (row, *duration, *calls))
+            })
+        };
+        group.texts(buckets().map(|_| Some(self.trace.clone())))?;
+        group.texts(buckets().map(|(row, ..)| Some(row.module.as_str().into())))?;
+        group.texts(buckets().map(|(row, ..)| Some(row.function.as_str().into())))?;
+        group.numbers(buckets().map(|(_, duration, _)| Some(duration)))?;
+        group.numbers(buckets().map(|(.., calls)| Some(calls)))?;
+        finish(&layout, group, out)
+    }
+}
+
+/// Writes a file of one row group, or of none if that has no rows.
+fn finish(layout: &Layout, group: RowGroup, out: impl Write + Send) -> Result<()> {
+    let mut file = TableFile::new(out, layout)?;
+    if !group.is_empty() {
+        file.append(group)?;
+    }
+    file.finish()
+}

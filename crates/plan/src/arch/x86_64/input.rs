@@ -1,0 +1,24 @@
+//! What is known of a file before its code is read.
+
+use crate::code::{Code, Marks, Memory};
+use crate::frames::Frames;
+
+/// A function, or a part of one.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    pub address: u64,
+    pub end: u64,
+    /// Parts that functions may share: their code may belong to any function.
+    pub is_part: bool,
+}
+
+pub(crate) struct Input<'a> {
+    pub memory: &'a Memory<'a>,
+    pub code: &'a Code<'a>,
+    /// Known beginnings of instructions, sorted by address.
+    pub starts: &'a [Start],
+    pub is_start: &'a Marks,
+    /// Whether addresses are final in the file, so that a number may be one.
+    pub absolute: bool,
+    pub frames: &'a Frames<'a>,
+}

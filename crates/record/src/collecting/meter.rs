@@ -1,0 +1,156 @@
+//! Measures what the recording of each function costs, and what it tells, while there is a budget.
+
+use nopal_abi::{Cursor, Event};
+use std::collections::HashSet;
+
+/// Calls within each other that are measured: of deeper ones only the records count.
+const DEEPEST: usize = 256;
+
+/// What was recorded of a site since the meter was read last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reading {
+    pub site: u32,
+    /// Records of entries and exits.
+    pub records: u64,
+    /// Calls whose both ends were in one part of a chunk, and their times in ticks: the sum, and that of the squares.
+    pub calls: u64,
+    pub ticks: f64,
+    pub squares: f64,
+}
+
+impl Reading {
+    /// The mean time of a call, and how far calls differ from it (the standard deviation). Of the calls that are too long
+    /// to lie in one part of a chunk nothing is known.
+    pub fn mean_and_deviation(&self) -> Option<(f64, f64)> {
+        let calls = self.calls as f64;
+        let mean = self.ticks / calls;
+        let variance = (self.squares / calls - mean * mean).max(0.0);
+        (self.calls > 0).then(|| (mean, variance.sqrt()))
+    }
+}
+
+/// The records of all sites.
+#[derive(Default)]
+pub struct Meter {
+    /// By site.
+    sites: Vec<Reading>,
+    /// The sites with records since the last reading.
+    busy: Vec<u32>,
+    records: u64,
+    /// Processes that have recorded since the meter began.
+    processes: HashSet<u32>,
+    open: Vec<(u32, u64)>,
+}
+
+impl Meter {
+    /// Records that a process has made, each once.
+    pub fn take(&mut self, process: u32, words: &[u64]) {
+        self.processes.insert(process);
+        self.open.clear();
+        let mut records = Cursor::new(words);
+        let mut clock = 0;
+        while let Some(record) = records.take(clock) {
+            clock = record.clock;
+            match record.event {
+                Event::Entry { site, .. } => {
+                    self.count(site);
+                    if self.open.len() < DEEPEST {
+                        self.open.push((site, clock));
+                    }
+                }
+                Event::Exit { site, .. } => {
+                    self.count(site);
+                    self.end(site, clock);
+                }
+                // Calls may have been left.
+                Event::Resync { .. } => self.open.clear(),
+                _ => {}
+            }
+        }
+    }
+
+    fn count(&mut self, site: u32) {
+        let at = site as usize;
+        if self.sites.len() <= at {
+            self.sites.resize(at + 1, Reading::default());
+        }
+        let reading = &mut self.sites[at];
+        if reading.records == 0 {
+            reading.site = site;
+            self.busy.push(site);
+        }
+        reading.records += 1;
+        self.records += 1;
+    }
+
+    fn end(&mut self, site: u32, clock: u64) {
+        let Some(open) = self.open.iter().rposition(|(open, _)| *open == site) else {
+            return;
+        };
+        let ticks = clock.saturating_sub(self.open[open].1) as f64;
+        self.open.truncate(open);
+        let reading = &mut self.sites[site as usize];
+        reading.calls += 1;
+        reading.ticks += ticks;
+        reading.squares += ticks * ticks;
+    }
+
+    /// Records since the last reading.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    pub fn processes(&self) -> &HashSet<u32> {
+        &self.processes
+    }
+
+    /// What was recorded since the last reading, of the sites with records.
+    pub fn read(&mut self) -> Vec<Reading> {
+        self.records = 0;
+        let busy = std::mem::take(&mut self.busy).into_iter();
+        busy.map(|site| std::mem::take(&mut self.sites[site as usize]))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nopal_abi::{KIND_ENTRY, KIND_EXIT, KIND_ONLY, Word};
+
+    #[test]
+    fn calls_are_measured_that_begin_and_end_in_a_part() {
+        let word = |clock, kind, site| Word::new(kind, site, 8, clock).0;
+        let mut meter = Meter::default();
+        meter.take(
+            4711,
+            &[
+                word(5, KIND_EXIT, 9),
+                word(10, KIND_ENTRY, 1),
+                word(12, KIND_ENTRY, 2),
+                word(14, KIND_EXIT, 2),
+                word(20, KIND_ENTRY, 2),
+                word(24, KIND_EXIT, 2),
+                word(30, KIND_EXIT, 1),
+                word(40, KIND_ONLY, 3),
+                word(50, KIND_ENTRY, 1),
+            ],
+        );
+        assert_eq!(meter.records(), 9);
+        let mut readings = meter.read();
+        readings.sort_by_key(|reading| reading.site);
+        let records: Vec<(u32, u64, u64)> = readings
+            .iter()
+            .map(|one| (one.site, one.records, one.calls))
+            .collect();
+        assert_eq!(records, [(1, 3, 1), (2, 4, 2), (3, 1, 0), (9, 1, 0)]);
+        assert_eq!(readings[0].mean_and_deviation(), Some((20.0, 0.0)));
+        assert_eq!(readings[1].mean_and_deviation(), Some((3.0, 1.0)));
+        assert_eq!(readings[2].mean_and_deviation(), None);
+        assert_eq!((meter.records(), meter.read()), (0, Vec::new()));
+        // The end of the last one of site 1 comes in another part.
+        meter.take(4712, &[word(60, KIND_EXIT, 1)]);
+        assert_eq!(meter.read()[0].calls, 0);
+        assert_eq!(meter.processes().len(), 2);
+    }
+}

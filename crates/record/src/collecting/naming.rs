@@ -1,0 +1,181 @@
+//! Notes of the threads that record: their names, what they run for, and how they are scheduled.
+
+use crate::collecting::chunk_reader::name_of;
+use crate::collecting::notes;
+use crate::memory::region::Region;
+use anyhow::Result;
+use nopal_abi::CHUNK_OWNED;
+use nopal_trace::{Note, TaskFacts, ThreadKey, Writer};
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// A thread that records is asked for its name again after this time.
+const NAME_AGE: Duration = Duration::from_millis(10);
+
+/// The name of a thread that was noted last, and when it was asked for.
+struct Named {
+    name: String,
+    asked: Instant,
+    /// Policy, nice level and priority, as the last note has them.
+    schedule: Option<(u32, i32, u32)>,
+}
+
+/// What the trace has been told of threads.
+#[derive(Default)]
+pub struct Naming {
+    named: HashMap<ThreadKey, Named>,
+    /// Processes that have been reported as forked.
+    pub forked: HashSet<u32>,
+    /// Processes that are known by numbers of PID namespaces of their own.
+    pub in_namespaces: HashSet<u32>,
+}
+
+impl Naming {
+    /// Notes the threads that have begun to record, while they may still be asked for what goes with them.
+    pub fn meet(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+        for chunk in 0..region.chunks() {
+            if region.chunk_state(chunk) != CHUNK_OWNED {
+                continue;
+            }
+            let key = name_of(region, chunk).0;
+            if is_whole(key) && !self.named.contains_key(&key) {
+                self.note(region, writer, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a thread's name the first time, and later where it has changed.
+    pub fn note(&mut self, region: &Region, writer: &mut Writer, key: ThreadKey) -> Result<()> {
+        if let Some(named) = self.named.get_mut(&key) {
+            return match named.asked.elapsed() >= NAME_AGE {
+                true => named.ask_again(key, writer),
+                false => Ok(()),
+            };
+        }
+        let known = !self.forked.insert(key.process);
+        for note in thread_notes(region, key) {
+            let is_known = match note {
+                Note::Process { .. } => known,
+                Note::Namespace { process } => !self.in_namespaces.insert(process),
+                _ => false,
+            };
+            if let Note::Thread { name, .. } = &note {
+                let named = Named {
+                    name: name.clone(),
+                    asked: Instant::now(),
+                    schedule: None,
+                };
+                self.named.insert(key, named);
+            }
+            if !is_known {
+                writer.note(&note)?;
+            }
+        }
+        match self.named.get_mut(&key) {
+            Some(named) => named.ask_schedule(key, writer),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A thread that has just taken its chunk has not filled in the header, which was zero.
+pub fn is_whole(key: ThreadKey) -> bool {
+    key.process != 0 && key.thread != 0 && key.begin != 0
+}
+
+impl Named {
+    /// Notes how the thread is scheduled, where that has changed.
+    fn ask_schedule(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
+        if self.name.is_empty() {
+            return Ok(());
+        }
+        let schedule = nopal_process::schedule(key.thread as i32);
+        if schedule.is_none() || schedule == self.schedule {
+            return Ok(());
+        }
+        self.schedule = schedule;
+        match task_note(key.process, key.thread) {
+            Some(note) => writer.note(&note),
+            None => Ok(()),
+        }
+    }
+
+    fn ask_again(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
+        self.asked = Instant::now();
+        self.ask_schedule(key, writer)?;
+        // One that was never found is in another PID namespace.
+        let name = match self.name.is_empty() {
+            true => None,
+            false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
+        };
+        let Some(name) = name.filter(|name| *name != self.name) else {
+            return Ok(());
+        };
+        self.name.clone_from(&name);
+        writer.note(&Note::Thread {
+            process: key.process,
+            thread: key.thread,
+            begin: key.begin,
+            name,
+            kernel: false,
+        })
+    }
+}
+
+/// The user a thread runs for and its scheduling, unless it has ended.
+pub fn task_note(process: u32, thread: u32) -> Option<Note> {
+    Some(Note::Task {
+        process,
+        thread,
+        counter: nopal_kernel_events::counter(),
+        facts: task_facts(process, thread)?,
+    })
+}
+
+pub fn task_facts(process: u32, thread: u32) -> Option<TaskFacts> {
+    let task = nopal_process::scheduling(process as i32, thread as i32)?;
+    Some(TaskFacts {
+        uid: task.uid,
+        nice: task.nice,
+        policy: task.policy,
+        rt_prio: task.real_time_priority,
+    })
+}
+
+/// Names a thread, and its process where that is a forked one or has a number of its own.
+pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Note> {
+    let ancestor = region.process() as u32;
+    let in_namespace = is_in_namespace(region, key.process);
+    let name = match in_namespace {
+        true => None,
+        false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
+    };
+    let namespace = in_namespace.then_some(Note::Namespace {
+        process: key.process,
+    });
+    let forked = (key.process != ancestor).then(|| notes::forked(key, ancestor));
+    let thread = Note::Thread {
+        process: key.process,
+        thread: key.thread,
+        begin: key.begin,
+        name: name.unwrap_or_default(),
+        kernel: false,
+    };
+    namespace.into_iter().chain(forked).chain([thread])
+}
+
+/// Whether a process that records into a region is known to call itself by another number than we do: its ancestor
+/// does, or who has the number out here began before us, and so is no fork of a traced process.
+fn is_in_namespace(region: &Region, process: u32) -> bool {
+    let (ancestor, process) = (region.process(), process as i32);
+    let nested = || {
+        let status = nopal_process::status(ancestor);
+        status.is_ok_and(|status| status.namespace_ids.len() > 1)
+    };
+    let is_older = || {
+        let begins = [process, std::process::id() as i32].map(nopal_process::start_time);
+        matches!(begins, [Ok(begin), Ok(own)] if begin < own)
+    };
+    process != ancestor && (nested() || is_older())
+}

@@ -1,0 +1,239 @@
+//! The recording of processes that run.
+
+use crate::assemble::{create, drain, first_control, session};
+use crate::attach;
+use crate::guardian::Guardian;
+use crate::members::Membership;
+use crate::memory::own_memory::refuse_without_memory;
+use crate::options::{Options, Outcome};
+use crate::patch::journal::Journal;
+use crate::session::Session;
+use crate::session::handle::Handle;
+use crate::session::signals::Signals;
+use crate::sites::files::Files;
+use crate::sites::fitting::Planned;
+use crate::tracee::Settings;
+use anyhow::{Error, Result, bail, ensure};
+use nopal_kernel_events::{Allowed, allowed};
+use nopal_process::{Auxiliary, ExitWatch, StopError};
+use nopal_trace::Subscriber;
+
+/// A process that runs, as it was when it was looked at first.
+struct Candidate {
+    process: i32,
+    watch: ExitWatch,
+    program: Auxiliary,
+}
+
+impl Candidate {
+    fn of(process: i32) -> Result<Candidate> {
+        attach::refuse_what_cannot_be(process)?;
+        let watch = ExitWatch::new(process)?;
+        let program = nopal_process::auxiliary(process)?;
+        Ok(Candidate {
+            process,
+            watch,
+            program,
+        })
+    }
+}
+
+/// The processes that are not traced, and why.
+#[derive(Default)]
+struct LeftOut(Vec<(i32, Error)>);
+
+impl LeftOut {
+    /// What came of a process, unless it is left out.
+    fn unless<T>(&mut self, process: i32, result: Result<T>) -> Option<T> {
+        result.map_err(|error| self.0.push((process, error))).ok()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let lines = self.0.iter();
+        let lines =
+            lines.map(|(process, error)| format!("process {process} is not traced: {error:#}"));
+        lines.collect()
+    }
+
+    /// None is traced.
+    fn all(mut self) -> Error {
+        match self.0.len() {
+            1 => self.0.remove(0).1,
+            _ => Error::msg(self.describe().join("; ")),
+        }
+    }
+}
+
+/// Kernel events of the scheduler are those of all tasks, where this is permitted; all others are of one process and what
+/// it starts. An error: they are wanted, and cannot be recorded of several processes.
+fn takes_several(options: &Options) -> Result<()> {
+    let kinds = options.events;
+    ensure!(
+        options.tracepoints.is_empty() && kinds == kinds.of_perf(),
+        "functions, markers and tracepoints of the kernel can be recorded with one process only (-k, -e GROUP)"
+    );
+    if kinds.scheduling()
+        && let Allowed::Own(missing) | Allowed::Nothing(missing) = allowed()
+    {
+        bail!("kernel events can be recorded with one process only: {missing}");
+    }
+    Ok(())
+}
+
+/// Attaches to each process; one that cannot be traced does not stop the others.
+pub(crate) fn record(
+    options: &Options,
+    settings: Settings,
+    processes: &[i32],
+    subscriber: Option<Box<dyn Subscriber>>,
+    started: impl FnOnce(Handle, &[String]),
+) -> Result<Outcome> {
+    if processes.len() > 1 {
+        takes_several(options)?;
+    }
+    let mut left_out = LeftOut::default();
+    let examine = |process: &i32| left_out.unless(*process, Candidate::of(*process));
+    let candidates: Vec<Candidate> = processes.iter().filter_map(examine).collect();
+    if candidates.is_empty() {
+        return Err(left_out.all());
+    }
+    refuse_without_memory(&settings)?;
+    let signals = Signals::before_launch()?;
+    let mut guardian = Guardian::start(&options.directory)?;
+    signals.after_launch()?;
+    let mut files = Files::new();
+    let plan = |candidate: Candidate| {
+        let planned = Planned::of(candidate.process, &mut files);
+        let planned = planned.map_err(|error| or_gone(&candidate, error));
+        Some((left_out.unless(candidate.process, planned)?, candidate))
+    };
+    let (plans, candidates): (Vec<Planned>, Vec<Candidate>) =
+        candidates.into_iter().filter_map(plan).unzip();
+    let Some(first) = candidates.first() else {
+        guardian.dismiss();
+        return Err(left_out.all());
+    };
+    let begun = first_control(options, &settings, &plans, &files).and_then(|control| {
+        let command = nopal_process::arguments(first.process).unwrap_or_default();
+        Ok((control, create(options, &command, subscriber)?))
+    });
+    let (control, created) = begun.map_err(|error| {
+        guardian.dismiss();
+        or_gone(first, error)
+    })?;
+    let begun = (control, created, files);
+    let (mut session, handle) = session(options, settings, begun, guardian, first.process);
+    if let Err(error) = session.set_up_first() {
+        session.guardian.dismiss();
+        return Err(error);
+    }
+    let drain = drain(&session).inspect_err(|_| session.guardian.dismiss())?;
+    let mut main = None;
+    for (candidate, planned) in candidates.into_iter().zip(plans) {
+        let attached = session.attach_candidate(&candidate, planned);
+        if left_out.unless(candidate.process, attached).is_some() {
+            session.attached.push(candidate.process);
+            main.get_or_insert(candidate.watch);
+        }
+    }
+    let Some(mut main) = main else {
+        let _ = drain.stop();
+        session.guardian.dismiss();
+        return Err(left_out.all());
+    };
+    session.processes.main = main.pid();
+    session
+        .met
+        .extend(processes.iter().filter_map(|process| met(*process)));
+    session.serve(handle.clone());
+    started(handle, &left_out.describe());
+    let ran = session.run(&mut main, &signals, &drain);
+    let (ended, left) = match ran {
+        Ok(ran) => ran,
+        Err(error) => {
+            for process in session.left() {
+                session.let_go(process);
+            }
+            session.guardian.dismiss();
+            return Err(drain.stop().err().unwrap_or(error));
+        }
+    };
+    session.serve_no_more();
+    session.finish(ended, &left, drain)
+}
+
+impl Session {
+    /// Makes a process traced. Where that fails, nothing is left in it.
+    fn attach_candidate(&mut self, candidate: &Candidate, planned: Planned) -> Result<()> {
+        let process = candidate.process;
+        // Control was begun with the first one's boundary. Another process may call other functions of the same library
+        // from outside of it.
+        let is_first = process == self.processes.main;
+        let expected = match is_first {
+            true => Ok(()),
+            false => self.expect(&planned.modules, &planned.boundary),
+        };
+        let attached = expected
+            .and_then(|()| self.attach(process, &candidate.program, planned))
+            .and_then(|is_switched| self.arrived(is_switched));
+        attached.map_err(|error| {
+            self.let_go(process);
+            self.processes.tracees.remove(&process);
+            or_gone(candidate, error)
+        })
+    }
+}
+
+impl Session {
+    /// Makes the processes traced that have come to those that are. Children of a traced process have nopal's memory and
+    /// are recorded without this.
+    pub(crate) fn attach_newcomers(&mut self) {
+        let members = self.options.memberships.iter();
+        let members: Vec<i32> = members.flat_map(Membership::members).collect();
+        for process in members {
+            let is_new = met(process).is_some_and(|met| self.met.insert(met));
+            if !is_new || Journal::read_all(process).is_ok_and(|journals| !journals.is_empty()) {
+                continue;
+            }
+            let attached = Candidate::of(process).and_then(|candidate| {
+                let planned = Planned::of(process, &mut self.context.files)
+                    .map_err(|error| or_gone(&candidate, error))?;
+                self.attach_candidate(&candidate, planned)
+            });
+            match attached {
+                Ok(()) => self.attached.push(process),
+                // What ended at once was no part of what is asked for.
+                Err(_) if !nopal_process::alive(process) => {}
+                Err(error) => self
+                    .context
+                    .warnings
+                    .push(format!("process {process} is not traced: {error:#}")),
+            }
+        }
+    }
+
+    /// Whether others are looked for.
+    pub(crate) fn may_grow(&self) -> bool {
+        let options = &self.options;
+        !options.memberships.is_empty() && options.follow_exec && takes_several(options).is_ok()
+    }
+}
+
+/// A process and when it began: no other one has both.
+fn met(process: i32) -> Option<(i32, u64)> {
+    Some((process, nopal_process::start_time(process).ok()?))
+}
+
+/// An error of a process, which may be that it has ended, or executed another program than this.
+fn or_gone(candidate: &Candidate, error: Error) -> Error {
+    let Candidate {
+        process, program, ..
+    } = candidate;
+    if !nopal_process::alive(*process) {
+        return StopError::Ended.into();
+    }
+    match nopal_process::auxiliary(*process) {
+        Ok(now) if now != *program => StopError::Executes.into(),
+        _ => error,
+    }
+}

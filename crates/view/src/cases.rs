@@ -1,0 +1,167 @@
+//! The cases of a tracer, and the values of a marker's field, as tracks.
+
+use anyhow::{Context, Result, bail, ensure};
+use nopal_analysis::names::{Names, ThreadNames};
+use nopal_analysis::tracers::{self, Case, Roles, Tracer};
+use nopal_index::Index;
+use nopal_trace::{Event, Field, FieldKind, Markers, Trace, Value};
+
+use crate::track::{Span, Track};
+
+/// Cases that overlap are below each other in so many rows at most.
+const MOST_LANES: usize = 32;
+/// More are refused: 24 and 48 bytes each.
+const MOST_CASES: usize = 1 << 22;
+const MOST_VALUES: usize = 1 << 23;
+
+/// The cases of a tracer.
+pub struct Cases {
+    /// A span's detail is the place of its case; its label is the thread in which that ended.
+    pub track: Track,
+    pub all: Vec<Case>,
+    /// Whether their keys are not merely threads.
+    pub has_keys: bool,
+    /// Cases that have no row, since too many others overlap with them.
+    pub without_row: u64,
+    /// What is not among them, in lines.
+    pub notes: Vec<String>,
+}
+
+impl Cases {
+    pub fn new(trace: &Trace, names: &Names, text: &str) -> Result<Cases> {
+        let tracer = tracers::asked(text, names)
+            .with_context(|| format!("{text:?} is neither a tracer nor FROM..TO"))?;
+        let mut all = Vec::new();
+        let mut is_beyond = false;
+        let past = tracers::of_trace(trace, names, &tracer, |case| {
+            is_beyond |= all.len() >= MOST_CASES;
+            if !is_beyond {
+                all.push(case);
+            }
+        })?;
+        ensure!(!is_beyond, "{text}: more than {MOST_CASES} cases");
+        let spans = all.iter().zip(0..).map(|(case, detail)| Span {
+            begin: case.begin,
+            end: case.end,
+            label: case.end_thread,
+            detail,
+        });
+        let thread_names = ThreadNames::new(trace);
+        let threads = tracer.threads(trace);
+        let labels = threads
+            .iter()
+            .map(|thread| format!("{} {}", thread_names.of(thread), thread.thread));
+        let (track, without_row) =
+            Track::of_overlapping(spans.collect(), MOST_LANES, labels.collect());
+        Ok(Cases {
+            has_keys: !tracer.is_of_kernel_events(),
+            track,
+            all,
+            without_row,
+            notes: past.describe(),
+        })
+    }
+}
+
+/// The tracers that may have cases in a trace, as far as what was recorded tells.
+pub fn tracers_of(trace: &Trace, names: &Names) -> Vec<&'static str> {
+    let has_processors = trace.processors().next().is_some();
+    let named = Tracer::NAMED.into_iter().filter(|(_, tracer)| {
+        let roles = Roles::of_trace(std::slice::from_ref(tracer), names, trace.markers());
+        roles.check().is_ok() && (has_processors || !tracer.is_of_kernel_events())
+    });
+    named.map(|(name, _)| name).collect()
+}
+
+fn is_number(field: &Field) -> bool {
+    !field.kind.has_length() && field.kind != FieldKind::Missing
+}
+
+/// `MARKER.FIELD` of each field that is a number.
+pub fn curves_of(markers: &Markers) -> Vec<String> {
+    let mut curves: Vec<String> = markers
+        .iter()
+        .flat_map(|(_, marker)| {
+            let numbers = marker.fields.iter().filter(|field| is_number(field));
+            numbers.map(|field| format!("{}.{}", marker.name, field.name))
+        })
+        .collect();
+    curves.sort();
+    curves.dedup();
+    curves
+}
+
+/// The values of a field, in order of time.
+#[derive(Debug)]
+pub struct Curve {
+    pub points: Vec<(u64, f64)>,
+    /// Markers of which the value is not known.
+    pub unread: u64,
+}
+
+impl Curve {
+    pub fn new(trace: &Trace, index: &Index, text: &str) -> Result<Curve> {
+        let (name, wanted) = text.rsplit_once('.').context("not MARKER.FIELD")?;
+        let markers = trace.markers();
+        if !curves_of(markers).iter().any(|known| known == text) {
+            bail!("no marker has a number {text}");
+        }
+        let mut curve = Curve {
+            points: Vec::new(),
+            unread: 0,
+        };
+        for (info, index) in trace.threads().iter().zip(&index.threads) {
+            let blocks = index.blocks_in(&(0..u64::MAX));
+            for block in blocks.filter(|block| index.markers_in(*block) > 0) {
+                let packets = index.packets_in(info, block);
+                for record in packets.flat_map(|packet| packet.records()) {
+                    let Event::Marker { event, payload } = record.event else {
+                        continue;
+                    };
+                    let Some(marker) = markers.get(event).filter(|marker| marker.name == name)
+                    else {
+                        continue;
+                    };
+                    let mut fields = marker.fields.iter();
+                    let at = fields.position(|field| field.name == wanted && is_number(field));
+                    let values = marker.values(payload).unwrap_or_default();
+                    let value = match at.and_then(|at| values.get(at)) {
+                        Some(Value::Signed(value)) => *value as f64,
+                        Some(Value::Unsigned(value)) => *value as f64,
+                        Some(Value::Double(value)) if value.is_finite() => *value,
+                        _ => {
+                            curve.unread += 1;
+                            continue;
+                        }
+                    };
+                    ensure!(
+                        curve.points.len() < MOST_VALUES,
+                        "{text}: more than {MOST_VALUES} values"
+                    );
+                    curve.points.push((record.clock, value));
+                }
+            }
+        }
+        curve.points.sort_by_key(|point| point.0);
+        Ok(curve)
+    }
+
+    /// The values within a time.
+    pub fn within(&self, from: u64, until: u64) -> &[(u64, f64)] {
+        let first = self.points.partition_point(|point| point.0 < from);
+        let last = self.points.partition_point(|point| point.0 < until);
+        &self.points[first.min(last)..last]
+    }
+}
+
+/// The least and the most of some values.
+pub fn extent(points: &[(u64, f64)]) -> Option<(f64, f64)> {
+    let (_, first) = *points.first()?;
+    Some(
+        points
+            .iter()
+            .fold((first, first), |(least, most), (_, value)| {
+                (least.min(*value), most.max(*value))
+            }),
+    )
+}

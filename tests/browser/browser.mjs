@@ -1,0 +1,62 @@
+// What the scripts that look at the page share: a browser, and pages in it.
+
+import assert from "node:assert/strict";
+import { chromium } from "playwright-core";
+
+const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+	"--disable-background-networking", "--disable-component-update", "--disable-sync"];
+
+export const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: FLAGS });
+
+/** Opens the page in a browser of its own, and keeps what must not happen in it. */
+export async function open(address, viewport = { width: 1280, height: 720 }) {
+	const context = await browser.newContext({ viewport, colorScheme: "dark" });
+	const page = await context.newPage();
+	const host = new URL(address).host;
+	page.wrongs = [];
+	page.on("pageerror", error => page.wrongs.push(error.message));
+	page.on("console", message => message.type() === "error" && page.wrongs.push(message.text()));
+	page.on("dialog", dialog => page.wrongs.push(`dialog ${dialog.message()}`));
+	page.on("request", request => {
+		const { host: asked, protocol } = new URL(request.url());
+		if (asked !== host && protocol !== "data:") {
+			page.wrongs.push(`asked ${request.url()}`);
+		}
+	});
+	await page.goto(address);
+	await settled(page);
+	return page;
+}
+
+/** Waits until what is in sight has been read. */
+export const settled = page => page.waitForFunction(() => document.body.dataset.state === "exact"
+	&& window.nopal.chart.picture?.cells.until >= window.nopal.view.until);
+
+export const done = async page => {
+	assert.deepEqual(page.wrongs, []);
+	await page.context().close();
+};
+
+export async function picture(page, name) {
+	const { NOPAL_PICTURES: pictures } = process.env;
+	if (pictures) {
+		await page.screenshot({ path: `${pictures}/${name}.png` });
+	}
+}
+
+/**
+ * Takes the steps of a script, and tells which of them went wrong.
+ * @param {Record<string, () => Promise<void>>} steps
+ */
+export async function run(steps) {
+	for (const [name, step] of Object.entries(steps)) {
+		try {
+			await step();
+			console.log(`ok: ${name}`);
+		} catch (error) {
+			console.log(`failed: ${name}: ${error.stack}`);
+			process.exitCode = 1;
+		}
+	}
+	await browser.close();
+}

@@ -1,0 +1,130 @@
+// Looks at tracks beside the calls: `tracks.mjs PLAN`, where PLAN is JSON (see tests/tests/view.rs).
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { done, open, picture, run } from "./browser.mjs";
+
+/**
+ * @typedef {{groups: {count: number, min: number, max: number}[]}} Histogram
+ * @type {{
+ *   address: string, threads: number[], switches: Record<string, number>, wakes: number,
+ *   hists: Record<string, Histogram>, main: {cpu_ns: number, blocked_ns: number},
+ * }}
+ */
+const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
+
+/** Waits until the tracks that are chosen have been read as they are wanted now. */
+const read = page => page.waitForFunction(() => {
+	const { tracks, view } = window.nopal;
+	return document.body.dataset.tracks === tracks.wanted
+		&& tracks.wanted.includes(JSON.stringify([...view.tracks])) && !document.querySelector("#losses:not([hidden])")?.textContent.includes("cannot");
+});
+
+/** Shows these tracks only. */
+const choose = (page, tracks) => page.evaluate(tracks => {
+	const { view } = window.nopal;
+	view.tracks = new Set(tracks);
+	view.panel = "tracks";
+	view.order();
+	view.changed();
+}, tracks);
+
+const number = text => Number(text.replaceAll(",", ""));
+
+const steps = {
+	async "shows who ran on each processor, as often as the kernel switched to it"() {
+		const page = await open(plan.address);
+		await read(page);
+		await page.click("#tab-tracks");
+		await page.waitForSelector("#ran tbody tr");
+		const { labels, lanes } = await page.evaluate(() => window.nopal.tracks.described.get("cpu"));
+		assert.ok(lanes.length > 0);
+		const sums = await page.evaluate(() => fetch("api/spans?of=cpu").then(answer => answer.json()));
+		const runs = {};
+		for (const [label, count, ns, parts] of sums.labels) {
+			const thread = labels[label].split(" ").at(-1);
+			runs[thread] = (runs[thread] ?? 0) + count;
+			assert.ok(Math.abs(ns - parts.reduce((sum, part) => sum + part, 0)) <= parts.length);
+		}
+		for (const thread of plan.threads) {
+			assert.equal(runs[thread], plan.switches[thread], `${thread}`);
+		}
+		await picture(page, "processors");
+		const names = await page.locator("#labels .track").allTextContents();
+		assert.deepEqual(names.slice(0, lanes.length), lanes.map(({ name }) => name));
+		await done(page);
+	},
+
+	async "shows wake-ups as arrows, and where a call waited"() {
+		const page = await open(plan.address);
+		await read(page);
+		const all = await page.evaluate(() => fetch("api/wakes")
+			.then(answer => answer.json()).then(({ all }) => all));
+		assert.equal(all, plan.wakes);
+		const main = await page.evaluate(() => {
+			const { view } = window.nopal;
+			const wanted = view.trace.functions.findIndex(([name]) => name === "main");
+			const thread = view.trace.threads.findIndex(({ process, thread }) => process === thread);
+			return fetch(`api/step?thread=${thread}&at=0&functions=${wanted}&to=next`).then(answer => answer.json());
+		});
+		// Where the kernel did not tell when the thread ran again, the report knows more: that who makes a record runs.
+		const [cpu, , waiting, unknown] = main.call.times;
+		const isBetween = (least, value, most) => least - 4 <= value && value <= most + 4;
+		assert.ok(isBetween(cpu, plan.main.cpu_ns, cpu + unknown), `${main.call.times} ${plan.main.cpu_ns}`);
+		assert.ok(isBetween(waiting, plan.main.blocked_ns, waiting + unknown), `${main.call.times} ${plan.main.blocked_ns}`);
+		await page.evaluate(() => {
+			const { view } = window.nopal;
+			view.show(view.trace.duration / 2, view.trace.duration / 2 + 2e6);
+		});
+		await page.waitForFunction(() => window.nopal.tracks.wakes?.wakes.length > 0);
+		await picture(page, "wakes");
+		await done(page);
+	},
+
+	async "shows a tracer's cases, and goes to the worst"() {
+		const page = await open(plan.address);
+		for (const tracer of ["wakeup", "lockhold", "begun.id..served.id"]) {
+			await choose(page, [tracer]);
+			await read(page);
+			const { count, max } = plan.hists[tracer].groups[0];
+			const caption = page.locator("#panel-tracks caption");
+			await page.waitForFunction(tracer => document.querySelector("#panel-tracks caption")?.textContent.startsWith(tracer), tracer);
+			assert.equal(number((await caption.textContent()).split(" ")[1]), count, tracer);
+			const answer = await page.evaluate(of => fetch(`api/spans?of=${of}`).then(answer => answer.json()), encodeURIComponent(tracer));
+			assert.equal(answer.longest[0].duration, max, tracer);
+			await page.locator("#panel-tracks td button").first().click();
+			const shown = await page.evaluate(() => [window.nopal.tracks.span, window.nopal.view.from, window.nopal.view.until]);
+			assert.ok(shown[0].begin >= shown[1] && shown[0].end <= shown[2], JSON.stringify(shown));
+			await read(page);
+			await page.keyboard.press("Escape");
+		}
+		await picture(page, "cases");
+		await choose(page, ["<img src=x>..main"]);
+		await page.waitForFunction(() => document.querySelector("#panel-tracks p")?.textContent.includes("<img src=x>"));
+		page.wrongs = page.wrongs.filter(wrong => !wrong.includes("422"));
+		await done(page);
+	},
+
+	async "shows a marker's values as a curve, and a link has the tracks"() {
+		const page = await open(plan.address);
+		await choose(page, ["served.load", "cpu"]);
+		await read(page);
+		const values = await page.evaluate(() => window.nopal.tracks.curves.get("served.load").values);
+		const { count, min, max } = plan.hists["served.load"].groups[0];
+		assert.equal(values.count, count);
+		assert.deepEqual(values.extent, [min, max]);
+		const inColumns = values.columns.reduce((sum, column) => sum + (column?.[0] ?? 0), 0);
+		assert.equal(inColumns, count);
+		await picture(page, "curve");
+		await page.waitForFunction(() => location.hash.includes("k="));
+		const other = await open(page.url());
+		assert.deepEqual(await other.evaluate(() => [...window.nopal.view.tracks]), ["served.load", "cpu"]);
+		await done(other);
+		await page.click("#tab-markers");
+		await page.waitForFunction(() => document.querySelector("#panel-markers")?.textContent.includes("sched_switch"));
+		assert.ok((await page.textContent("#panel-markers")).includes("served id="));
+		await done(page);
+	},
+};
+
+await run(steps);

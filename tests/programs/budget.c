@@ -1,0 +1,38 @@
+/* A function that is called all the time and tells little, and one that is called now and then: for as much processor
+ * time as it is told, in milliseconds. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static volatile unsigned sum;
+
+__attribute__((noinline)) unsigned tiny(unsigned number)
+{
+	return number * 2654435761u ^ number >> 3;
+}
+
+__attribute__((noinline)) void slow(unsigned number)
+{
+	for (unsigned i = 0; i < 100000; i++)
+		sum += i * number;
+}
+
+static unsigned long used(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return (unsigned long)time.tv_sec * 1000 + (unsigned long)time.tv_nsec / 1000000;
+}
+
+int main(int count, char **arguments)
+{
+	unsigned long until = count > 1 ? strtoul(arguments[1], NULL, 10) : 1000;
+	unsigned long tinies = 0, slows = 0;
+	while (used() < until) {
+		for (unsigned i = 0; i < 300000; i++, tinies++)
+			sum += tiny(i);
+		slow(++slows);
+	}
+	printf("tiny %lu\nslow %lu\n", tinies, slows);
+	return 0;
+}

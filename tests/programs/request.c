@@ -1,0 +1,2 @@
+/* The example, with roles that are processes. */
+#include "../../examples/request.c"

@@ -1,0 +1,50 @@
+/* Opens itself as a library within nested calls. Linked with -rdynamic and -DRUNTIME -shared, it is that library, and
+ * exports what a Java virtual machine is known by. */
+#include "hard.h"
+#include <dlfcn.h>
+#include <unistd.h>
+
+#ifdef RUNTIME
+
+int JNI_CreateJavaVM(void)
+{
+	return 0;
+}
+
+#else
+
+enum { STEPS = 100, PAUSE_MICROSECONDS = 5000 };
+
+KEPT static long step(long n)
+{
+	EFFECT();
+	return n + 1;
+}
+
+KEPT static int inner(const char *library)
+{
+	int opened = dlopen(library, RTLD_NOW) != NULL;
+	EFFECT();
+	return opened;
+}
+
+KEPT static int outer(const char *library)
+{
+	int opened = inner(library);
+	EFFECT();
+	return opened;
+}
+
+int main(int count, char **words)
+{
+	int opened = count > 1 && outer(words[1]);
+	long sum = 0;
+	for (int i = 0; i < STEPS; i++) {
+		sum = step(sum);
+		usleep(PAUSE_MICROSECONDS);
+	}
+	printf("%d %ld\n", opened, sum);
+	return 3;
+}
+
+#endif
