@@ -38,6 +38,15 @@ impl Drop for Killed {
     }
 }
 
+/// The recording ends, also where an assertion fails.
+struct Ends(Handle);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.run(Session::end);
+    }
+}
+
 fn main() -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let source = scratch.path().join("steered.c");
@@ -62,9 +71,8 @@ fn main() -> Result<()> {
     let mut controlling = None;
     record(&options, |handle, _| {
         controlling = Some(std::thread::spawn(move || {
-            let outcome = control(&handle, process);
-            let _ = handle.run(Session::end);
-            outcome
+            let ends = Ends(handle);
+            control(&ends.0, process)
         }));
     })?;
     let outcome = controlling.context("it has begun")?.join();

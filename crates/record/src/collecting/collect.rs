@@ -156,6 +156,8 @@ impl Collector {
                 region.beat();
             }
         }
+        // A chunk that was handed over since the first look has records from before the flush, its successor has none.
+        self.write(region, writer, ChunkPhase::HandedOver, usize::MAX)?;
         Ok(())
     }
 
