@@ -116,6 +116,36 @@ def speedscope(data):
     return {"calls": calls, "ns": ns, "losses": trace["name"] if "incomplete" in trace["name"] else None}
 
 
+def firefox(data):
+    profile = json.loads(data)
+    product = profile["meta"]["product"]
+    calls, ns = collections.Counter(), collections.Counter()
+    for thread in profile["threads"]:
+        for table in (table for table in thread.values() if isinstance(table, dict)):
+            assert {len(column) for column in table.values() if isinstance(column, list)} == {table["length"]}
+        texts, functions, frames = thread["stringArray"], thread["funcTable"]["name"], thread["frameTable"]["func"]
+        names = [texts[functions[frames[frame]]] for frame in thread["stackTable"]["frame"]]
+        prefixes = thread["stackTable"]["prefix"]
+        assert all(prefix is None or prefix < stack for stack, prefix in enumerate(prefixes))
+        samples, times, before = thread["samples"], [0] * len(names), None
+        assert samples["weightType"] == "tracing-ms"
+        end = sum(samples["timeDeltas"]) + samples["weight"][-1]
+        assert abs(end - thread["unregisterTime"]) < 1e-3, "samples are not from begin to end"
+        for stack, weight in zip(samples["stack"], samples["weight"]):
+            if stack is not None:
+                times[stack] += round(weight * 1e6)
+            if stack is not None and prefixes[stack] == before:
+                calls[names[stack]] += 1
+            else:
+                assert stack is before or stack == prefixes[before], "more than one call has changed"
+            before = stack
+        for stack in reversed(range(len(names))):
+            ns[names[stack]] += times[stack]
+            if prefixes[stack] is not None:
+                times[prefixes[stack]] += times[stack]
+    return {"calls": calls, "ns": ns, "losses": product if "incomplete" in product else None}
+
+
 def parquet(root):
     import duckdb
 

@@ -1,10 +1,11 @@
 //! Exports, read back by what their formats' own people wrote, hold the calls that `nopal report` shows.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use nopal_tests::{Case, End, Start, c, nopal, scratch, target_directory};
+use nopal_tests::{Case, End, Start, c, node_packages, nopal, scratch, target_directory};
 use serde_json::Value;
 
 fn run(words: &[&str], directory: &Path) -> nopal_tests::Ended {
@@ -68,6 +69,41 @@ fn pprof(kind: &str, directory: &Path) -> BTreeMap<String, u64> {
     .collect()
 }
 
+/// The self times of functions in nanoseconds, as the command line of Firefox's profiler shows those of a profile.
+fn firefox(directory: &Path) -> BTreeMap<String, u64> {
+    let package = node_packages().join("node_modules/@firefox-devtools/profiler-cli");
+    let script = package.join("dist/profiler-cli.js");
+    let start = |words: &[&str]| {
+        let mut start = Start::new([OsStr::new("node"), script.as_os_str()]);
+        start.words.extend(words.iter().map(Into::into));
+        start.words.extend(["--session", "one"].map(Into::into));
+        // Sessions have sockets, whose names must not be long.
+        let sessions = ("PROFILER_CLI_SESSION_DIR".into(), "sessions".into());
+        start.environment.push(sessions);
+        start.directory = Some(directory.to_owned());
+        start
+    };
+    let mut server = start(&["--daemon", "firefox"]).spawn();
+    let is_ready = || start(&["profile", "info"]).run("").end == End::Code(0);
+    server.wait_until(is_ready);
+    let profile = std::fs::read(directory.join("firefox")).unwrap();
+    let profile: Value = serde_json::from_slice(&profile).expect("JSON");
+    let mut own = BTreeMap::new();
+    for thread in 0..profile["threads"].as_array().expect("threads").len() {
+        let thread = format!("--thread=t-{thread}");
+        let words = ["thread", "functions", "--json", "--include-idle"];
+        let ended = start(&[&words[..], &["--limit=0", &thread]].concat()).run("");
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        let found: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        for row in found["functions"].as_array().expect("functions") {
+            let name = row["name"].as_str().expect("a name").to_owned();
+            let milliseconds = row["selfSamples"].as_f64().expect("a number");
+            *own.entry(name).or_insert(0) += (milliseconds * 1e6).round() as u64;
+        }
+    }
+    own
+}
+
 fn numbers(value: &Value) -> BTreeMap<String, u64> {
     let numbers = value.as_object().expect("an object").iter();
     let numbers = numbers.map(|(name, number)| (name.clone(), number.as_u64().expect("a number")));
@@ -107,7 +143,14 @@ fn assert_near(
     }
 }
 
-const FORMATS: [&str; 5] = ["perfetto", "speedscope", "csv", "parquet", "pprof"];
+const FORMATS: [&str; 6] = [
+    "perfetto",
+    "firefox",
+    "speedscope",
+    "csv",
+    "parquet",
+    "pprof",
+];
 
 #[test]
 fn viewers_find_the_calls_of_the_report() {
@@ -128,26 +171,37 @@ fn viewers_find_the_calls_of_the_report() {
                 continue;
             }
             let found = read(format, directory);
-            // speedscope has no place for entries alone, and begins a coroutine's calls again each time that the thread
-            // comes back to them.
-            if format != "speedscope" || program == "calls" {
+            // These have no place for entries alone, and begin a coroutine's calls again each time that the thread comes
+            // back to them.
+            let is_evented = ["firefox", "speedscope"].contains(&format);
+            if !is_evented || program == "calls" {
                 assert_eq!(numbers(&found["calls"]), calls, "{program} {format}");
             }
             if ["csv", "parquet"].contains(&format) {
                 assert_near(&numbers(&found["ns"]), &own, &calls);
+            }
+            if format == "firefox" && program == "calls" {
+                assert_near(&firefox(directory), &own, &calls);
             }
             assert_eq!(found["losses"], Value::Null, "{program} {format}");
         }
     }
 }
 
+/// Where collecting has to wait for the program, which loses events.
+fn on_one_processor(mut start: Start) -> nopal_tests::Ended {
+    let words = ["taskset", "-c", "0"].map(Into::into);
+    start.words.splice(0..0, words);
+    start.run("")
+}
+
 #[test]
 fn exports_tell_what_was_lost_and_no_more_calls_than_there_are() {
     let recorded = scratch();
     let directory = recorded.path();
-    let case = Case::new(c("lossy", &[])).options(["--buffer", "1M"]);
-    let case = case.arguments(["3", "300000"]);
-    let ended = case.traced_start(&directory.join("trace")).run("");
+    let case = Case::new(c("lossy", &[])).options(["--buffer", "256K"]);
+    let case = case.arguments(["3", "60000"]);
+    let ended = on_one_processor(case.traced_start(&directory.join("trace")));
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     let calls = report("calls", &[], directory);
     for format in FORMATS {
@@ -207,7 +261,7 @@ fn a_part_of_the_time_has_only_the_calls_in_it() {
     let part = ["--from", "20%", "--until", "80%"];
     let expected = report("total_ns", &part, directory);
     assert!(expected.contains_key("main"), "{expected:?}");
-    for format in ["perfetto", "speedscope"] {
+    for format in ["perfetto", "firefox", "speedscope"] {
         export(format, &part, directory);
         let times = numbers(&read(format, directory)["ns"]);
         // Calls in calls of the same function count twice there.

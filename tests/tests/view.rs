@@ -2,41 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
-use nopal_tests::{Running, Start, c, nopal, scratch, target_directory};
+use nopal_tests::{Running, Start, c, node_packages, nopal, scratch};
 use nopal_trace::synthetic::{self, Shape};
 use serde_json::{Value, json};
-
-/// A directory with the packages of `tests/browser`, as its lock file names them, and its scripts.
-fn browser_tests() -> &'static Path {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    PLACE.get_or_init(install)
-}
-
-fn install() -> PathBuf {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("browser");
-    let to = target_directory().join("browser");
-    fs::create_dir_all(&to).unwrap();
-    let lock = fs::read(from.join("package-lock.json")).unwrap();
-    let is_installed = fs::read(to.join("installed")).is_ok_and(|installed| installed == lock);
-    for file in fs::read_dir(&from).unwrap() {
-        let file = file.unwrap();
-        fs::copy(file.path(), to.join(file.file_name())).unwrap();
-    }
-    if !is_installed {
-        let install = Command::new("npm")
-            .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
-            .current_dir(&to)
-            .output()
-            .unwrap();
-        assert!(install.status.success(), "{install:?}");
-        fs::write(to.join("installed"), lock).unwrap();
-    }
-    to
-}
 
 /// Runs a script of `tests/browser`.
 fn node(script: &Path, arguments: &[&Path]) {
@@ -91,7 +62,7 @@ fn make_hostile(trace: &Path) {
 
 #[test]
 fn the_page_shows_a_trace_in_a_browser() {
-    let tests = browser_tests();
+    let tests = node_packages();
     let scratch = scratch();
     let [trace, hostile, growing] =
         ["made", "hostile", "growing"].map(|name| scratch.path().join(name));
@@ -173,7 +144,7 @@ fn times(dump: &str, mark: &str) -> BTreeMap<String, u64> {
 
 #[test]
 fn the_page_shows_what_the_kernel_and_tracers_tell() {
-    let tests = browser_tests();
+    let tests = node_packages();
     let scratch = scratch();
     let trace = scratch.path().join("trace");
     let path = trace.to_str().unwrap();
@@ -224,7 +195,7 @@ fn the_page_shows_what_the_kernel_and_tracers_tell() {
 
 #[test]
 fn the_page_s_types_fit_together() {
-    let tests = browser_tests();
+    let tests = node_packages();
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/view/tsconfig.json");
     let compiler = tests.join("node_modules/typescript/bin/tsc");
     node(&compiler, &[Path::new("--project"), &project]);

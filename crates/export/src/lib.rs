@@ -1,8 +1,11 @@
 //! `nopal export`: a trace in the formats of viewers and of tables.
 //!
-//! Every format is written as the trace is read, in memory that does not grow with it.
+//! A format is written as the trace is read, in memory that does not grow with it. What has all paths of calls (`pprof`,
+//! `firefox`) grows with these, up to a limit.
 
 mod csv;
+mod evented;
+mod firefox;
 mod otlp;
 mod parquet;
 mod pending;
@@ -19,7 +22,7 @@ use std::io::Write;
 use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::names::Names;
-use nopal_analysis::text::several;
+use nopal_analysis::text::{duration, several};
 use nopal_trace::Trace;
 
 use requests::RequestBegin;
@@ -31,6 +34,8 @@ pub use whole::WholeFile;
 pub enum Format {
     /// Packets for ui.perfetto.dev.
     Perfetto,
+    /// JSON for profiler.firefox.com.
+    Firefox,
     /// JSON for speedscope.
     Speedscope,
     /// A profile for `go tool pprof`, compressed.
@@ -93,8 +98,10 @@ pub struct LeftOut {
     /// Calls of which only entries were recorded.
     pub entries: u64,
     pub markers: u64,
-    /// Calls in too many others.
+    /// Calls in too many others, or on too many paths.
     pub deep: u64,
+    /// Within times of so many nanoseconds, the order of calls.
+    pub merged_ns: u64,
 }
 
 impl LeftOut {
@@ -103,6 +110,7 @@ impl LeftOut {
         self.entries += other.entries;
         self.markers += other.markers;
         self.deep += other.deep;
+        self.merged_ns = self.merged_ns.max(other.merged_ns);
     }
 
     /// `left out, since this format has no place for them: 2 calls that had begun before, …`; none if nothing is.
@@ -115,12 +123,20 @@ impl LeftOut {
             ),
             (self.entries, "call without an end", "calls without ends"),
             (self.markers, "marker", "markers"),
-            (self.deep, "call nested too deep", "calls nested too deep"),
+            (
+                self.deep,
+                "call nested too deep or on a path too many",
+                "calls nested too deep or on paths too many",
+            ),
         ];
         let parts: Vec<String> = parts
             .into_iter()
             .filter(|(number, ..)| *number > 0)
             .map(|(number, one, more)| several(number, one, more))
+            .chain((self.merged_ns > 0).then(|| {
+                let within = duration(self.merged_ns);
+                format!("the order of calls within each {within}")
+            }))
             .collect();
         (!parts.is_empty()).then(|| {
             format!(
@@ -138,7 +154,10 @@ pub fn write(
     drive: &Drive,
     out: &mut dyn Write,
 ) -> Result<LeftOut> {
-    let is_of_begins = matches!(options.format, Format::Perfetto | Format::Speedscope);
+    let is_of_begins = matches!(
+        options.format,
+        Format::Perfetto | Format::Firefox | Format::Speedscope
+    );
     if is_of_begins && drive.filter.is_some_and(|filter| filter.least_ns > 0) {
         bail!(
             "-t is not for this format, which has the begin of a call before its duration is known"
@@ -151,6 +170,7 @@ pub fn write(
         .transpose()?;
     match options.format {
         Format::Perfetto => perfetto::write(trace, &names, drive, out).map(|()| LeftOut::default()),
+        Format::Firefox => firefox::write(trace, &names, drive, out),
         Format::Speedscope => speedscope::write(trace, &names, drive, out),
         Format::Pprof => pprof::write(trace, &names, drive, out).map(|()| LeftOut::default()),
         Format::Csv => {

@@ -11,6 +11,7 @@ import { AXIS, ROW } from "./view.js";
 /** @type {[string, string][]} */
 const FORMATS = [
 	["perfetto", "for ui.perfetto.dev"],
+	["firefox", "for profiler.firefox.com"],
 	["speedscope", "for speedscope.app"],
 	["pprof", "for go tool pprof"],
 	["csv", "each call as a row of a table"],

@@ -58,6 +58,8 @@ pub struct Export {
 pub enum ExportFormat {
     /// Packets for ui.perfetto.dev
     Perfetto,
+    /// JSON for profiler.firefox.com
+    Firefox,
     /// JSON for speedscope
     Speedscope,
     /// A compressed profile for `go tool pprof`, Pyroscope and Grafana
@@ -75,6 +77,7 @@ impl Export {
         Options {
             format: match self.format {
                 ExportFormat::Perfetto => Format::Perfetto,
+                ExportFormat::Firefox => Format::Firefox,
                 ExportFormat::Speedscope => Format::Speedscope,
                 ExportFormat::Pprof => Format::Pprof,
                 ExportFormat::Otlp => Format::Otlp,

@@ -16,6 +16,7 @@ use crate::shown::State;
 fn format(name: &str) -> Option<(Format, &'static str)> {
     Some(match name {
         "perfetto" => (Format::Perfetto, "trace.perfetto"),
+        "firefox" => (Format::Firefox, "trace.firefox.json"),
         "speedscope" => (Format::Speedscope, "trace.speedscope.json"),
         "pprof" => (Format::Pprof, "trace.pb.gz"),
         "csv" => (Format::Csv, "calls.csv"),
