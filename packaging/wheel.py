@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Makes a wheel of what `make install` has put into a directory: wheel.py INSTALLED VERSION INTO
 
-It needs nothing beside Python, and no network. pip puts the binary into the directory of scripts, as it is, and the manual
-and the completions into share/ of the environment; `python -m nopal` runs the same binary."""
+It needs nothing beside Python, and no network. pip puts the binary into the directory of scripts, as it is, the manual and
+the completions into share/ of the environment, and the package of packaging/python, which runs the same binary."""
 
 import base64
 import hashlib
@@ -13,28 +13,7 @@ import zipfile
 
 # It needs no libc, so any that a wheel may ask for will do.
 PLATFORM = "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64"
-MODULE = '''"""Where the binary is that this package has brought."""
-
-import os
-import sysconfig
-
-
-def find_nopal():
-    """The path of the binary."""
-    schemes = [sysconfig.get_default_scheme(), f"{os.name}_user"]
-    for path in (os.path.join(sysconfig.get_path("scripts", scheme), "nopal") for scheme in schemes):
-        if os.path.isfile(path):
-            return path
-    raise FileNotFoundError("nopal")
-'''
-MAIN = '''import os
-import sys
-
-from nopal import find_nopal
-
-path = find_nopal()
-os.execv(path, [path, *sys.argv[1:]])
-'''
+PACKAGE = pathlib.Path(__file__).parent / "python"
 
 
 def main(installed, version, into):
@@ -42,13 +21,17 @@ def main(installed, version, into):
     name = f"nopal-{version}"
     tag = f"py3-none-{PLATFORM}"
     files = {
-        "nopal/__init__.py": (MODULE.encode(), 0o644),
-        "nopal/__main__.py": (MAIN.encode(), 0o644),
+        **{
+            str(path.relative_to(PACKAGE)): path.read_text()
+            for path in sorted(PACKAGE.glob("nopal/*"))
+            if path.is_file()
+        },
         f"{name}.data/scripts/nopal": ((installed / "bin/nopal").read_bytes(), 0o755),
         f"{name}.dist-info/METADATA": (
             f"Metadata-Version: 2.1\nName: nopal\nVersion: {version}\n"
             "Summary: Trace any Linux program: every call of every function, without recompiling\n"
-            "License: MIT OR Apache-2.0\nRequires-Python: >=3.7\n"
+            "License: MIT OR Apache-2.0\nRequires-Python: >=3.10\n"
+            "Provides-Extra: tables\nRequires-Dist: pyarrow; extra == 'tables'\n"
             "Description-Content-Type: text/markdown\n\n"
             + pathlib.Path("README.md").read_text()
         ),

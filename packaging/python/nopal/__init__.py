@@ -1,0 +1,167 @@
+"""Records programs with nopal, and reads its traces as tables.
+
+    trace = nopal.record(["./program"])
+    trace.functions().to_pandas()
+    polars.from_arrow(trace.calls(range=("50%", None), function="parse_*"))
+
+The binary that the package has brought reads the trace; this package only asks it. Tables need pyarrow:
+`pip install 'nopal[tables]'`."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Error", "Incomplete", "Trace", "find_nopal", "open", "record"]
+
+Path = str | os.PathLike[str]
+Moment = str | float | None
+"""A moment of a trace: seconds since its beginning, or a text for `--from` and `--until` ("50%", "2.5s", a marker's name)."""
+Range = tuple[Moment, Moment]
+
+DAMAGED = 3
+"""With this status nopal ends if it could read only a part of a trace."""
+
+
+class Error(Exception):
+    """What nopal has said about a failure."""
+
+
+class Incomplete(UserWarning):
+    """What nopal has said about losses of a trace, and estimates that follow from them."""
+
+
+def find_nopal() -> str:
+    """The path of the binary that this package has brought, or else of another one in PATH."""
+    schemes = [sysconfig.get_default_scheme(), f"{os.name}_user"]
+    for path in (os.path.join(sysconfig.get_path("scripts", scheme), "nopal") for scheme in schemes):
+        if os.path.isfile(path):
+            return path
+    found = shutil.which("nopal")
+    if found is None:
+        raise FileNotFoundError("nopal")
+    return found
+
+
+class Trace(NamedTuple):
+    """A trace, by its directory."""
+
+    path: pathlib.Path
+    status: int | None = None
+    """Of a recording: how the program ended, as subprocess has it (a negative number is a signal)."""
+
+    def functions(self, range: Range = (None, None), function: str | None = None) -> pyarrow.Table:
+        """A row for each function, as `nopal report` has it. Columns are those of `nopal report --json`."""
+        return self._report([], range, function)
+
+    def threads(self, range: Range = (None, None)) -> pyarrow.Table:
+        """A row for each thread, as `nopal report --threads` has it."""
+        return self._report(["--threads"], range, None)
+
+    def calls(self, range: Range = (None, None), function: str | None = None) -> pyarrow.Table:
+        """A row for each call, as `nopal export --as parquet` has it: see docs/exports.md for the columns.
+
+        With a function (a glob, as of `-F`), the calls of this function, and the calls in them."""
+        _need_pyarrow()
+        import pyarrow.parquet
+
+        with tempfile.TemporaryDirectory() as directory:
+            options = ["--as", "parquet", "-o", directory, *_selection(range, function)]
+            _, said = _ask(["export", *options, str(self.path)])
+
+            def table(name: str) -> pyarrow.Table:
+                [file] = pathlib.Path(directory).glob(f"{name}/**/*.parquet")
+                return pyarrow.parquet.ParquetFile(file).read()
+
+            _tell([said, *table("traces")["losses"].to_pylist()], 3)
+            return table("calls")
+
+    def _report(self, options: list[str], range: Range, function: str | None) -> pyarrow.Table:
+        _need_pyarrow()
+        import pyarrow
+
+        text, said = _ask(["report", "--json", *options, *_selection(range, function), str(self.path)])
+        rows: list[Any] = json.loads(text)
+        # They are those of the trace, and stand in the first row.
+        losses = [row.pop("losses") for row in rows if "losses" in row]
+        _tell([said, *(f"this trace is incomplete: {json.dumps(lost)}" for lost in losses)], 4)
+        # Some members are there only where they are needed.
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pyarrow.table({name: [row.get(name) for row in rows] for name in names})
+
+
+def open(path: Path = "nopal.data") -> Trace:
+    """A trace that was recorded before."""
+    trace = Trace(pathlib.Path(path))
+    # So that what is no trace is told at once.
+    with builtins.open(trace.path / "metadata", "rb"):
+        return trace
+
+
+def record(command: Sequence[Path], path: Path = "nopal.data", options: Sequence[str] = ()) -> Trace:
+    """Runs a program as `nopal record` with these options does, and returns its trace.
+
+    The program has the input and output of this one. An older trace of that path is kept as `….old`."""
+    place = pathlib.Path(path)
+    before = _identity(place)
+    words = [find_nopal(), "record", "-o", str(place), *options, "--", *(os.fspath(word) for word in command)]
+    status = subprocess.run(words, check=False).returncode
+    if _identity(place) in (None, before):
+        raise Error(f"nothing was recorded: nopal ended with status {status}")
+    return Trace(place, status)
+
+
+def _identity(path: pathlib.Path) -> tuple[int, int] | None:
+    try:
+        found = (path / "metadata").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _selection(range: Range, function: str | None) -> list[str]:
+    words = []
+    for name, moment in zip(("--from", "--until"), range):
+        if moment is not None:
+            words.append(f"{name}={moment if isinstance(moment, str) else _time(moment)}")
+    if function is not None:
+        words.append(f"--filter={function}")
+    return words
+
+
+def _time(seconds: float) -> str:
+    # nopal has no time of 0.
+    return f"{round(seconds * 1e9)}ns" if seconds else "0%"
+
+
+def _ask(words: list[str]) -> tuple[str, str]:
+    words = [find_nopal(), *words]
+    found = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8")
+    said = found.stderr.strip()
+    if found.returncode not in (0, DAMAGED):
+        raise Error(said or f"nopal ended with status {found.returncode}")
+    return found.stdout, said
+
+
+def _tell(said: list[str | None], level: int) -> None:
+    for text in filter(None, said):
+        warnings.warn(text, Incomplete, stacklevel=level)
+
+
+def _need_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise ImportError("tables need pyarrow: pip install 'nopal[tables]'") from error

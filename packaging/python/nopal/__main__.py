@@ -1,0 +1,9 @@
+"""`python -m nopal` is nopal."""
+
+import os
+import sys
+
+from nopal import find_nopal
+
+path = find_nopal()
+os.execv(path, [path, *sys.argv[1:]])
