@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::kernel::is_torture;
 use crate::paths::target_directory;
 use crate::run::Start;
 
@@ -33,6 +34,8 @@ poweroff -f
 
 /// A machine that is interpreted is slow, and slower beside other work.
 const PATIENCE: Duration = Duration::from_secs(900);
+/// With some ten times as much to do.
+const PATIENCE_WITH_TORTURE: Duration = Duration::from_secs(3600);
 /// The kernel's own choice of a clock would be slow here, and its check of the timer fails where other work stops the
 /// machine for a while.
 const KERNEL_OPTIONS: &str =
@@ -114,7 +117,11 @@ impl Guest<'_> {
             .words
             .extend(["-initrd".into(), path("system").into()]);
         let mut running = start.spawn();
-        running.be_patient(PATIENCE);
+        running.be_patient(if is_torture() {
+            PATIENCE_WITH_TORTURE
+        } else {
+            PATIENCE
+        });
         let ended = running.wait();
         let out = TempDir::new().expect("a directory can be made");
         let unpacked = Command::new("tar")
