@@ -178,15 +178,17 @@ pub trait Sink {
     fn resume(&mut self, _frames: &[Frame]) {}
 }
 
-/// The begin or the end of a call in a run; of a begin, `ticks` and `own` mean nothing.
+/// The begin or the end of a call in a run; of a begin, `ticks`, `own` and `under` mean nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Plain {
+pub struct Plain<'a> {
     pub site: u32,
     pub exit: u64,
     pub note: u32,
     pub clock: u64,
     pub ticks: u64,
     pub own: u64,
+    /// The frames under the call.
+    pub under: &'a [Frame],
 }
 
 /// A sink that drops the calls. Its notes tell which calls have arguments.

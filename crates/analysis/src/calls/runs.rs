@@ -52,7 +52,10 @@ impl CallRebuilder {
         let mut taken = 0;
         let first = depth;
         for word in words.iter().map(|word| Word(*word)) {
-            let Some([under, top, next]) = frames.get_mut(depth..=depth + GROUND) else {
+            let Some((callers, [top, next, ..])) = frames.split_at_mut_checked(depth + 1) else {
+                break;
+            };
+            let Some(under) = callers.last_mut() else {
                 break;
             };
             let (key, exit) = (word.key(), exit_of(word));
@@ -78,6 +81,7 @@ impl CallRebuilder {
                 clock,
                 ticks,
                 own,
+                under: callers.get(GROUND..).unwrap_or_default(),
             });
             depth = (depth + 1).wrapping_sub(2 * exit as usize);
             taken += 1;

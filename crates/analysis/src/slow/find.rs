@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use nopal_trace::ThreadInfo;
 
 use super::SlowCall;
-use crate::calls::{Arguments, Ending, Frame, Sink};
+use crate::calls::{Arguments, Ending, Frame, Plain, Sink};
 use crate::drive::{Times, Worker};
 use crate::names::Names;
 
@@ -23,6 +23,8 @@ pub struct Finder<'a> {
     arguments: Arguments,
     /// The longest so far, the shortest of them on top: ticks, and where the call is.
     longest: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Shorter calls are none of them.
+    least: u64,
     calls: Vec<SlowCall>,
 }
 
@@ -39,6 +41,7 @@ impl<'a> Finder<'a> {
             stream: 0,
             arguments: Arguments::default(),
             longest: BinaryHeap::new(),
+            least: 0,
             calls: Vec::new(),
         }
     }
@@ -53,44 +56,77 @@ impl<'a> Finder<'a> {
 
     fn ended(&mut self, frame: &Frame, ending: Ending, is_least: bool, under: Option<&[Frame]>) {
         let arguments = self.arguments.take(frame.note);
-        if !self.is_wanted(frame.site()) {
+        if self.is_wanted(frame.site()) {
+            self.add(
+                SlowCall {
+                    stream: self.stream,
+                    function: self.names.number(frame.site()),
+                    begin: frame.clock,
+                    end: ending.clock,
+                    is_least,
+                    arguments,
+                    result: ending.result,
+                    path: None,
+                    spent: Vec::new(),
+                    waited: None,
+                },
+                under,
+            );
+        }
+    }
+
+    /// Keeps a call that is one of the longest so far.
+    fn add(&mut self, call: SlowCall, under: Option<&[Frame]>) {
+        let ticks = call.end.saturating_sub(call.begin);
+        if ticks < self.least {
             return;
         }
-        let ticks = ending.clock.saturating_sub(frame.clock);
-        let place = if self.longest.len() < self.number {
-            self.calls.len()
-        } else {
-            match self.longest.peek() {
-                Some(Reverse((least, place))) if *least < ticks => *place,
-                _ => return,
-            }
-        };
         let path = under.map(|frames| {
             let kept = &frames[frames.len().saturating_sub(PATH_LIMIT)..];
             kept.iter()
                 .map(|frame| self.names.number(frame.site()))
                 .collect()
         });
-        let call = SlowCall {
-            stream: self.stream,
-            function: self.names.number(frame.site()),
-            begin: frame.clock,
-            end: ending.clock,
-            is_least,
-            arguments,
-            result: ending.result,
-            path,
-            spent: Vec::new(),
-            waited: None,
-        };
-        match self.calls.get_mut(place) {
-            Some(replaced) => {
-                *replaced = call;
-                self.longest.pop();
+        let call = SlowCall { path, ..call };
+        let place = match self.longest.len() < self.number {
+            true => {
+                self.calls.push(call);
+                self.calls.len() - 1
             }
-            None => self.calls.push(call),
-        }
+            false => {
+                let Some(Reverse((_, place))) = self.longest.pop() else {
+                    return;
+                };
+                self.calls[place] = call;
+                place
+            }
+        };
         self.longest.push(Reverse((ticks, place)));
+        if self.longest.len() == self.number
+            && let Some(Reverse((shortest, _))) = self.longest.peek()
+        {
+            self.least = shortest.saturating_add(1);
+        }
+    }
+
+    #[cold]
+    fn ended_plainly(&mut self, call: Plain) {
+        let arguments = self.arguments.take(call.note);
+        self.add(
+            SlowCall {
+                stream: self.stream,
+                function: self.names.number(call.site),
+                begin: call.clock.saturating_sub(call.ticks),
+                end: call.clock,
+                is_least: false,
+                arguments,
+                result: None,
+                path: None,
+                spent: Vec::new(),
+                waited: None,
+            },
+            Some(call.under),
+        );
     }
 }
 
@@ -100,8 +136,12 @@ impl Sink for Finder<'_> {
     }
 
     #[inline(always)]
-    fn is_plain(&self, site: u32) -> bool {
-        !self.is_wanted(site)
+    fn plain(&mut self, call: Plain) -> u32 {
+        let concerns = u64::from(call.ticks >= self.least) | u64::from(call.note);
+        if call.exit & u64::from(concerns != 0) != 0 && self.is_wanted(call.site) {
+            self.ended_plainly(call);
+        }
+        0
     }
 
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {

@@ -1,5 +1,9 @@
 //! What long calls spent their time in.
+//!
+//! The longest calls are often in each other: `main`, its loop, what that calls. So the calls of a thread that are in one
+//! call form a family with it, whose records are read once.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::thread;
 
@@ -11,21 +15,39 @@ use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink};
 use crate::names::Names;
 use crate::waits::Waits;
 
+/// Self times by function.
+type Spent = HashMap<u32, u64>;
+
 /// Adds to each call its self times by function, and its time off the processor.
 pub fn describe(trace: &Trace, names: &Names, calls: &mut [SlowCall], workers: usize) {
     let threads = trace.threads();
-    let left = Mutex::new(calls.iter_mut());
-    thread::scope(|scope| {
-        for _ in 0..workers.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let next = left.lock().next();
-                    let Some(call) = next else { break };
-                    call.spent = spent(&threads[call.stream], names, call);
-                }
-            });
-        }
+    let families = families(calls);
+    let described: &[SlowCall] = calls;
+    let left = Mutex::new(families.iter());
+    let spent = thread::scope(|scope| {
+        let work = || {
+            let mut spent = Vec::new();
+            loop {
+                let next = left.lock().next();
+                let Some(family) = next else { break spent };
+                let family_calls = || family.iter().map(|at| &described[*at]);
+                let stream = described[family[0]].stream;
+                let of_each = spent_in(&threads[stream], names, family_calls());
+                spent.extend(family.iter().copied().zip(of_each));
+            }
+        };
+        let running: Vec<_> = (0..workers.max(1)).map(|_| scope.spawn(work)).collect();
+        let results = running.into_iter().map(|worker| match worker.join() {
+            Ok(spent) => spent,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.flatten().collect::<Vec<_>>()
     });
+    for (at, spent) in spent {
+        let mut spent: Vec<(u32, u64)> = spent.into_iter().collect();
+        spent.sort_by_key(|(function, own)| (Reverse(*own), *function));
+        calls[at].spent = spent;
+    }
     let Some(waits) = Waits::new(trace) else {
         return;
     };
@@ -34,48 +56,218 @@ pub fn describe(trace: &Trace, names: &Names, calls: &mut [SlowCall], workers: u
     }
 }
 
-fn spent(thread: &ThreadInfo, names: &Names, call: &SlowCall) -> Vec<(u32, u64)> {
-    let mut inside = Inside {
-        names,
-        begin: call.begin,
-        end: call.end,
-        own: HashMap::new(),
+/// Calls of one thread, the outermost first, all others in it and in each of those before that they overlap.
+type Family = Vec<usize>;
+
+fn families(calls: &[SlowCall]) -> Vec<Family> {
+    let mut order: Vec<usize> = (0..calls.len()).collect();
+    order.sort_by_key(|at| (calls[*at].stream, calls[*at].begin, Reverse(calls[*at].end)));
+    let mut families: Vec<Family> = Vec::new();
+    let mut current = 0;
+    let mut open: Vec<usize> = Vec::new();
+    for at in order {
+        let call = &calls[at];
+        let is_over = |other: &SlowCall| {
+            other.stream != call.stream || (other.end <= call.begin && other.end < call.end)
+        };
+        while open.pop_if(|last| is_over(&calls[*last])).is_some() {}
+        match open.last() {
+            Some(last) if call.end > calls[*last].end => families.push(vec![at]),
+            Some(_) => {
+                families[current].push(at);
+                open.push(at);
+            }
+            None => {
+                current = families.len();
+                families.push(vec![at]);
+                open.push(at);
+            }
+        }
+    }
+    families
+}
+
+/// The self times in each call of a family.
+fn spent_in<'a>(
+    thread: &ThreadInfo,
+    names: &Names,
+    family: impl Iterator<Item = &'a SlowCall>,
+) -> Vec<Spent> {
+    let windows: Vec<Window> = family
+        .map(|call| Window {
+            begin: call.begin,
+            end: call.end,
+        })
+        .collect();
+    let mut inside = Inside::new(names, &windows);
+    let Some(outermost) = windows.first() else {
+        return Vec::new();
     };
     let mut rebuilder = CallRebuilder::new();
-    let packets = thread.packets();
-    let packets = packets
-        .filter(|packet| packet.clock_end() >= call.begin && packet.clock_begin() <= call.end);
+    let packets = thread.packets().filter(|packet| {
+        packet.clock_end() >= outermost.begin && packet.clock_begin() <= outermost.end
+    });
     for packet in packets {
         rebuilder.packet(&packet, &mut inside);
         packet.release();
     }
     rebuilder.end(&mut inside);
-    let mut spent: Vec<(u32, u64)> = inside.own.into_iter().filter(|(_, own)| *own > 0).collect();
-    spent.sort_by_key(|(function, own)| (std::cmp::Reverse(*own), *function));
-    spent
+    inside.finish()
 }
 
-/// Sums up the self times of calls between two moments. A call that ends there without having begun there is not in the
-/// call.
-struct Inside<'a> {
-    names: &'a Names,
+#[derive(Clone, Copy)]
+struct Window {
     begin: u64,
     end: u64,
-    own: HashMap<u32, u64>,
 }
 
-impl Inside<'_> {
+/// Sums up the self times of calls in windows, which are those of a family. A call counts in a window in which it both
+/// began and ended. Calls come in the order of their ends.
+struct Inside<'a> {
+    names: &'a Names,
+    windows: &'a [Window],
+    /// How many windows have begun.
+    begun: usize,
+    /// Those that have not ended, the innermost last.
+    open: Vec<usize>,
+    /// Calls that began `from` this clock on and end `before` that one are in the innermost window.
+    from: u64,
+    before: u64,
+    /// By site: self times in the innermost window that `spent` does not have yet; and the sites that have any.
+    own: Vec<u64>,
+    touched: Vec<u32>,
+    /// By window; what is in those within it is added when they end.
+    spent: Vec<Spent>,
+    /// The last end of a window that has ended.
+    ended: u64,
+    /// Calls whose ends come out of order: those that were lost on other stacks.
+    late: Vec<(u32, Window, u64)>,
+}
+
+impl<'a> Inside<'a> {
+    fn new(names: &'a Names, windows: &'a [Window]) -> Inside<'a> {
+        Inside {
+            names,
+            windows,
+            begun: 0,
+            open: Vec::new(),
+            from: u64::MAX,
+            before: 0,
+            own: vec![0; names.sites().max(1)],
+            touched: Vec::new(),
+            spent: vec![Spent::new(); windows.len()],
+            ended: 0,
+            late: Vec::new(),
+        }
+    }
+
     #[inline(always)]
-    fn ended(&mut self, site: u32, begin: u64, end: u64, own: u64) {
-        if begin >= self.begin && end <= self.end {
-            let sum = self.own.entry(self.names.number(site)).or_default();
+    fn add_to_innermost(&mut self, site: u32, own: u64) {
+        let known = (site as usize) < self.own.len();
+        let site = if known { site } else { 0 };
+        let sum = &mut self.own[site as usize];
+        if *sum == 0 && own > 0 {
+            self.touched.push(site);
+        }
+        *sum = sum.saturating_add(own);
+    }
+
+    /// A call whose window may not be the innermost.
+    #[cold]
+    fn add(&mut self, site: u32, call: Window, own: u64) {
+        self.advance(call.end);
+        let begins = |window: &&usize| self.windows[**window].begin <= call.begin;
+        match self.open.iter().rev().find(begins).copied() {
+            Some(window) if self.open.last() == Some(&window) => self.add_to_innermost(site, own),
+            Some(window) if own > 0 => {
+                let sum = self.spent[window].entry(self.names.number(site));
+                let sum = sum.or_default();
+                *sum = sum.saturating_add(own);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_in_any_order(&mut self, site: u32, call: Window, own: u64) {
+        match call.end <= self.ended {
+            true => self.late.push((site, call, own)),
+            false => self.add(site, call, own),
+        }
+    }
+
+    /// Has windows begin and end as far as they have for a call that ends at `clock`.
+    fn advance(&mut self, clock: u64) {
+        loop {
+            let innermost = self.open.last().map(|at| self.windows[*at]);
+            let next = self.windows.get(self.begun).copied();
+            let has_ended = innermost.is_some_and(|window| window.end < clock);
+            let begins = next.filter(|next| {
+                next.begin <= clock && innermost.is_none_or(|window| next.end <= window.end)
+            });
+            if begins.is_some() {
+                self.flush();
+                self.open.push(self.begun);
+                self.begun += 1;
+            } else if has_ended {
+                self.end_innermost();
+            } else {
+                self.from = innermost.map_or(u64::MAX, |window| window.begin);
+                let end = innermost.map_or(0, |window| window.end.saturating_add(1));
+                self.before = end.min(next.map_or(u64::MAX, |next| next.begin));
+                break;
+            }
+        }
+    }
+
+    fn end_innermost(&mut self) {
+        self.flush();
+        let Some(window) = self.open.pop() else {
+            return;
+        };
+        self.ended = self.ended.max(self.windows[window].end);
+        if let Some(around) = self.open.last() {
+            let spent = std::mem::take(&mut self.spent[window]);
+            add_all(&mut self.spent[*around], &spent);
+            self.spent[window] = spent;
+        }
+    }
+
+    fn flush(&mut self) {
+        let Some(window) = self.open.last() else {
+            return;
+        };
+        let spent = &mut self.spent[*window];
+        for site in self.touched.drain(..) {
+            let own = std::mem::take(&mut self.own[site as usize]);
+            let sum = spent.entry(self.names.number(site)).or_default();
             *sum = sum.saturating_add(own);
         }
     }
 
-    fn frame(&mut self, frame: &Frame, end: u64) {
-        let own = end.saturating_sub(frame.clock).saturating_sub(frame.child);
-        self.ended(frame.site(), frame.clock, end, own);
+    /// The self times in each window.
+    fn finish(mut self) -> Vec<Spent> {
+        while !self.open.is_empty() {
+            self.end_innermost();
+        }
+        let mut late = std::mem::take(&mut self.late);
+        if !late.is_empty() {
+            late.sort_by_key(|(_, call, _)| call.end);
+            let mut again = Inside::new(self.names, self.windows);
+            for (site, call, own) in late {
+                again.add(site, call, own);
+            }
+            for (spent, late) in self.spent.iter_mut().zip(again.finish()) {
+                add_all(spent, &late);
+            }
+        }
+        self.spent
+    }
+}
+
+fn add_all(to: &mut Spent, from: &Spent) {
+    for (function, own) in from {
+        let sum = to.entry(*function).or_default();
+        *sum = sum.saturating_add(*own);
     }
 }
 
@@ -86,9 +278,16 @@ impl Sink for Inside<'_> {
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
-        if call.exit != 0 {
-            let begin = call.clock.saturating_sub(call.ticks);
-            self.ended(call.site, begin, call.clock, call.own);
+        let begin = call.clock.saturating_sub(call.ticks);
+        let elsewhere = u64::from(call.clock >= self.before) | u64::from(begin < self.from);
+        if call.exit & elsewhere != 0 {
+            let window = Window {
+                begin,
+                end: call.clock,
+            };
+            self.add(call.site, window, call.own);
+        } else {
+            self.add_to_innermost(call.site, call.own & 0u64.wrapping_sub(call.exit));
         }
         0
     }
@@ -98,12 +297,110 @@ impl Sink for Inside<'_> {
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
-        self.frame(frame, ending.clock);
+        self.lose(frame, ending.clock, true);
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        self.frame(frame, clock);
+        let call = Window {
+            begin: frame.clock,
+            end: clock,
+        };
+        let own = clock
+            .saturating_sub(frame.clock)
+            .saturating_sub(frame.child);
+        self.add_in_any_order(frame.site(), call, own);
     }
 
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nopal_trace::synthetic::{self, Random, Shape};
+
+    const SITES: u32 = 4;
+
+    fn long_call(begin: u64, end: u64) -> SlowCall {
+        SlowCall {
+            stream: 0,
+            function: 0,
+            begin,
+            end,
+            is_least: false,
+            arguments: None,
+            result: None,
+            path: None,
+            spent: Vec::new(),
+            waited: None,
+        }
+    }
+
+    fn some_window(random: &mut Random, from: u64) -> Window {
+        let begin = random.below(from.max(1));
+        Window { begin, end: from }
+    }
+
+    /// Calls that overlap in any way, and that come in order but for some, count in each window that they are in.
+    #[test]
+    fn calls_count_in_each_window_that_they_are_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let shape = Shape {
+            functions: SITES,
+            calls_per_thread: 10,
+            ..Shape::default()
+        };
+        synthetic::write(&path, &shape).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        let names = Names::new(&trace);
+        for seed in 0..2000 {
+            let mut random = Random::new(seed);
+            let longest = 1 + random.below(40);
+            let windows: Vec<SlowCall> = (0..1 + random.below(8))
+                .map(|_| {
+                    let end = random.below(longest);
+                    long_call(random.below(end + 1), end)
+                })
+                .collect();
+            let mut events: Vec<(u32, Window, u64)> = (0..random.below(60))
+                .map(|_| {
+                    let end = random.below(longest);
+                    let site = 1 + random.below(u64::from(SITES)) as u32;
+                    (site, some_window(&mut random, end), random.below(9))
+                })
+                .collect();
+            events.sort_by_key(|(_, call, _)| call.end);
+            if events.len() > 3 && seed % 2 == 0 {
+                let early = events.remove(random.below(events.len() as u64) as usize);
+                events.push(early);
+            }
+            let mut seen = 0;
+            for family in families(&windows) {
+                let own: Vec<Window> = family
+                    .iter()
+                    .map(|at| Window {
+                        begin: windows[*at].begin,
+                        end: windows[*at].end,
+                    })
+                    .collect();
+                let mut inside = Inside::new(&names, &own);
+                for (site, call, own) in &events {
+                    inside.add_in_any_order(*site, *call, *own);
+                }
+                for (window, spent) in own.iter().zip(inside.finish()) {
+                    let mut expected = Spent::new();
+                    let within = events.iter().filter(|(_, call, own)| {
+                        *own > 0 && call.begin >= window.begin && call.end <= window.end
+                    });
+                    for (site, _, own) in within {
+                        *expected.entry(names.number(*site)).or_default() += own;
+                    }
+                    assert_eq!(spent, expected, "seed {seed}");
+                    seen += 1;
+                }
+            }
+            assert_eq!(seen, windows.len(), "seed {seed}");
+        }
+    }
 }
