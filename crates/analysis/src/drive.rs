@@ -178,6 +178,7 @@ impl<'a> Crew<'a, '_> {
             if is_last {
                 break;
             }
+            worker.pass(number, &rebuilder);
         }
         self.count(thread.packets_in(number..usize::MAX));
         Ok(())

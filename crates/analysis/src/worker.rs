@@ -3,7 +3,7 @@
 use anyhow::Result;
 use nopal_trace::ThreadInfo;
 
-use crate::calls::Sink;
+use crate::calls::{CallRebuilder, Sink};
 
 /// What a worker gets of calls if a filter selects by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub trait Worker: Sink + Send {
     }
     /// Before a thread's records; `stream` is which of the trace's threads it is.
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
+    /// Between some packets of a thread and others, to a worker that gets all of its calls: how many came before.
+    fn pass(&mut self, _packets: usize, _rebuilder: &CallRebuilder) {}
     /// After some of them, and after the last.
     fn pause(&mut self) -> Result<()> {
         Ok(())

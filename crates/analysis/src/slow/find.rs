@@ -6,7 +6,8 @@ use std::collections::BinaryHeap;
 use nopal_trace::ThreadInfo;
 
 use super::SlowCall;
-use crate::calls::{Arguments, Ending, Frame, Plain, Sink};
+use super::checkpoints::{Checkpoints, Maker};
+use crate::calls::{Arguments, CallRebuilder, Ending, Frame, Plain, Sink};
 use crate::drive::{Times, Worker};
 use crate::names::Names;
 
@@ -26,6 +27,7 @@ pub struct Finder<'a> {
     /// Shorter calls are none of them.
     least: u64,
     calls: Vec<SlowCall>,
+    checkpoints: Maker,
 }
 
 impl<'a> Finder<'a> {
@@ -43,11 +45,12 @@ impl<'a> Finder<'a> {
             longest: BinaryHeap::new(),
             least: 0,
             calls: Vec::new(),
+            checkpoints: Maker::new(names.sites()),
         }
     }
 
-    pub fn into_calls(self) -> Vec<SlowCall> {
-        self.calls
+    pub fn finish(self) -> (Vec<SlowCall>, Checkpoints) {
+        (self.calls, self.checkpoints.finish())
     }
 
     fn is_wanted(&self, site: u32) -> bool {
@@ -73,6 +76,12 @@ impl<'a> Finder<'a> {
                 under,
             );
         }
+    }
+
+    fn count(&mut self, frame: &Frame, clock: u64) {
+        let ticks = clock.saturating_sub(frame.clock);
+        self.checkpoints
+            .add(frame.site(), ticks.saturating_sub(frame.child));
     }
 
     /// Keeps a call that is one of the longest so far.
@@ -137,6 +146,8 @@ impl Sink for Finder<'_> {
 
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
+        let is_exit = 0u64.wrapping_sub(call.exit);
+        self.checkpoints.add(call.site, call.own & is_exit);
         let concerns = u64::from(call.ticks >= self.least) | u64::from(call.note);
         if call.exit & u64::from(concerns != 0) != 0 && self.is_wanted(call.site) {
             self.ended_plainly(call);
@@ -154,6 +165,7 @@ impl Sink for Finder<'_> {
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
+        self.count(frame, ending.clock);
         self.ended(frame, ending, false, Some(frames));
     }
 
@@ -162,6 +174,7 @@ impl Sink for Finder<'_> {
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        self.count(frame, clock);
         let ending = Ending {
             clock,
             result: None,
@@ -173,6 +186,10 @@ impl Sink for Finder<'_> {
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         self.ended(frame, ending, true, None);
     }
+
+    fn aside(&mut self, _frames: &[Frame]) {
+        self.checkpoints.change_stack();
+    }
 }
 
 impl Worker for Finder<'_> {
@@ -182,5 +199,10 @@ impl Worker for Finder<'_> {
 
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.stream = stream;
+        self.checkpoints.begin(stream);
+    }
+
+    fn pass(&mut self, packets: usize, rebuilder: &CallRebuilder) {
+        self.checkpoints.pass(packets, rebuilder);
     }
 }

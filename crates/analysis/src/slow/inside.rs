@@ -1,7 +1,8 @@
 //! What long calls spent their time in.
 //!
 //! The longest calls are often in each other: `main`, its loop, what that calls. So the calls of a thread that are in one
-//! call form a family with it, whose records are read once.
+//! call form a family with it, whose records are read once. Between two checkpoints where none of them begins or ends,
+//! they are not read at all: all that ended there is in the innermost of the family.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,6 +12,7 @@ use nopal_beside::Mutex;
 use nopal_trace::{ThreadInfo, Trace};
 
 use super::SlowCall;
+use super::checkpoints::{Checkpoint, Checkpoints, quiet};
 use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink};
 use crate::names::Names;
 use crate::waits::Waits;
@@ -19,7 +21,13 @@ use crate::waits::Waits;
 type Spent = HashMap<u32, u64>;
 
 /// Adds to each call its self times by function, and its time off the processor.
-pub fn describe(trace: &Trace, names: &Names, calls: &mut [SlowCall], workers: usize) {
+pub fn describe(
+    trace: &Trace,
+    names: &Names,
+    calls: &mut [SlowCall],
+    checkpoints: &Checkpoints,
+    workers: usize,
+) {
     let threads = trace.threads();
     let families = families(calls);
     let described: &[SlowCall] = calls;
@@ -32,7 +40,8 @@ pub fn describe(trace: &Trace, names: &Names, calls: &mut [SlowCall], workers: u
                 let Some(family) = next else { break spent };
                 let family_calls = || family.iter().map(|at| &described[*at]);
                 let stream = described[family[0]].stream;
-                let of_each = spent_in(&threads[stream], names, family_calls());
+                let own = checkpoints.get(&stream).map_or(&[][..], Vec::as_slice);
+                let of_each = spent_in(&threads[stream], names, family_calls(), own);
                 spent.extend(family.iter().copied().zip(of_each));
             }
         };
@@ -92,6 +101,7 @@ fn spent_in<'a>(
     thread: &ThreadInfo,
     names: &Names,
     family: impl Iterator<Item = &'a SlowCall>,
+    checkpoints: &[Checkpoint],
 ) -> Vec<Spent> {
     let windows: Vec<Window> = family
         .map(|call| Window {
@@ -103,13 +113,38 @@ fn spent_in<'a>(
     let Some(outermost) = windows.first() else {
         return Vec::new();
     };
+    let clock_at = |checkpoint: &Checkpoint| checkpoint.rebuilder.clock();
+    let mut clocks: Vec<u64> = windows
+        .iter()
+        .flat_map(|one| [one.begin, one.end])
+        .collect();
+    clocks.sort_unstable();
     let mut rebuilder = CallRebuilder::new();
-    let packets = thread.packets().filter(|packet| {
-        packet.clock_end() >= outermost.begin && packet.clock_begin() <= outermost.end
-    });
-    for packet in packets {
-        rebuilder.packet(&packet, &mut inside);
-        packet.release();
+    let mut next = checkpoints.partition_point(|one| clock_at(one) < outermost.begin);
+    let before = next.checked_sub(1).map(|at| &checkpoints[at]);
+    let mut packet = before.map_or(0, |before| before.packets);
+    loop {
+        let until = checkpoints.get(next).map_or(usize::MAX, |one| one.packets);
+        let packets = thread.packets_in(packet..until);
+        for packet in packets.filter(|packet| {
+            packet.clock_end() >= outermost.begin && packet.clock_begin() <= outermost.end
+        }) {
+            rebuilder.packet(&packet, &mut inside);
+            packet.release();
+        }
+        let at = checkpoints.get(next);
+        let Some(mut at) = at.filter(|at| clock_at(at) <= outermost.end) else {
+            break;
+        };
+        if let Some(range) = quiet(checkpoints, next, &clocks) {
+            let end = &checkpoints[range.end];
+            inside.pass(clock_at(end), end.since(at));
+            rebuilder = end.rebuilder.clone();
+            next = range.end;
+            at = end;
+        }
+        packet = at.packets;
+        next += 1;
     }
     rebuilder.end(&mut inside);
     inside.finish()
@@ -185,6 +220,16 @@ impl<'a> Inside<'a> {
                 *sum = sum.saturating_add(own);
             }
             _ => {}
+        }
+    }
+
+    /// Calls that have ended before `clock`, and since when no window has begun or ended.
+    fn pass(&mut self, clock: u64, calls: impl Iterator<Item = (u32, u64)>) {
+        self.advance(clock);
+        if !self.open.is_empty() {
+            for (site, own) in calls {
+                self.add_to_innermost(site, own);
+            }
         }
     }
 
