@@ -61,9 +61,15 @@ KEPT enum colour named(enum colour colour, enum access access, enum access unkno
 }
 KEPT const char *pointed(const char *text, const void *any, int (*function)(void), int array[4])
 {
-	printf("pointed(text=%p, any=%p, function=%p, array=%p) = %p\n", (void *)text, any, (void *)function,
-	       (void *)array, (void *)(text + 1));
+	printf("pointed(text=\"%s\", any=%p, function=%p, array=%p) = \"%s\"\n", text, any, (void *)function,
+	       (void *)array, text + 1);
 	return text + 1;
+}
+KEPT int spelled(const char *constant, char *written, const char *data, const char *null)
+{
+	printf("spelled(constant=\"%.64s\"…, written=%p, data=%p, null=%p) = 1\n", constant, (void *)written, (void *)data,
+	       (void *)null);
+	return 1;
 }
 KEPT double floating(int before, float single, double whole, long double extended, int behind)
 {
@@ -130,7 +136,7 @@ KEPT int variadic(const char *format, int count, ...)
 	for (int index = 0; index < count; index++)
 		sum += va_arg(rest, int);
 	va_end(rest);
-	printf("variadic(format=%p, count=%d, ...) = %d\n", (void *)format, count, sum);
+	printf("variadic(format=\"%s\", count=%d, ...) = %d\n", format, count, sum);
 	return sum;
 }
 KEPT void none(void)
@@ -191,6 +197,9 @@ int main(int count, char **words)
 	named(GREEN, WRITE | TRUNCATE, (enum access)16);
 	named(BLUE, WRITE | TRUNCATE, (enum access)64);
 	pointed("text", NULL, callback, array);
+	static char data[] = "data";
+	char written[] = "written";
+	spelled("a_text_that_is_longer_than_what_readers_show_of_it_which_is_64_bytes", written, data, NULL);
 	floating(1, 2.5f, 3.5, 4.5L, 5);
 	structures((struct pair){ -1, 2 }, (struct longs){ 3, 4 }, large, (struct mixed){ 5, 6 }, 7);
 	crowded((struct longs){ 1, 2 }, (struct longs){ 3, 4 }, 5, (struct longs){ 6, 7 }, 8, 9);

@@ -190,6 +190,12 @@ fn the_longest_calls_have_types_beside_the_words() {
         call["returned"],
         serde_json::json!([{"type": "enum colour", "value": "RED"}])
     );
+    let json = read(&["slow", "pointed", "--json"], &directory);
+    let calls: serde_json::Value = serde_json::from_str(&json).expect(&json);
+    let text = &calls[0]["parameters"][0];
+    assert_eq!(text["text"], "text", "{json}");
+    assert!(text["value"].as_str().unwrap().starts_with("0x"), "{json}");
+    assert_eq!(calls[0]["returned"][0]["text"], "ext", "{json}");
     let json = read(&["slow", "floating", "--json"], &directory);
     let calls: serde_json::Value = serde_json::from_str(&json).expect(&json);
     assert!(calls[0]["parameters"][1]["value"].is_null(), "{json}");

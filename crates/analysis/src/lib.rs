@@ -6,6 +6,7 @@
 mod addresses;
 pub mod blocks;
 pub mod calls;
+mod constants;
 pub mod diff;
 pub mod drive;
 pub mod dump;

@@ -1,10 +1,13 @@
 //! Arguments and results of calls by the types that the source gives them.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use nopal_symbols::{Held, Prototype, Value, ValueKind};
 use nopal_trace::Trace;
 
+use crate::constants::Constants;
+pub use crate::constants::ProcessMoment;
 use crate::images::Images;
 use crate::libc;
 use crate::names::{Names, printable};
@@ -14,11 +17,14 @@ use crate::text::push_hex_short;
 const NOT_RECORDED: &str = "…";
 /// Stands for a value of which it is not certain where it was.
 const NOT_KNOWN: &str = "?";
+/// Bytes of a text that are shown.
+const SHOWN: usize = 64;
 
 /// The prototypes of a trace's functions, each file's read when the first of its functions is asked for.
 #[derive(Default)]
 pub struct Prototypes<'a> {
-    from: Option<(Images<'a>, &'a Names)>,
+    from: Option<(&'a Trace, Images<'a>, &'a Names)>,
+    constants: OnceCell<Constants>,
     /// Files that have been read.
     read: HashSet<&'a str>,
     /// By the function's number.
@@ -29,15 +35,37 @@ impl<'a> Prototypes<'a> {
     /// The default knows none.
     pub fn new(trace: &'a Trace, names: &'a Names) -> Prototypes<'a> {
         Prototypes {
-            from: Some((Images::new(trace), names)),
+            from: Some((trace, Images::new(trace), names)),
             ..Prototypes::default()
         }
     }
 
     /// The prototype of a function, by its number in the names.
     pub fn of(&mut self, function: u32) -> Option<&Prototype> {
-        let (images, names) = self.from.as_ref()?;
-        let path = names.functions().get(function as usize)?.path.as_str();
+        self.read_file_of(function);
+        self.known_of(function)
+    }
+
+    /// The values of the calls of a function at a moment.
+    pub fn values(&mut self, function: u32, at: ProcessMoment) -> Option<Values<'_>> {
+        self.read_file_of(function);
+        let (trace, ..) = self.from.as_ref()?;
+        Some(Values {
+            prototype: self.known_of(function)?,
+            trace,
+            constants: &self.constants,
+            at,
+        })
+    }
+
+    fn read_file_of(&mut self, function: u32) {
+        let Some((_, images, names)) = &self.from else {
+            return;
+        };
+        let Some(function) = names.functions().get(function as usize) else {
+            return;
+        };
+        let path = function.path.as_str();
         if self.read.insert(path)
             && let Some(image) = images.open(path)
         {
@@ -54,50 +82,97 @@ impl<'a> Prototypes<'a> {
                 }
             }
         }
+    }
+
+    fn known_of(&self, function: u32) -> Option<&Prototype> {
+        let (.., names) = self.from.as_ref()?;
         let own = self.known.get(&function);
-        own.or_else(|| libc::prototype(&names.functions()[function as usize]))
+        own.or_else(|| libc::prototype(names.functions().get(function as usize)?))
     }
 }
 
-/// `(count=1, name=0x7ffd1234)`.
-pub fn push_parameters(text: &mut Vec<u8>, prototype: &Prototype, words: &[u64; 6]) {
-    text.push(b'(');
-    let mut is_first = true;
-    let mut separate = |text: &mut Vec<u8>| {
-        if !std::mem::take(&mut is_first) {
-            text.extend_from_slice(b", ");
-        }
-    };
-    for parameter in &prototype.parameters {
-        separate(text);
-        if !parameter.name.is_empty() {
-            text.extend_from_slice(printable(&parameter.name).as_bytes());
-            text.push(b'=');
-        }
-        let shown = shown(&parameter.value, words);
-        text.extend_from_slice(
-            shown
-                .as_deref()
-                .unwrap_or(absent(&parameter.value))
-                .as_bytes(),
-        );
-    }
-    if prototype.is_variadic {
-        separate(text);
-        text.extend_from_slice(b"...");
-    }
-    text.push(b')');
+/// How the words of calls at a moment are shown.
+pub struct Values<'a> {
+    pub prototype: &'a Prototype,
+    trace: &'a Trace,
+    constants: &'a OnceCell<Constants>,
+    at: ProcessMoment,
 }
 
-/// ` = 5`; nothing of a function without a result.
-pub fn push_returned(text: &mut Vec<u8>, prototype: &Prototype, word: u64) {
-    let result = &prototype.result;
-    if result.held == Held::Nothing {
-        return;
+impl Values<'_> {
+    /// `(count=1, name=0x7ffd1234, mode="r")`.
+    pub fn push_parameters(&self, text: &mut Vec<u8>, words: &[u64; 6]) {
+        text.push(b'(');
+        let mut is_first = true;
+        let mut separate = |text: &mut Vec<u8>| {
+            if !std::mem::take(&mut is_first) {
+                text.extend_from_slice(b", ");
+            }
+        };
+        for parameter in &self.prototype.parameters {
+            separate(text);
+            if !parameter.name.is_empty() {
+                text.extend_from_slice(printable(&parameter.name).as_bytes());
+                text.push(b'=');
+            }
+            self.push(text, &parameter.value, words);
+        }
+        if self.prototype.is_variadic {
+            separate(text);
+            text.extend_from_slice(b"...");
+        }
+        text.push(b')');
     }
-    text.extend_from_slice(b" = ");
-    let shown = shown(result, &[word]);
-    text.extend_from_slice(shown.as_deref().unwrap_or(absent(result)).as_bytes());
+
+    /// ` = 5`; nothing of a function without a result.
+    pub fn push_returned(&self, text: &mut Vec<u8>, word: u64) {
+        let result = &self.prototype.result;
+        if result.held != Held::Nothing {
+            text.extend_from_slice(b" = ");
+            self.push(text, result, &[word]);
+        }
+    }
+
+    fn push(&self, text: &mut Vec<u8>, value: &Value, words: &[u64]) {
+        let pushed = match self.constant(value, words) {
+            Some(constant) => {
+                let shown = constant.get(..SHOWN).unwrap_or(constant);
+                let more = if constant.len() > SHOWN { "…" } else { "" };
+                format!("\"{}\"{more}", shown.escape_ascii())
+            }
+            None => shown(value, words).unwrap_or_else(|| absent(value).to_owned()),
+        };
+        text.extend_from_slice(pushed.as_bytes());
+    }
+
+    /// The text that a value is the address of, if it is a constant.
+    pub fn constant(&self, value: &Value, words: &[u64]) -> Option<&[u8]> {
+        if !is_text(value) {
+            return None;
+        }
+        let Held::Words(held) = &value.held else {
+            return None;
+        };
+        let [word] = held[..] else {
+            return None;
+        };
+        let address = *words.get(usize::from(word))?;
+        let constants = self.constants.get_or_init(|| Constants::new(self.trace));
+        constants.text(address, self.at)
+    }
+}
+
+/// Whether it is the address of characters, by the name of its type.
+fn is_text(value: &Value) -> bool {
+    const QUALIFIERS: [&str; 2] = ["const ", "volatile "];
+    if value.kind != ValueKind::Address {
+        return false;
+    }
+    let mut name = value.type_name.as_str();
+    while let Some(rest) = QUALIFIERS.iter().find_map(|one| name.strip_prefix(one)) {
+        name = rest;
+    }
+    name.trim_end_matches(" const") == "char *"
 }
 
 fn absent(value: &Value) -> &'static str {

@@ -6,8 +6,37 @@ use clap::CommandFactory;
 /// A purpose, and the command for it.
 type Example = (&'static str, &'static str);
 
-/// By command; those of a command of a command by both words.
+/// By command; those of a command of a command by both words, and what to begin with by none.
 const ALL: &[(&str, &[Example])] = &[
+    (
+        "",
+        &[
+            (
+                "Run a program and record it, into nopal.data",
+                "nopal record -- ./program",
+            ),
+            (
+                "Record a running process for a while",
+                "nopal attach PID --for 5s",
+            ),
+            ("The functions that took the time", "nopal report -s self"),
+            (
+                "Look through the trace: callers, callees, tree, calls",
+                "nopal tui",
+            ),
+            (
+                "Some calls in order, with their durations",
+                "nopal replay -F 'parse_*'",
+            ),
+            ("A flame graph", "nopal flame -o flame.svg"),
+            ("A live table of a running process", "nopal top PID"),
+            ("What this machine allows", "nopal doctor"),
+            (
+                "All commands; `nopal COMMAND --help` has more of each",
+                "nopal --help",
+            ),
+        ],
+    ),
     (
         "record",
         &[
@@ -353,18 +382,16 @@ const ALL: &[(&str, &[Example])] = &[
 ];
 
 /// What is said if `nopal` is run without arguments.
-pub const FIRST: &str = "\
-nopal records every call of every function of a program, without recompiling it.
-
-  nopal record -- ./program    run a program and record it, into nopal.data
-  nopal attach PID --for 5s    record a running process for a while
-  nopal report -s self         the functions that took the time
-  nopal tui                    look through the trace: callers, callees, tree, calls
-  nopal replay -F 'parse_*'    some calls in order, with their durations
-  nopal flame -o flame.svg     a flame graph
-  nopal top PID                a live table of a running process
-  nopal doctor                 what this machine allows
-  nopal --help                 all commands; `nopal COMMAND --help` has more of each";
+pub fn first() -> String {
+    let examples = of("");
+    let widest = examples.iter().map(|(_, command)| command.len()).max();
+    let width = widest.unwrap_or(0);
+    let lines = examples
+        .iter()
+        .map(|(purpose, command)| format!("\n  {command:width$}    {purpose}"));
+    "nopal records every call of every function of a program, without recompiling it.\n".to_owned()
+        + &lines.collect::<String>()
+}
 
 /// The examples of a command, by its words: `plot cdf`.
 pub fn of(words: &str) -> &'static [Example] {
@@ -440,9 +467,13 @@ mod tests {
             }
         }
         check(&Arguments::command(), "");
+        for (_, example) in of("").iter().filter(|(_, one)| *one != "nopal --help") {
+            let parsed = Arguments::try_parse_from(words(&example.replace("PID", "4711")));
+            assert!(parsed.is_ok(), "{example}: {}", parsed.err().unwrap());
+        }
         for (words, _) in ALL {
             let mut command = Arguments::command();
-            for word in words.split(' ') {
+            for word in words.split_whitespace() {
                 command = command.find_subcommand(word).expect(words).clone();
             }
         }

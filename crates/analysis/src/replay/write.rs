@@ -12,7 +12,7 @@ use crate::filter::Filter;
 use crate::kernel_events::{KernelNames, Turn, name, turns};
 use crate::markers::push_marker;
 use crate::names::{Names, ThreadNames, printable};
-use crate::prototypes::{Prototypes, push_parameters, push_returned};
+use crate::prototypes::{ProcessMoment, Prototypes};
 use crate::sources::Sources;
 use crate::span::begin;
 use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
@@ -101,7 +101,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
         if !std::mem::replace(&mut introduced[stream], true) {
             writer.introduce(thread.process, thread.thread, &thread_names.of(thread));
         }
-        writer.line(clock, thread.thread, &line);
+        writer.line(clock, thread, &line);
         if writer.text.len() >= LINES_BYTES {
             out.write_all(&writer.text)?;
             writer.text.clear();
@@ -211,8 +211,8 @@ impl Writer<'_> {
         self.text.push(b'\n');
     }
 
-    fn line(&mut self, clock: u64, thread: u32, line: &Line) {
-        self.moment(clock, |text| push_u64(text, u64::from(thread)));
+    fn line(&mut self, clock: u64, thread: &ThreadInfo, line: &Line) {
+        self.moment(clock, |text| push_u64(text, u64::from(thread.thread)));
         self.text.extend_from_slice(b"  ");
         self.duration(&line.what);
         if line.depth > DEEPEST_INDENT {
@@ -223,7 +223,11 @@ impl Writer<'_> {
             b' ',
             2 * line.depth.min(DEEPEST_INDENT),
         ));
-        self.call(line);
+        let moment = ProcessMoment {
+            process: thread.process,
+            clock,
+        };
+        self.call(line, moment);
         self.text.push(b'\n');
     }
 
@@ -263,7 +267,7 @@ impl Writer<'_> {
         self.text.extend_from_slice(b"  ");
     }
 
-    fn call(&mut self, line: &Line) {
+    fn call(&mut self, line: &Line, at: ProcessMoment) {
         let names = self.names;
         let name = names.function(line.site).name.as_str();
         let unwound = matches!(
@@ -282,11 +286,11 @@ impl Writer<'_> {
             LineKind::Turn(turn) => self.turn(turn),
             LineKind::Open | LineKind::Leaf { .. } | LineKind::Only => {
                 self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
-                self.arguments(line, name);
+                self.arguments(line, name, at);
                 match line.what {
                     LineKind::Open => self.text.extend_from_slice(b" {"),
                     _ => {
-                        self.result(line);
+                        self.result(line, at);
                         self.text.push(b';');
                     }
                 }
@@ -307,7 +311,7 @@ impl Writer<'_> {
             }
             LineKind::Close { .. } | LineKind::Unfinished { .. } | LineKind::Stray { .. } => {
                 self.text.push(b'}');
-                self.result(line);
+                self.result(line, at);
                 let remark = match line.what {
                     LineKind::Unfinished { .. } => ", end not known",
                     LineKind::Stray { .. } => ", began before",
@@ -328,15 +332,16 @@ impl Writer<'_> {
 impl Writer<'_> {
     /// `(count=1, name=0x7ffd1234)`, `(1, 0x7ffd1234)` where the types are not known; `()` without any, or nothing where
     /// the name has its parameters already.
-    fn arguments(&mut self, line: &Line, name: &str) {
+    fn arguments(&mut self, line: &Line, name: &str, at: ProcessMoment) {
         let Some(arguments) = &line.arguments else {
             if !name.contains('(') {
                 self.text.extend_from_slice(b"()");
             }
             return;
         };
-        if let Some(prototype) = self.prototypes.of(self.names.number(line.site)) {
-            return push_parameters(&mut self.text, prototype, arguments);
+        let function = self.names.number(line.site);
+        if let Some(values) = self.prototypes.values(function, at) {
+            return values.push_parameters(&mut self.text, arguments);
         }
         for (index, argument) in arguments.iter().enumerate() {
             self.text
@@ -346,12 +351,13 @@ impl Writer<'_> {
         self.text.push(b')');
     }
 
-    fn result(&mut self, line: &Line) {
+    fn result(&mut self, line: &Line, at: ProcessMoment) {
         let Some(result) = line.result else {
             return;
         };
-        if let Some(prototype) = self.prototypes.of(self.names.number(line.site)) {
-            return push_returned(&mut self.text, prototype, result);
+        let function = self.names.number(line.site);
+        if let Some(values) = self.prototypes.values(function, at) {
+            return values.push_returned(&mut self.text, result);
         }
         self.text.extend_from_slice(b" = ");
         push_value(&mut self.text, result);

@@ -6,7 +6,7 @@ use nopal_symbols::{Held, Value};
 use nopal_trace::Trace;
 
 use crate::losses;
-use crate::prototypes::shown;
+use crate::prototypes::{Values, shown};
 use crate::text::{push_json_string, push_u64};
 use crate::waits::{InCall, Waited};
 
@@ -96,13 +96,14 @@ impl Objects<'_> {
         self.text.push(b']');
     }
 
-    /// An array of objects with the type and the value of each, which is null if `words` do not have it. Values of no
-    /// bytes are left out.
+    /// An array of objects with the type and the value of each, which is null if `words` do not have it, and the text of
+    /// those that are addresses of constants. Values of no bytes are left out.
     pub fn typed_values<'t>(
         &mut self,
         name: &str,
         values: impl Iterator<Item = (Option<&'t str>, &'t Value)>,
         words: &[u64],
+        shown_by: &Values,
     ) {
         self.name(name);
         self.text.push(b'[');
@@ -122,6 +123,10 @@ impl Objects<'_> {
             match shown(value, words) {
                 Some(shown) => push_json_string(&mut self.text, &shown),
                 None => self.text.extend_from_slice(b"null"),
+            }
+            if let Some(constant) = shown_by.constant(value, words) {
+                self.text.extend_from_slice(b",\"text\":");
+                push_json_string(&mut self.text, &String::from_utf8_lossy(constant));
             }
             self.text.push(b'}');
         }

@@ -2,12 +2,11 @@
 
 use std::io::{self, Write};
 
-use nopal_symbols::Prototype;
-use nopal_trace::Trace;
+use nopal_trace::{ThreadInfo, Trace};
 
 use super::{Places, SlowCall};
 use crate::names::{Names, ThreadNames, printable};
-use crate::prototypes::{Prototypes, push_parameters, push_returned};
+use crate::prototypes::{ProcessMoment, Prototypes, Values};
 use crate::report::Objects;
 use crate::span::begin;
 use crate::text::{bound, duration, percent, push_hex_short};
@@ -46,7 +45,7 @@ pub fn write_text(
             thread.thread,
             thread_names.of(thread)
         )?;
-        let values = values(call, prototypes.of(call.function));
+        let values = values(call, prototypes.values(call.function, moment(call, thread)));
         writeln!(out, "     call    {}{values}", name(call.function))?;
         if let Some(place) = places.describe(call, name) {
             writeln!(out, "     source  {place}")?;
@@ -103,20 +102,27 @@ pub fn write_text(
     Ok(())
 }
 
+fn moment(call: &SlowCall, thread: &ThreadInfo) -> ProcessMoment {
+    ProcessMoment {
+        process: thread.process,
+        clock: call.begin,
+    }
+}
+
 /// `1.234567 s`, so that what follows each other has different times.
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:06} s", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
 }
 
 /// `(count=1) = 0`, or `(0x1, …) = 0x0` where the types are not known; as far as they were recorded.
-fn values(call: &SlowCall, prototype: Option<&Prototype>) -> String {
+fn values(call: &SlowCall, values: Option<Values>) -> String {
     let mut text = Vec::new();
-    if let Some(prototype) = prototype {
+    if let Some(values) = values {
         if let Some(arguments) = &call.arguments {
-            push_parameters(&mut text, prototype, arguments);
+            values.push_parameters(&mut text, arguments);
         }
         if let Some(result) = call.result {
-            push_returned(&mut text, prototype, result);
+            values.push_returned(&mut text, result);
         }
         return String::from_utf8(text).unwrap_or_default();
     }
@@ -201,15 +207,15 @@ pub fn write_json(
         if let Some(result) = call.result {
             objects.text("result", &format!("{result:#x}"));
         }
-        if let Some(prototype) = prototypes.of(call.function) {
+        if let Some(values) = prototypes.values(call.function, moment(call, thread)) {
             if let Some(words) = &call.arguments {
-                let parameters = prototype.parameters.iter();
+                let parameters = values.prototype.parameters.iter();
                 let typed = parameters.map(|one| (Some(one.name.as_str()), &one.value));
-                objects.typed_values("parameters", typed, words);
+                objects.typed_values("parameters", typed, words, &values);
             }
             if let Some(word) = call.result {
-                let typed = std::iter::once((None, &prototype.result));
-                objects.typed_values("returned", typed, &[word]);
+                let typed = std::iter::once((None, &values.prototype.result));
+                objects.typed_values("returned", typed, &[word], &values);
             }
         }
         if let Some(place) = places.of_function(call) {

@@ -18,7 +18,7 @@ impl Arguments {
     pub fn of_process() -> Arguments {
         if std::env::args_os().len() < 2 {
             // A pipe that is closed changes nothing.
-            let _ = writeln!(anstream::stderr(), "{}", examples::FIRST);
+            let _ = writeln!(anstream::stderr(), "{}", examples::first());
             std::process::exit(OF_USAGE);
         }
         let records = std::env::args_os()

@@ -87,6 +87,7 @@ fn write(out: &mut dyn Write, findings: &[(&str, Finding)]) -> io::Result<()> {
             without_numbers(&finding.what)
         )?;
         if let Some(advice) = &finding.advice {
+            let advice = without_numbers(advice);
             writeln!(out, "      {:widest$}  {advice}", "")?;
         }
     }
