@@ -7,7 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 use memmap2::MmapMut;
 use nopal_abi::Capture;
-use nopal_agent::{BlockBuilder, Immediates, Recorder, Thunk};
+use nopal_agent::{
+    BlockBuilder, COUNTED_BYTES, COUNTED_PAGE_SHIFT, Immediates, Recorder, Switched, Thunk,
+    counted_place,
+};
 use nopal_plan::Plan;
 use nopal_symbols::Image;
 use std::hint::black_box;
@@ -29,7 +32,7 @@ const FUNCTION: [u8; 6] = [0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3];
 const WINDOW: usize = 5;
 
 pub fn measure(sqlite: &Path) -> Result<Vec<Row>> {
-    let mut rows = vec![switched_off()?];
+    let mut rows = vec![switched_off()?, counted()?];
     rows.extend(instructions()?);
     rows.extend(memory(sqlite)?);
     Ok(rows)
@@ -47,9 +50,10 @@ fn jump(at: u64, target: u64) -> Result<[u8; 5]> {
     Ok([0xe9, distance[0], distance[1], distance[2], distance[3]])
 }
 
-/// A thunk for the function at `function`, in a block at `at`, with the runtime's image at `image_at`.
-fn thunk(at: u64, image_at: u64, function: u64) -> Result<(Thunk, Vec<u8>)> {
-    let mut block = BlockBuilder::new(at, image_at, 0, 4096);
+/// A thunk for the function at `function`, in a block at `at`, with the runtime's image at `image_at`. Calls are
+/// counted by the tables at `counted`.
+fn thunk(at: u64, image_at: u64, function: u64, counted: u64) -> Result<(Thunk, Vec<u8>)> {
+    let mut block = BlockBuilder::new(at, image_at, 0, counted, 4096);
     let thunk = block.thunk(1, WRAPS, 2 * WINDOW, &[], |body, out| {
         write_body(function, body, out)
     })?;
@@ -57,14 +61,40 @@ fn thunk(at: u64, image_at: u64, function: u64) -> Result<(Thunk, Vec<u8>)> {
 }
 
 fn switched_off() -> Result<Row> {
+    switched("a site inserted and switched off", Switched::Off)
+}
+
+fn counted() -> Result<Row> {
+    switched("a counted call", Switched::Counting)
+}
+
+fn switched(what: &str, to: Switched) -> Result<Row> {
     const UNTOUCHED: usize = 0;
     const PATCHED: usize = 64;
     const BLOCK: usize = 4096;
-    let mut memory = MmapMut::map_anon(2 * BLOCK)?;
-    let base = memory.as_ptr() as u64;
-    let (thunk, bytes) = thunk(base + BLOCK as u64, base, base + PATCHED as u64)?;
+    /// The counters of all pages of the stack, and where they are looked up.
+    const COUNTERS: usize = 2 * BLOCK;
+    const TABLE: usize = 3 * BLOCK;
+    let mut memory = MmapMut::map_anon(TABLE + COUNTED_BYTES as usize)?;
+    let mut counters = MmapMut::map_anon(TABLE + COUNTED_BYTES as usize)?;
+    let (base, counted) = (memory.as_ptr() as u64, counters.as_ptr() as u64);
+    let page = (&raw const memory) as u64 >> COUNTED_PAGE_SHIFT;
+    // The calls are made from one of these.
+    for page in page - 8..page + 2 {
+        let place = TABLE + 8 * counted_place(page);
+        ensure!(
+            counters[place..place + 8] == [0; 8],
+            "two pages of the stack have one place"
+        );
+        counters[place..place + 8].copy_from_slice(&page.to_le_bytes());
+        let place = place + COUNTED_BYTES as usize / 2;
+        let at = counted + COUNTERS as u64;
+        counters[place..place + 8].copy_from_slice(&at.to_le_bytes());
+    }
+    let table = counted + TABLE as u64;
+    let (thunk, bytes) = thunk(base + BLOCK as u64, base, base + PATCHED as u64, table)?;
     memory[BLOCK..BLOCK + bytes.len()].copy_from_slice(&bytes);
-    memory[BLOCK..BLOCK + 2].copy_from_slice(&thunk.switch(false));
+    memory[BLOCK..BLOCK + 2].copy_from_slice(&thunk.switch(to));
     for at in [UNTOUCHED, PATCHED] {
         memory[at..at + FUNCTION.len()].copy_from_slice(&FUNCTION);
     }
@@ -72,7 +102,7 @@ fn switched_off() -> Result<Row> {
     let memory = memory.make_exec()?;
 
     let time = |at: usize| {
-        // SAFETY: a whole function that touches nothing is at `at`, and `memory` outlives the calls.
+        // SAFETY: a whole function that touches nothing but its counter is at `at`, and the memory outlives the calls.
         let function: extern "C" fn() = unsafe { std::mem::transmute(memory.as_ptr().add(at)) };
         let start = Instant::now();
         for _ in 0..CALLS {
@@ -93,7 +123,7 @@ fn switched_off() -> Result<Row> {
         times[0].median()
     );
     Ok(Row::new(
-        "a site inserted and switched off, added a call",
+        format!("{what}, added a call"),
         "ns",
         times[1].less(&times[0]),
     )
@@ -181,7 +211,7 @@ fn instructions() -> Result<Vec<Row>> {
         mirror: 1 << 40,
         ..Immediates::default()
     };
-    let (thunk, block) = thunk(BLOCK, IMAGE, FUNCTION_AT)?;
+    let (thunk, block) = thunk(BLOCK, IMAGE, FUNCTION_AT, 0)?;
     let code = Code64 {
         parts: vec![(IMAGE, nopal_agent::image(&immediates)), (BLOCK, block)],
     };
@@ -208,7 +238,7 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     const BASE: u64 = 0x5555_5555_4000;
     const IMAGE: u64 = BASE + (64 << 20);
     let plan = Plan::make(&Image::open(file)?)?;
-    let mut block = BlockBuilder::new(IMAGE + (1 << 20), IMAGE, 0, 8 << 20);
+    let mut block = BlockBuilder::new(IMAGE + (1 << 20), IMAGE, 0, 0, 8 << 20);
     for (number, site) in plan.sites.iter().enumerate() {
         let rows: Vec<_> = site.body.rows().collect();
         block.thunk(

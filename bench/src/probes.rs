@@ -70,7 +70,7 @@ impl Probed {
         let base = code.as_ptr() as u64;
         code[IMAGE..IMAGE + image.len()].copy_from_slice(&image);
         let (at, image_at) = (base + block_at as u64, base + IMAGE as u64);
-        let mut block = BlockBuilder::new(at, image_at, 0, 4096);
+        let mut block = BlockBuilder::new(at, image_at, 0, 0, 4096);
         let jumped = detour(&mut block, base + JUMPED as u64)?;
         let broken = detour(&mut block, base + BROKEN as u64)?;
         let bytes = block.finish(&[])?.bytes;
@@ -269,7 +269,7 @@ fn bytes() -> Result<Row> {
     const BASE: u64 = 0x5555_5555_4000;
     const UNDO: usize = 48;
     let of = |count: u64| -> Result<usize> {
-        let mut block = BlockBuilder::new(BASE + (1 << 20), BASE, 0, 1 << 20);
+        let mut block = BlockBuilder::new(BASE + (1 << 20), BASE, 0, 0, 1 << 20);
         for index in 0..count {
             detour(&mut block, BASE + (2 << 20) + 64 * index)?;
         }

@@ -57,6 +57,7 @@ fn headers(runtime: &Path, folders: &[&str]) -> Result<(), Failure> {
             "NOPAL_THREAD_NONE",
         ])
         .constants(["NOPAL_THREAD_SHIFT", "NOPAL_STACK_PART_SHIFT"])
+        .constants(["NOPAL_COUNTED_SHIFT", "NOPAL_COUNTED_PAGE_SHIFT"])
         .constants(["NOPAL_FETCH_CONSTANT", "MARK_MASK", "ARENA_SHIFT"])
         .constants(["PATCH_MIRROR", "PATCH_THREADS", "PATCH_THREAD_SLOT"])
         .constants([
@@ -78,6 +79,7 @@ fn headers(runtime: &Path, folders: &[&str]) -> Result<(), Failure> {
             Structure::new("nopal_range", "Range").foreign(),
             Structure::new("nopal_context", "Context").foreign(),
             Structure::new("nopal_threads", "Threads").foreign(),
+            Structure::new("nopal_counted", "Counted").foreign(),
             structure("nopal_mark", "Mark"),
             structure("nopal_fetch", "Fetch"),
         ])

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 2
+#define NOPAL_ABI_VERSION 3
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *
@@ -112,6 +112,20 @@
 #define NOPAL_REQUEST_LOCK 3u           /* mlockall has failed, perhaps because of nopal's memory; word: its flags */
 #define NOPAL_REQUEST_TRAPS 4u          /* the program is about to look at the action of SIGTRAP, which is nopal's, or to set it */
 
+/* ---- Counters ------------------------------------------------------------------------------------------------
+ *
+ * Calls of sites that are counted. A page has the counters of some sites whose numbers follow each other, in one page of
+ * a stack: so it has one writer at a time, and a thread adds 1 without a lock. The pages begin behind a word for each,
+ * which tells whose counters it has: 1 more than the number of its group of sites; 0: of none. The first ones are given
+ * out as they are needed, and never taken back. When all are, a group's calls go to its last page, which threads share,
+ * by locked additions. */
+#define NOPAL_COUNTER_SITES_SHIFT 9 /* a group is 512 sites: their counters of 8 bytes fill a page */
+#define NOPAL_COUNTER_GROUPS (NOPAL_SITE_LIMIT >> NOPAL_COUNTER_SITES_SHIFT)
+#define NOPAL_COUNTER_PAGES 2048    /* that are given out; behind them, one of each group is shared */
+#define NOPAL_COUNTER_PAGE_BYTES 4096
+#define NOPAL_COUNTERS_AT ((NOPAL_COUNTER_PAGES + NOPAL_COUNTER_GROUPS) * 4) /* where pages begin, from the words' begin */
+#define NOPAL_COUNTERS_BYTES (NOPAL_COUNTERS_AT + (NOPAL_COUNTER_PAGES + NOPAL_COUNTER_GROUPS) * NOPAL_COUNTER_PAGE_BYTES)
+
 #define NOPAL_NO_DESCRIPTOR -100    /* AT_FDCWD */
 
 #define NOPAL_WHEN_FULL_DROP 0u
@@ -166,7 +180,8 @@ struct nopal_lost_counter {
 };
 
 /* The region: shared memory between the tool and one process image (and its forks). Followed by a state word for each
- * chunk at `state_offset` and the chunks at `chunk_offset`, both from the region's start. */
+ * chunk at `state_offset` and the chunks at `chunk_offset`, both from the region's start. Those of programs end with
+ * counters. */
 struct nopal_region {
 	uint32_t version;
 	uint32_t chunk_count;       /* threads take the first ones only; may change while they do (tool) */
@@ -189,7 +204,7 @@ struct nopal_region {
 	uint32_t waited_in_vain;    /* `freed` when a thread last waited for a chunk in vain; 0: none has */
 	uint32_t unanswered_executions; /* requests without an answer, after which the thread went on */
 	uint32_t unanswered_libraries;
-	uint32_t reserved;
+	uint32_t counter_pages;     /* how many have been asked for: as many are given out, or all */
 };
 
 _Static_assert(sizeof(struct nopal_resync) == NOPAL_RESYNC_BYTES, "resync");

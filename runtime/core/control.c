@@ -20,6 +20,7 @@ static const struct row rows[] = {
 	{ NOPAL_COMMAND_TRACE_NEW, "trace WHAT new NAME" },
 	{ NOPAL_COMMAND_TRACE_ON, "trace NAME on" },
 	{ NOPAL_COMMAND_TRACE_OFF, "trace NAME off" },
+	{ NOPAL_COMMAND_TRACE_COUNT, "trace NAME count" },
 	{ NOPAL_COMMAND_TRACE_REMOVE, "trace NAME remove" },
 	{ NOPAL_COMMAND_MARK_ON, "mark NAME on" },
 	{ NOPAL_COMMAND_MARK_OFF, "mark NAME off" },

@@ -14,6 +14,7 @@ enum nopal_command {
 	NOPAL_COMMAND_TRACE_NEW,        /* arguments: WHAT, NAME */
 	NOPAL_COMMAND_TRACE_ON,         /* NAME */
 	NOPAL_COMMAND_TRACE_OFF,        /* NAME */
+	NOPAL_COMMAND_TRACE_COUNT,      /* NAME */
 	NOPAL_COMMAND_TRACE_REMOVE,     /* NAME */
 	NOPAL_COMMAND_SIZE,             /* NUMBER */
 	NOPAL_COMMAND_WATCH,            /* IDS */
@@ -83,7 +84,7 @@ struct nopal_control {
 	 * keeps them, for nopal_location_next and nopal_number_next. */
 	struct nopal_span arguments[NOPAL_CONTROL_ARGUMENTS];
 	/* If the line is not a command: the first word that does not match, empty at the end of the line, and the words
-	 * expected there, such as "on, off or remove". */
+	 * expected there, such as "on, off, count or remove". */
 	struct nopal_span bad;
 	char expected[NOPAL_CONTROL_EXPECTED];
 };

@@ -67,6 +67,11 @@ uint32_t nopal_chunk_switch(struct nopal_process *process, struct nopal_context 
 /* Hands over the chunk that a thread which has ended left in `context`, unless the tool has taken it meanwhile. */
 void nopal_chunk_abandon(const struct nopal_process *process, const struct nopal_context *context);
 
+/* ---- count.c ---- */
+
+/* Counts a call of a site by a thread that is on the stack at `stack`. */
+void nopal_count(uint64_t stack, uint32_t site);
+
 /* ---- range.c ---- */
 
 /* Loads the range of a context at one moment. */

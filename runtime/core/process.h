@@ -24,6 +24,10 @@
 #define NOPAL_THREAD_HASH 0x9e3779b1
 #define NOPAL_THREAD_SHIFT 18       /* the upper bits of a hash are a place among NOPAL_THREADS */
 #define NOPAL_THREADS_CONTEXTS 131072 /* offset in struct nopal_threads */
+#define NOPAL_COUNTED_STACKS 256    /* a power of two */
+#define NOPAL_COUNTED_SHIFT 24      /* the upper bits of a hash are a place among them */
+#define NOPAL_COUNTED_COUNTERS 2048 /* offset in struct nopal_counted */
+#define NOPAL_COUNTED_PAGE_SHIFT 12 /* pages of stacks: memory that no two threads are on */
 #define NOPAL_STACK_PARTS 65536     /* a power of two */
 #define NOPAL_STACK_PART_SHIFT 16   /* stacks are mirrored in parts of 64 KiB */
 #define NOPAL_BLOCKS 1024
@@ -32,7 +36,7 @@
 #define NOPAL_BREAKPOINTS 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
-#define NOPAL_PROCESS_UNWINDERS 24680
+#define NOPAL_PROCESS_UNWINDERS 24696
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number in the bits above an address */
 #define NOPAL_ATTEMPTS_SHIFT 4
 #define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: the number of retries */
@@ -79,6 +83,14 @@ struct nopal_threads {
 };
 #define NOPAL_THREAD_CLAIMED (1ull << 63)   /* in a pointer whose context is not ready: real thread pointers are aligned */
 #define NOPAL_THREAD_NONE (~0ull)           /* in the first place, set by the tool: so a thread pointer of 0 does not match a free place */
+
+/* Where a group's calls are counted: for pages of stacks, by their addresses >> NOPAL_COUNTED_PAGE_SHIFT, the counters.
+ * Only who is on a page of a stack looks for it, so nobody else changes what is written there. All zero after fork. */
+struct nopal_counted {
+	uint64_t stacks[NOPAL_COUNTED_STACKS];      /* 0: free */
+	uint64_t *counters[NOPAL_COUNTED_STACKS];
+};
+#define NOPAL_COUNTED_CLAIMED (1ull << 63)  /* in a page that has no counters, or none yet */
 
 /* What a part of a stack is. Its word in the table is its number times the count of these, plus this. */
 enum nopal_part {
@@ -127,6 +139,8 @@ struct nopal_process {
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
 	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: see enum nopal_part */
 	struct nopal_threads *threads;      /* not wiped on fork */
+	struct nopal_counted *counted;      /* NOPAL_COUNTER_GROUPS of them, wiped on fork */
+	uint64_t counter_offset;            /* from the region's begin, as it was made */
 	int64_t mirror;                     /* distance from a slot to its mirror; a multiple of a stack part; 0: no stack is mirrored */
 	uint64_t mappings_left;             /* how many more the mirrors may take of those that the kernel allows the process */
 	uint32_t threads_noted;             /* their number */
@@ -156,6 +170,8 @@ _Static_assert(offsetof(struct nopal_context, token) == NOPAL_CONTEXT_TOKEN, "co
 _Static_assert(offsetof(struct nopal_context, slots) == NOPAL_CONTEXT_SLOTS, "context");
 _Static_assert(offsetof(struct nopal_context, depth) == NOPAL_CONTEXT_DEPTH, "context");
 _Static_assert(offsetof(struct nopal_threads, contexts) == NOPAL_THREADS_CONTEXTS, "thread");
+_Static_assert(offsetof(struct nopal_counted, counters) == NOPAL_COUNTED_COUNTERS, "counted");
+_Static_assert(NOPAL_COUNTED_STACKS == 1ull << (32 - NOPAL_COUNTED_SHIFT), "counted");
 _Static_assert(NOPAL_THREADS == 1ull << (32 - NOPAL_THREAD_SHIFT), "thread");
 _Static_assert(offsetof(struct nopal_unwinder, resume) == NOPAL_UNWINDER_RESUME, "unwinder");
 _Static_assert(sizeof(struct nopal_unwinder) == NOPAL_UNWINDER_BYTES, "unwinder");

@@ -56,6 +56,7 @@ static void every_command(void)
 	       "n");
 	obeyed("trace faults on", NOPAL_COMMAND_TRACE_ON, "faults", "");
 	obeyed("trace faults off", NOPAL_COMMAND_TRACE_OFF, "faults", "");
+	obeyed("trace faults count", NOPAL_COMMAND_TRACE_COUNT, "faults", "");
 	obeyed("trace faults remove", NOPAL_COMMAND_TRACE_REMOVE, "faults", "");
 	obeyed("mark net_* on", NOPAL_COMMAND_MARK_ON, "net_*", "");
 	obeyed("mark \"net rx\" off", NOPAL_COMMAND_MARK_OFF, "net rx", "");
@@ -209,8 +210,8 @@ static void what_was_expected(void)
 		"trace, mark, size, logsize, watch, processors, start, stop, reset, query, testtracein, uniform, budget, arguments, probe, section, "
 		"tracer, threshold, latency, when or snapshot");
 	refused("trace", "", "WHAT or NAME");
-	refused("trace p", "", "new, on, off or remove");
-	refused("trace p onn", "onn", "new, on, off or remove");
+	refused("trace p", "", "new, on, off, count or remove");
+	refused("trace p onn", "onn", "new, on, off, count or remove");
 	refused("trace p new", "", "NAME");
 	refused("trace p new q r", "r", "the end of the line");
 	refused("trace p on q", "q", "the end of the line");

@@ -35,7 +35,7 @@ static void *zeroed_pages(void *old, size_t bytes)
 
 void world_begin(uint32_t chunks)
 {
-	static void *memory, *contexts, *parts, *threads;
+	static void *memory, *contexts, *parts, *threads, *counted, *counters;
 	CHECK(chunks <= CHUNKS_AT_MOST);
 	if (!memory)
 		memory = zeroed_pages(0, (CHUNKS_AT_MOST + 1) * NOPAL_CHUNK_BYTES);
@@ -43,6 +43,8 @@ void world_begin(uint32_t chunks)
 	contexts = zeroed_pages(contexts, NOPAL_CONTEXTS * sizeof(struct nopal_context));
 	parts = zeroed_pages(parts, NOPAL_STACK_PARTS * 8);
 	threads = zeroed_pages(threads, sizeof(struct nopal_threads));
+	counted = zeroed_pages(counted, NOPAL_COUNTER_GROUPS * sizeof(struct nopal_counted));
+	counters = zeroed_pages(counters, NOPAL_COUNTERS_BYTES);
 	((struct nopal_threads *)threads)->pointers[0] = NOPAL_THREAD_NONE;
 	region = memory;
 	region->version = NOPAL_ABI_VERSION;
@@ -58,6 +60,8 @@ void world_begin(uint32_t chunks)
 		.contexts = contexts,
 		.stack_parts = parts,
 		.threads = threads,
+		.counted = counted,
+		.counter_offset = (uint64_t)counters - (uint64_t)memory,
 		.mirror = MIRROR,
 		.mappings_left = NOPAL_STACK_PARTS,
 		.thread_slot = offsetof(struct sim_thread, id_in_block),
@@ -85,7 +89,7 @@ int main(int count, char **words)
 {
 	const struct test *groups[] = { race_tests, death_tests, full_tests, context_tests,
 					stack_tests, request_tests,  unwind_tests, command_tests,
-					latency_tests, kernel_tests };
+					latency_tests, kernel_tests,  count_tests };
 	for (unsigned i = 0; i < sizeof groups / sizeof *groups; i++)
 		for (const struct test *test = groups[i]; test->name; test++) {
 			if (count < 2) {

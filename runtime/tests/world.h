@@ -119,6 +119,6 @@ struct test {
 };
 extern const struct test race_tests[], death_tests[], full_tests[], context_tests[], stack_tests[], request_tests[],
 	unwind_tests[], command_tests[], latency_tests[],
-	kernel_tests[];
+	kernel_tests[], count_tests[];
 
 #endif

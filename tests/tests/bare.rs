@@ -450,7 +450,7 @@ fn what_cannot_be_done_is_refused_with_words() {
     let cases = [
         (
             "trace leaves onn".to_owned(),
-            "expected new, on, off or remove, found \"onn\"",
+            "expected new, on, off, count or remove, found \"onn\"",
         ),
         ("trace".to_owned(), "expected"),
         ("begone".to_owned(), "found \"begone\""),

@@ -430,7 +430,7 @@ fn what_is_wrong_is_said() {
     for (command, expected) in [
         (
             "trace f_0000 nwe p",
-            "nopal: \"trace f_0000 nwe p\": expected new, on, off or remove, found \"nwe\"\n",
+            "nopal: \"trace f_0000 nwe p\": expected new, on, off, count or remove, found \"nwe\"\n",
         ),
         (
             "trace f_000 new p",

@@ -4,10 +4,12 @@
 
 use crate::arch::{self, DISTANCE, NEVER_RUN, RED_ZONE, RETURN_ADDRESS, STACK_POINTER};
 use crate::headers::{self, Mark};
+use crate::process::COUNTED_BYTES;
 use crate::{field, image, put, put_mirror};
 use anyhow::{Result, ensure};
 use nopal_abi::{
-    Capture, KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
+    COUNTER_SITES_SHIFT, Capture, KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT,
+    KIND_ONLY, KIND_ONLY_ARGS,
 };
 use nopal_plan::{FrameChange, JUMP};
 use std::ops::Range;
@@ -80,6 +82,16 @@ impl Stub {
     }
 }
 
+/// What a thunk does with calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Switched {
+    /// They are recorded.
+    On,
+    /// Each adds 1 to a counter. Only thunks of functions can do this.
+    Counting,
+    Off,
+}
+
 /// Addresses of one thunk or hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thunk {
@@ -138,6 +150,8 @@ pub const BLOCK_BOUND: usize = 128;
 pub struct BlockBuilder {
     at: u64,
     image_at: u64,
+    /// The address of the tables by which calls are counted.
+    counted: u64,
     /// The unwind rows of a thunk and of a hook, before their bodies.
     thunk_program: Vec<u8>,
     hook_program: Vec<u8>,
@@ -233,8 +247,9 @@ const TOO_LARGE: &str = "a block is larger than its room";
 const PIECE: usize = 64 << 10;
 
 impl BlockBuilder {
-    /// A block for address `at`, in an arena whose image is at `image_at`, of no more than `room` bytes.
-    pub fn new(at: u64, image_at: u64, mirror: i64, room: usize) -> BlockBuilder {
+    /// A block for address `at`, in an arena whose image is at `image_at`, of no more than `room` bytes. `counted` is a
+    /// field of the process structure.
+    pub fn new(at: u64, image_at: u64, mirror: i64, counted: u64, room: usize) -> BlockBuilder {
         let with_mirror = |program: &[u8]| {
             let mut program = program.to_vec();
             put_mirror(&mut program, mirror);
@@ -243,6 +258,7 @@ impl BlockBuilder {
         BlockBuilder {
             at,
             image_at,
+            counted,
             thunk_program: with_mirror(image::THUNK_CFI),
             hook_program: with_mirror(image::HOOK_CFI),
             bytes: Output {
@@ -276,7 +292,7 @@ impl BlockBuilder {
     /// Switches off the thunk or hook that was made last.
     pub fn switch_off(&mut self, last: &Thunk) {
         let offset = (last.entry - self.at) as usize;
-        self.bytes.put(offset, &last.switch(false));
+        self.bytes.put(offset, &last.switch(Switched::Off));
     }
 
     /// The current size of the block, without its unwind table.
@@ -365,6 +381,7 @@ impl BlockBuilder {
         self.relative(at(image::THUNK_EXIT_CALL), exit)?;
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::THUNK_BODY_CALL), body)?;
+        self.count(site, at)?;
         if recorder.capture.ends {
             let offset = at(image::THUNK_ENTRY_WORD) - 4;
             let mut bytes: [u8; ENTRY_BYTES] = self.bytes.field(offset);
@@ -379,6 +396,22 @@ impl BlockBuilder {
             body,
             after_call: Some(self.at + at(image::THUNK_RETURN) as u64),
         })
+    }
+
+    /// Fills in the part of a thunk that counts; `at` tells where its labels are.
+    fn count(&mut self, site: u32, at: impl Fn(usize) -> usize) -> Result<()> {
+        const SITES: u32 = 1 << COUNTER_SITES_SHIFT;
+        let group = u64::from(site / SITES) * COUNTED_BYTES;
+        let table = self.counted.wrapping_add(group);
+        let counter = site % SITES * size_of::<u64>() as u32;
+        self.bytes
+            .put(at(image::THUNK_COUNT_TABLE) - 8, &table.to_le_bytes());
+        self.bytes
+            .put(at(image::THUNK_COUNT_COUNTER) - 4, &counter.to_le_bytes());
+        self.bytes
+            .put(at(image::THUNK_COUNT_SITE) - 4, &site.to_le_bytes());
+        let slowly = self.image_at + image::COUNT_SLOWLY as u64;
+        self.relative(at(image::THUNK_COUNT_CALL), slowly)
     }
 
     /// Appends a hook, likewise.
@@ -728,11 +761,14 @@ impl Thunk {
     /// The bytes that switch any thunk on.
     pub const ON: [u8; 2] = arch::SWITCHED_ON;
 
-    /// The bytes that switch it on, or off.
-    pub fn switch(&self, on: bool) -> [u8; 2] {
-        match on {
-            true => Thunk::ON,
-            false => arch::switched_off(self.body - self.entry),
+    /// Those that have any thunk of a function count.
+    pub const COUNTING: [u8; 2] = arch::switched_over((image::THUNK_COUNT - image::THUNK) as u64);
+
+    pub fn switch(&self, to: Switched) -> [u8; 2] {
+        match to {
+            Switched::On => Thunk::ON,
+            Switched::Counting => Thunk::COUNTING,
+            Switched::Off => arch::switched_over(self.body - self.entry),
         }
     }
 }

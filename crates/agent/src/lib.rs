@@ -9,12 +9,13 @@ pub use arch::{BREAKPOINT, jump, reads_pointer};
 
 pub use block::{
     BLOCK_BOUND, Block, BlockBuilder, EntryOnly, FETCH_CONSTANT, FETCH_LOADS, FETCHES, Fetch,
-    Probe, Recorder, Stub, Thunk, Values, detour_bound, thunk_bound,
+    Probe, Recorder, Stub, Switched, Thunk, Values, detour_bound, thunk_bound,
 };
 pub use process::{
-    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, NO_THREAD, ProcessHead,
-    STACK_PART_BYTES, STACK_PARTS, THREADS, THREADS_BYTES, Traps, UNWINDERS, UnwinderEntry,
-    blocks_offset, process_bytes, stack_part, thread_place, traps_offset, unwinders_offset,
+    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, COUNTED_BYTES,
+    COUNTED_PAGE_SHIFT, NO_THREAD, ProcessHead, STACK_PART_BYTES, STACK_PARTS, THREADS,
+    THREADS_BYTES, Traps, UNWINDERS, UnwinderEntry, blocks_offset, counted_place, process_bytes,
+    stack_part, thread_place, traps_offset, unwinders_offset,
 };
 
 use headers::{

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{BLOCK_AT, IMAGE_AT, MIRROR, Memory, ROOM, builder, symbols, target};
+use common::{BLOCK_AT, COUNTED_AT, IMAGE_AT, MIRROR, Memory, ROOM, builder, symbols, target};
 use nopal_abi::Capture;
-use nopal_agent::{Recorder, Stub};
+use nopal_agent::{COUNTED_BYTES, Recorder, Stub, Switched};
 use zydis::ffi::DecodedOperandKind;
 use zydis::{FullInstruction, Mnemonic};
 
@@ -62,6 +62,33 @@ fn expected_thunk(entry_word: u32, entry: &str, exit_word: u32, exit: &str) -> V
         format!("call {exit}"),
         "pop rcx".into(),
         "ret".into(),
+    ]
+    .into()
+}
+
+/// What counts, behind the code that a thunk runs where it knows no counter.
+fn expected_count(site: u32, slowly: u64) -> Vec<String> {
+    let table = COUNTED_AT + u64::from(site / 512) * COUNTED_BYTES;
+    let counter = match site % 512 * 8 {
+        0 => String::new(),
+        number => format!("+0x{number:02X}"),
+    };
+    [
+        "push rax".to_owned(),
+        "push rcx".into(),
+        "push rdx".into(),
+        "mov rcx, rsp".into(),
+        "shr rcx, 0x0C".into(),
+        "imul eax, ecx, 0x9E3779B1".into(),
+        "shr eax, 0x18".into(),
+        format!("mov rdx, 0x{table:X}"),
+        "cmp [rdx+rax*8], rcx".into(),
+        format!("jnz {slowly:#x}"),
+        "mov rax, [rdx+rax*8+0x800]".into(),
+        format!("inc [rax{counter}]"),
+        "pop rdx".into(),
+        "pop rcx".into(),
+        "pop rax".into(),
     ]
     .into()
 }
@@ -130,10 +157,18 @@ fn thunks_are_as_their_layout_says() {
             );
             let words = [entry_kind | site << 4, exit_kind | site << 4];
             let wanted = expected_thunk(words[0], entry, words[1], exit);
-            assert_eq!(
-                listing(&memory, thunk.entry, thunk.body, thunk.body),
-                wanted
-            );
+            let counts = thunk.entry + u64::from(thunk.switch(Switched::Counting)[1]) + 2;
+            let listed = listing(&memory, thunk.entry, counts, thunk.body);
+            let (recording, slow_count) = listed.split_at(wanted.len());
+            assert_eq!(recording, wanted);
+            let counted = thunk.body - 3;
+            let jump = format!("jmp {counted:#x}");
+            let expected = [
+                &format!("mov ecx, 0x{site:02X}")[..],
+                "call nopal_count_slowly",
+                &jump,
+            ];
+            assert_eq!(slow_count, expected);
             assert!(memory.from(thunk.body).unwrap().starts_with(&BODY));
 
             // What the landing pad and the personality routine rely on.
@@ -157,13 +192,22 @@ fn thunks_are_as_their_layout_says() {
                 memory
                     .from(thunk.entry)
                     .unwrap()
-                    .starts_with(&thunk.switch(true))
+                    .starts_with(&thunk.switch(Switched::On))
             );
-            let mut off = Memory::default();
-            off.add(thunk.entry, thunk.switch(false).into());
-            let jump = off.instruction(thunk.entry);
-            assert_eq!((jump.mnemonic, jump.length), (Mnemonic::JMP, 2));
-            assert_eq!(target(&jump, thunk.entry), Some(thunk.body));
+            let leads_to = |to| {
+                let mut switched = Memory::default();
+                switched.add(thunk.entry, thunk.switch(to).into());
+                let jump = switched.instruction(thunk.entry);
+                assert_eq!((jump.mnemonic, jump.length), (Mnemonic::JMP, 2));
+                target(&jump, thunk.entry)
+            };
+            assert_eq!(leads_to(Switched::Off), Some(thunk.body));
+            assert_eq!(leads_to(Switched::Counting), Some(counts));
+            let slowly = after_call + 18;
+            assert_eq!(
+                listing(&memory, counts, thunk.body, thunk.body),
+                expected_count(site, slowly)
+            );
         }
     }
 }
@@ -228,10 +272,10 @@ fn thunks_that_cannot_be_made_are_refused() {
             .thunk(1, recorder, BODY.len(), &[], failing)
             .is_err()
     );
-    let mut far = nopal_agent::BlockBuilder::new(IMAGE_AT + (1 << 32), IMAGE_AT, 0, ROOM);
+    let mut far = nopal_agent::BlockBuilder::new(IMAGE_AT + (1 << 32), IMAGE_AT, 0, 0, ROOM);
     assert!(far.thunk(1, recorder, BODY.len(), &[], write_body).is_err());
     let fits = |bytes: usize| {
-        let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, bytes);
+        let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, 0, bytes);
         let thunk = block.thunk(1, recorder, BODY.len(), &[], write_body);
         let made = thunk.and_then(|_| Ok(block.finish(&[7; 24])?.bytes.len()));
         made.ok()
@@ -262,7 +306,7 @@ fn blocks_are_the_same_however_they_are_handed_over() {
     }
     let mut off = Vec::new();
     let mut make = |pieces: &mut Vec<(usize, Vec<u8>)>, hands_over: bool| {
-        let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, 1 << 20);
+        let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, 0, 1 << 20);
         for site in 1..=THUNKS {
             let thunk = block.thunk(site, recorder, BODY.len(), &[], write_body);
             let thunk = thunk.unwrap();
@@ -296,6 +340,12 @@ fn blocks_are_the_same_however_they_are_handed_over() {
     assert!(*whole == joined);
     for (thunk, off) in off {
         let at = (thunk.entry - BLOCK_AT) as usize;
-        assert_eq!(whole[at..at + 2], thunk.switch(!off));
+        assert_eq!(
+            whole[at..at + 2],
+            thunk.switch(match off {
+                true => Switched::Off,
+                false => Switched::On,
+            })
+        );
     }
 }

@@ -123,6 +123,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         fact("sums", sums.into())?;
     }
     fact("budget", budget(trace))?;
+    fact("counted", counted(trace))?;
     fact("snapshots", snapshots(trace))?;
     fact("end", end_of(trace))
 }
@@ -149,7 +150,24 @@ fn budget(trace: &Trace) -> String {
     format!("{percent} % of the processor time: {functions}, {changes}{begun}")
 }
 
-/// When functions went off and on, for the sake of a budget.
+/// `12,345 calls of 3 functions`
+fn counted(trace: &Trace) -> String {
+    let states = SiteStates::of(trace);
+    let sites: Vec<u32> = states.counted_sites().collect();
+    if sites.is_empty() {
+        return String::new();
+    }
+    let calls = sites
+        .iter()
+        .map(|site| states.calls(*site, &(0..=u64::MAX)));
+    format!(
+        "{} of {}, which have no times",
+        several(calls.fold(0, u64::saturating_add), "call", "calls"),
+        several(sites.len() as u64, "function", "functions")
+    )
+}
+
+/// When functions went off, on, or were counted.
 fn states(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
     let names = Names::new(trace);
     let begin = trace.clocks().monotonic_ns(begin(trace));
@@ -176,6 +194,7 @@ fn states(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
             } => {
                 let state = match (state, kept) {
                     (SiteState::Timed, _) => "timed",
+                    (SiteState::Counted, _) => "counted",
                     (SiteState::Off, false) => "off",
                     (SiteState::Off, true) => "kept off",
                 };

@@ -50,6 +50,7 @@ fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
         pauses(losses, clocks, begin),
         describe_stops(losses, clocks, begin).map(|times| format!("recording was stopped {times}")),
         off(losses),
+        counted(losses),
         (losses.unchecked).then(|| {
             "it has no checksums, since an older nopal wrote it, and damage is not noticed"
                 .to_string()
@@ -149,6 +150,18 @@ fn off(losses: &Losses) -> Option<String> {
     };
     Some(format!(
         "{functions} off for a time, to hold the budget: calls then are missing, and their time is that of their callers"
+    ))
+}
+
+/// `3 functions were counted for a time, …`
+fn counted(losses: &Losses) -> Option<String> {
+    let functions = match losses.functions_counted {
+        0 => return None,
+        1 => "1 function was".to_owned(),
+        more => format!("{} functions were", count(more)),
+    };
+    Some(format!(
+        "{functions} counted for a time, and not recorded: calls then have no times, and are not shown in their callers"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! How long functions were off, for the sake of a budget, in the time that is looked at.
+//! How long functions were off or counted, in the time that is looked at, and how many calls were counted.
 
 use nopal_trace::{SiteStates, Trace};
 
@@ -9,38 +9,97 @@ use crate::span::{begin, end};
 /// What a table of calls has below where functions of it were off.
 pub const OFF: &str = "off: so long the function was not recorded, to hold the budget; its calls then are missing (≥), and their time is that of their callers";
 
-/// The same where it is not said how long.
-pub const CALLS_OFF: &str = "≥ calls: the function was off for a time, to hold the budget; its calls then are missing, and their time is that of their callers";
+/// The same where functions of it were counted.
+pub const COUNTED: &str = "counted: so many of the calls were only counted; nothing else is known of them, and their time is that of their callers";
 
-/// Nanoseconds by function.
+/// The same where it is not said how long, or how many.
+pub const CALLS_OFF: &str = "≥ calls: the function was off or counted for a time; its calls then are missing here, and their time is that of their callers";
+
+/// What is not known of functions.
 #[derive(Clone, Debug, Default)]
-pub struct Off(Vec<u64>);
+pub struct Off {
+    functions: Vec<Untimed>,
+    /// Calls that were counted are among those that are selected.
+    selects_counted: bool,
+}
+
+/// What a function was, but for being timed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Untimed {
+    off_ns: u64,
+    counted_ns: u64,
+    calls: u64,
+}
 
 impl Off {
     pub fn new(trace: &Trace, names: &Names, filter: Option<&Filter>) -> Off {
         let states = SiteStates::of(trace);
-        let mut sites = states.sites().peekable();
+        let sites = states.sites().chain(states.counted_sites());
+        let mut sites = sites.peekable();
         if sites.peek().is_none() {
             return Off::default();
         }
         let from = filter.and_then(|filter| filter.from).unwrap_or(0);
         let until = filter.and_then(|filter| filter.until).unwrap_or(u64::MAX);
         let time = from.max(begin(trace))..=until.min(end(trace));
-        let mut off = vec![0; names.functions().len()];
+        // The last look comes after the last record.
+        let looks = from..=until;
+        let mut sites: Vec<u32> = sites.collect();
+        sites.sort_unstable();
+        sites.dedup();
+        let mut functions = vec![Untimed::default(); names.functions().len()];
         for site in sites {
-            let ns = trace.clocks().duration_ns(states.off(site, &time));
-            let function = &mut off[names.number(site) as usize];
-            *function = ns.max(*function);
+            let ns = |ticks| trace.clocks().duration_ns(ticks);
+            let function = &mut functions[names.number(site) as usize];
+            function.off_ns = function.off_ns.max(ns(states.off(site, &time)));
+            let counted = ns(states.counted(site, &time));
+            function.counted_ns = function.counted_ns.max(counted);
+            let calls = states.calls(site, &looks);
+            function.calls = function.calls.saturating_add(calls);
         }
-        Off(off)
+        // Whose calls they were, and how long, is not known.
+        let chooses =
+            |filter: &Filter| filter.has_threads() || filter.has_functions() || filter.least_ns > 0;
+        Off {
+            functions,
+            selects_counted: !filter.is_some_and(chooses),
+        }
+    }
+
+    fn at(&self, function: u32) -> Untimed {
+        let known = self.functions.get(function as usize);
+        known.copied().unwrap_or_default()
     }
 
     /// How long a function was off.
     pub fn of(&self, function: u32) -> u64 {
-        self.0.get(function as usize).copied().unwrap_or(0)
+        self.at(function).off_ns
     }
 
     pub fn was(&self, function: u32) -> bool {
         self.of(function) > 0
+    }
+
+    /// How many of its calls were counted, as far as that is known of what is selected.
+    pub fn counted(&self, function: u32) -> u64 {
+        match self.selects_counted {
+            true => self.at(function).calls,
+            false => 0,
+        }
+    }
+
+    /// Whether it is known how many of them were counted.
+    pub fn knows_counted(&self) -> bool {
+        self.selects_counted
+    }
+
+    /// Whether calls of a function may be missing that were made while it was off or counted.
+    pub fn lacks_calls(&self, function: u32) -> bool {
+        let Untimed {
+            off_ns,
+            counted_ns,
+            calls,
+        } = self.at(function);
+        off_ns > 0 || counted_ns > 0 || calls > 0
     }
 }

@@ -18,7 +18,7 @@ pub struct Sum {
     /// The times may be longer: the begin or end of some calls is not known.
     pub total_is_least: bool,
     pub self_is_least: bool,
-    /// It was off for a time, for the sake of a budget: there were more calls.
+    /// It was off or counted for a time: there were more calls.
     pub calls_are_least: bool,
     /// It is off, and for how long by now.
     pub off_ns: Option<u64>,

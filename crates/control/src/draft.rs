@@ -8,7 +8,7 @@ use nopal_abi::Capture;
 use nopal_symbols::or_nearest;
 
 use crate::budget::{Share, Spared};
-use crate::engine::{FoundSite, Lookup, Mark, Missing, Refused, Watch};
+use crate::engine::{FoundSite, Lookup, Mark, Missing, Mode, Refused, Watch};
 use crate::grammar::Command;
 use crate::probe::Probe;
 use crate::selection::{FunctionSelection, Location, Part};
@@ -49,6 +49,7 @@ impl Draft<'_> {
         match command {
             Command::New { what, name } => self.make(what, name),
             Command::Switch { name, on } => self.switch(&name, on),
+            Command::Count { name } => self.set_mode(&name, Mode::Counted),
             Command::Remove { name } => self.remove(&name),
             Command::Watch { ids, children } => self.watch(ids, children),
             Command::Start => self.start(true),
@@ -132,15 +133,23 @@ impl Draft<'_> {
             true => self.hold_any(what, capture)?,
             false => self.hold(what, capture)?,
         };
-        let on = false;
-        let trace = Arc::new(Trace { name, held, on });
+        let mode = Mode::Off;
+        let trace = Arc::new(Trace { name, held, mode });
         self.state.traces.push(trace);
         Ok(())
     }
 
     pub fn switch(&mut self, name: &str, on: bool) -> Result<()> {
+        let mode = match on {
+            true => Mode::On,
+            false => Mode::Off,
+        };
+        self.set_mode(name, mode)
+    }
+
+    fn set_mode(&mut self, name: &str, mode: Mode) -> Result<()> {
         let at = self.trace_at(name)?;
-        Arc::make_mut(&mut self.state.traces[at]).on = on;
+        Arc::make_mut(&mut self.state.traces[at]).mode = mode;
         Ok(())
     }
 

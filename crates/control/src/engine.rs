@@ -70,6 +70,8 @@ pub enum Mode {
     Off,
     /// Like that, for the sake of a budget: the trace tells that its calls are missing.
     Spared,
+    /// Its calls are counted, and nothing else is known of them: the trace tells how many there were, and when.
+    Counted,
     /// Its calls pay what a recorded one pays, and no record of them gets into the trace.
     Silent,
     /// Its calls are recorded.
@@ -80,6 +82,15 @@ impl Mode {
     /// Whether calls run through what records them.
     pub fn pays(self) -> bool {
         matches!(self, Mode::Silent | Mode::On)
+    }
+
+    /// The mode that does what both do.
+    pub fn and(self, other: Mode) -> Mode {
+        match (self, other) {
+            // How many calls there were would not be in the trace.
+            (Mode::Counted, Mode::Silent) | (Mode::Silent, Mode::Counted) => Mode::On,
+            _ => self.max(other),
+        }
     }
 }
 

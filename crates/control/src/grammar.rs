@@ -19,6 +19,9 @@ pub enum Command {
         name: String,
         on: bool,
     },
+    Count {
+        name: String,
+    },
     Remove {
         name: String,
     },
@@ -100,6 +103,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         },
         command::TRACE_ON => switch(true),
         command::TRACE_OFF => switch(false),
+        command::TRACE_COUNT => Command::Count { name: text(0) },
         command::TRACE_REMOVE => Command::Remove { name: text(0) },
         command::SIZE => Command::Size(numbers().first().copied().unwrap_or(0)),
         command::WATCH => watch(false),

@@ -17,6 +17,7 @@ use crate::selection::{FunctionSelection, word};
 use crate::site_key::SiteKey;
 use crate::state::{EventTracer, State};
 use crate::syntax::quoted;
+use crate::text::mode_of;
 use crate::tracers::{describe, optional_probes};
 
 /// Records that a buffer may have room for, as a power of two.
@@ -152,7 +153,7 @@ impl Controller<'_> {
                     .chain(holding)
                     .map(|trace| word(&trace.name))
                     .collect();
-                let is_on = |name: &String| state.trace(name).is_some_and(|trace| trace.on);
+                let is_on = |name: &String| state.trace(name).is_some_and(|trace| trace.is_on());
                 let (names, off) = (all.join(", "), !all.iter().any(is_on));
                 let (are, which) = match all.len() {
                     1 => ("is", "trace"),
@@ -193,10 +194,7 @@ impl Controller<'_> {
         let traces = state.traces.iter();
         let traces = traces.filter(|trace| trace.held.sites.contains(&site.key));
         let traces: Vec<String> = traces
-            .map(|trace| {
-                let on = if trace.on { "on" } else { "off" };
-                format!("{} ({on})", word(&trace.name))
-            })
+            .map(|trace| format!("{} ({})", word(&trace.name), mode_of(trace)))
             .collect();
         let parts = state.tracers.iter().flat_map(|active| &active.parts);
         let mut parts = parts.filter(|held| held.sites.contains(&site.key));
@@ -204,7 +202,7 @@ impl Controller<'_> {
             || state
                 .traces
                 .iter()
-                .any(|trace| trace.on && trace.held.sites.contains(&site.key));
+                .any(|trace| trace.is_on() && trace.held.sites.contains(&site.key));
         let traced = match (is_enabled, state.started) {
             _ if traces.is_empty() => return format!("{address:08x} {name}: not traced"),
             (true, true) => "traced",

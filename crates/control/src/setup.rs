@@ -67,7 +67,7 @@ impl Setup {
                 Jump::In(other) => Jump::In(other.and(capture)),
                 _ => Jump::In(capture),
             };
-            site.mode = site.mode.max(Some(mode));
+            site.mode = Some(site.mode.map_or(mode, |other| other.and(mode)));
         }
     }
 
@@ -319,7 +319,13 @@ fn reconcile_sites(old: &Setup, new: &Setup, changes: &mut Vec<Change>, gone: &m
     let mut inserted: Vec<(Capture, Vec<SiteKey>)> = Vec::new();
     let mut removed = Vec::new();
     // In this order. What is to be removed is off before.
-    let modes = [Mode::Silent, Mode::On, Mode::Spared, Mode::Off];
+    let modes = [
+        Mode::Silent,
+        Mode::On,
+        Mode::Counted,
+        Mode::Spared,
+        Mode::Off,
+    ];
     let mut switched = modes.map(|mode| (mode, Vec::new()));
     let mut switch = |mode: Option<Mode>, key| {
         let mut lists = switched.iter_mut();
@@ -397,7 +403,7 @@ mod tests {
     use nopal_trace::synthetic::Random;
 
     const SITES: u64 = 20;
-    const MODES: [Mode; 3] = [Mode::Off, Mode::Silent, Mode::On];
+    const MODES: [Mode; 4] = [Mode::Off, Mode::Counted, Mode::Silent, Mode::On];
 
     /// A setup that a state could have, after `old`.
     fn random_setup(random: &mut Random, old: &Setup) -> Setup {
@@ -409,7 +415,7 @@ mod tests {
             };
             let first = random.below(SITES) as u32;
             let sites: Vec<SiteKey> = (first..SITES as u32).map(SiteKey).collect();
-            setup.hold(&sites, capture, MODES[random.below(3) as usize]);
+            setup.hold(&sites, capture, MODES[random.below(4) as usize]);
         }
         let mut spared = Spared::default();
         let some = |random: &mut Random| -> Arc<[SiteKey]> {

@@ -62,7 +62,14 @@ pub struct ActiveFunctions {
 pub struct Trace {
     pub name: String,
     pub held: ActiveFunctions,
-    pub on: bool,
+    /// While the session is started: on, counted or off.
+    pub mode: Mode,
+}
+
+impl Trace {
+    pub fn is_on(&self) -> bool {
+        self.mode == Mode::On
+    }
 }
 
 /// A probe of the session.
@@ -165,14 +172,14 @@ impl State {
     /// The same, and in which mode each has them.
     fn holders(&self) -> impl Iterator<Item = (&ActiveFunctions, Mode)> {
         let started = self.started;
-        let on = move |on: bool| if started && on { Mode::On } else { Mode::Off };
+        let once_started = move |mode| if started { mode } else { Mode::Off };
         let traces = self.traces.iter();
-        let traces = traces.map(move |trace| (&trace.held, on(trace.on)));
+        let traces = traces.map(move |trace| (&trace.held, once_started(trace.mode)));
         let triggers = self.triggers.iter();
         // A trigger sees calls even when these are not recorded.
         let triggers = triggers.filter_map(|active| Some((active.held.as_ref()?, Mode::Silent)));
         let parts = self.tracers.iter().flat_map(|active| &active.parts);
-        let parts = parts.map(move |held| (held, on(true)));
+        let parts = parts.map(move |held| (held, once_started(Mode::On)));
         let uniform = self.uniform.iter().map(|held| (held, Mode::Off));
         traces.chain(triggers).chain(parts).chain(uniform)
     }
@@ -199,7 +206,7 @@ impl State {
             false => Mode::Off,
         };
         for (held, mode) in self.holders() {
-            setup.hold(&held.sites, held.capture, mode.max(least));
+            setup.hold(&held.sites, held.capture, mode.and(least));
         }
         // While all are to pay, none is spared.
         if self.budget.is_some() && self.uniform.is_none() {

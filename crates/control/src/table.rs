@@ -337,6 +337,11 @@ pub const COMMANDS: &[Description] = &[
         examples: &["trace p off"],
     },
     Description {
+        form: "trace NAME count",
+        about: "Counts the calls of the trace's functions while the session is started, and records nothing of them: a counted call costs little more than one that is off. The trace tells how many there were in each tenth of a second. A function is recorded, and not counted, while another trace that has it is on, or a trigger looks at it. Functions whose calls were counted have no times.",
+        examples: &["trace p count"],
+    },
+    Description {
         form: "trace NAME remove",
         about: "Removes a trace, and the jumps that no other trace needs.",
         examples: &["trace p remove"],

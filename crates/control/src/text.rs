@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::control::Controller;
-use crate::engine::{Act, Calls, Engine};
+use crate::engine::{Act, Calls, Engine, Mode};
 use crate::obey::{logsize, waits};
 use crate::selection::word;
 use crate::state::Trace;
@@ -119,7 +119,7 @@ fn push_trace(out: &mut String, engine: &mut dyn Engine, trace: &Trace) {
             format_args!("#trace {address:08x} traced? {thunk:08x}"),
         );
     }
-    line(out, format_args!("trace {name} {}", on_or_off(trace.on)));
+    line(out, format_args!("trace {name} {}", mode_of(trace)));
     let Calls { entries, exits } = engine.calls(&held.sites);
     line(
         out,
@@ -129,6 +129,14 @@ fn push_trace(out: &mut String, engine: &mut dyn Engine, trace: &Trace) {
             held.refused.len() + held.left_out
         ),
     );
+}
+
+/// The word that brings a trace into its mode.
+pub fn mode_of(trace: &Trace) -> &'static str {
+    match trace.mode {
+        Mode::Counted => "count",
+        _ => on_or_off(trace.is_on()),
+    }
 }
 
 fn on_or_off(on: bool) -> &'static str {

@@ -12,7 +12,7 @@ use nopal_symbols::is_harmless;
 use crate::begin::FUNCTION_TRACER as FUNCTION;
 use crate::control::{Controller, Tracing};
 use crate::draft::Draft;
-use crate::engine::{Act, FoundSite, Function, Mark};
+use crate::engine::{Act, FoundSite, Function, Mark, Mode};
 use crate::file::{File, Shown, failure, invalid};
 use crate::grammar::Command;
 use crate::obey::waits;
@@ -123,10 +123,9 @@ impl Controller<'_> {
         if let Some(active) = state.current_tracer() {
             return word(active.tracer.name());
         }
-        let is_on = |trace: &Trace| trace.on;
         match state.event_tracers.last() {
             Some(events) => events.name().into(),
-            None if state.trace(FUNCTION).is_some_and(is_on) => FUNCTION.into(),
+            None if state.trace(FUNCTION).is_some_and(Trace::is_on) => FUNCTION.into(),
             None => "nop".into(),
         }
     }
@@ -320,8 +319,8 @@ impl Controller<'_> {
                     if let Some(what) = what {
                         let capture = draft.lookup.facts().capture;
                         let held = draft.hold(what, capture)?;
-                        let (name, on) = (FUNCTION.to_owned(), false);
-                        let trace = Arc::new(Trace { name, held, on });
+                        let (name, mode) = (FUNCTION.to_owned(), Mode::Off);
+                        let trace = Arc::new(Trace { name, held, mode });
                         draft.state.traces.push(trace);
                     }
                     draft.switch(FUNCTION, true)

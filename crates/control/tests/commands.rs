@@ -60,6 +60,37 @@ fn nothing_is_on_until_start_and_after_stop() {
 }
 
 #[test]
+fn functions_are_counted_unless_somebody_has_them_recorded() {
+    let (mut control, mut fake) = new();
+    obey(
+        &mut control,
+        &mut fake,
+        "trace parse_* new p\ntrace p count",
+    );
+    let parse = ["parse_line", "parse_file", "parse_char"];
+    assert_eq!(fake.in_mode(Mode::Off), parse, "not started");
+    obey(&mut control, &mut fake, "start");
+    assert_eq!(fake.in_mode(Mode::Counted), parse);
+    let text = text(&mut control, &mut fake);
+    assert!(text.contains("\ntrace p count\n"), "{text}");
+    obey(
+        &mut control,
+        &mut fake,
+        "trace parse_line new l\ntrace l on",
+    );
+    assert_eq!(fake.in_mode(Mode::On), ["parse_line"]);
+    // A trigger looks at its calls, which the trace is to have as well.
+    obey(&mut control, &mut fake, "when parse_file do count new n");
+    assert_eq!(fake.mode("parse_file"), Some(Mode::On));
+    obey(&mut control, &mut fake, "when n remove\ntrace l count");
+    assert_eq!(fake.in_mode(Mode::Counted), parse);
+    obey(&mut control, &mut fake, "trace p off");
+    assert_eq!(fake.in_mode(Mode::Counted), ["parse_line"]);
+    obey(&mut control, &mut fake, "stop");
+    assert_eq!(fake.in_mode(Mode::Off), parse);
+}
+
+#[test]
 fn overlapping_traces_count_right() {
     let (mut control, mut fake) = new();
     let steps = [
@@ -267,11 +298,11 @@ fn bad_commands_are_quoted_and_change_nothing() {
         ("tarce p on", "\"tarce p on\": expected trace, mark, size,"),
         (
             "trace p onn",
-            "\"trace p onn\": expected new, on, off or remove, found \"onn\"",
+            "\"trace p onn\": expected new, on, off, count or remove, found \"onn\"",
         ),
         (
             "trace p",
-            "\"trace p\": expected new, on, off or remove, found its end",
+            "\"trace p\": expected new, on, off, count or remove, found its end",
         ),
         (
             "trace q on",

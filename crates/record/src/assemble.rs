@@ -8,6 +8,7 @@ use crate::guardian::Guardian;
 use crate::options::{Options, WhenFull};
 use crate::processes::Processes;
 use crate::session::handle::Handle;
+use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
 use crate::session::{Service, Session, Subscribers};
 use crate::sites::catalog::{Catalog, Listed};
@@ -51,6 +52,7 @@ pub(crate) fn session(
         met: HashSet::new(),
         lost_before: 0,
         any_silent: false,
+        states: States::new(),
         budget: None,
         enough: false,
     };

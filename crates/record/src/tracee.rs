@@ -60,7 +60,9 @@ impl Settings {
 #[derive(Debug, Clone)]
 pub struct MemoryLayout {
     pub head: u64,
-    /// The process structure, the contexts and the region.
+    /// The tables by which calls are counted.
+    pub counted: u64,
+    /// The process structure, the contexts, these tables and the region.
     memory: Vec<Range<u64>>,
     pub immediates: Immediates,
     pub(crate) arenas: Vec<Arena>,
@@ -165,8 +167,10 @@ impl Tracee {
             region: own.region_at,
             state_offset: layout.state_offset,
             chunk_offset: layout.chunk_offset,
+            counter_offset: layout.counter_offset,
             chunk_limit: layout.chunks,
             contexts: own.contexts,
+            counted: own.counted,
             stack_parts: own.head + head_bytes(),
             threads,
             mirror,
@@ -183,6 +187,7 @@ impl Tracee {
         own.region.set_head(own.head);
         let places = MemoryLayout {
             head: own.head,
+            counted: own.counted,
             memory: own.ranges().into(),
             immediates,
             arenas: Vec::new(),

@@ -56,6 +56,9 @@ pub struct Losses {
     /// Functions that were not recorded for a time, to hold a budget.
     #[serde(skip_serializing_if = "is_nothing")]
     pub functions_off: u64,
+    /// Sites whose calls were counted for a time, and not recorded.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub functions_counted: u64,
     /// Calls that were left out since they were shorter than the user wanted them, and that duration.
     #[serde(skip_serializing_if = "is_nothing")]
     pub short_calls: u64,
@@ -72,13 +75,15 @@ fn is_nothing(number: &u64) -> bool {
 
 impl Losses {
     pub fn of(trace: &Trace) -> Losses {
+        let states = SiteStates::of(trace);
         let mut losses = Losses {
             events: trace.lost(),
             damaged: trace.damage_count(),
             left_out: trace.left_out(),
             unchecked: !trace.has_check_sums(),
             stops: stops(trace.notes()),
-            functions_off: SiteStates::of(trace).sites().count() as u64,
+            functions_off: states.sites().count() as u64,
+            functions_counted: states.counted_sites().count() as u64,
             short_calls: trace.short_calls(),
             ..Losses::default()
         };

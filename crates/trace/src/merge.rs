@@ -121,6 +121,13 @@ impl Bases {
             Note::State { sites, .. } => {
                 sites.iter_mut().for_each(|site| *site = self.site(*site));
             }
+            Note::Counted { memory, calls, .. } => {
+                // Another trace may have a memory of this number.
+                *memory ^= u64::from(self.image) << 32;
+                calls
+                    .iter_mut()
+                    .for_each(|(site, _)| *site = self.site(*site));
+            }
             Note::Sites { image, sites } => {
                 *image += self.image;
                 sites.iter_mut().for_each(|site| site.0 = self.site(site.0));

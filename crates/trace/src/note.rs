@@ -27,8 +27,8 @@ pub enum Note {
         counter: u64,
         percent: Option<f64>,
     },
-    /// From this counter on, the calls of these sites are all recorded, or none of them is. Those that no such note is of
-    /// are timed.
+    /// From this counter on, the calls of these sites are all recorded, or counted, or neither. Those that no such note is
+    /// of are timed.
     State {
         counter: u64,
         state: SiteState,
@@ -36,6 +36,13 @@ pub enum Note {
         /// They begin off, as they were when another session of the program ended.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         kept: bool,
+    },
+    /// How often sites had been counted by this counter, in all, in the processes that have the memory of this number:
+    /// those of which there are more than in the last such note.
+    Counted {
+        counter: u64,
+        memory: u64,
+        calls: Vec<(u32, u64)>,
     },
     /// A process began, or (the same process again) replaced its program by exec.
     Process {
@@ -199,6 +206,8 @@ pub enum Note {
 pub enum SiteState {
     /// Each call, with its times.
     Timed,
+    /// How many there are: [`Note::Counted`].
+    Counted,
     /// Nothing.
     Off,
 }

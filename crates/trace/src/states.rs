@@ -1,4 +1,4 @@
-//! When the sites of a trace were not recorded, for the sake of a budget.
+//! When the sites of a trace were not recorded, and how often they were counted.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -6,17 +6,26 @@ use std::ops::RangeInclusive;
 use crate::note::{Note, SiteState};
 use crate::trace::Trace;
 
-/// The times, by the counter, in which sites were off.
+/// The times, by the counter, in which sites were not timed, and the calls that were counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SiteStates {
     /// The last budget, in per cent; none if there never was one.
     pub percent: Option<f64>,
     /// In order. Those that had no end last until `u64::MAX`.
-    off: BTreeMap<u32, Vec<RangeInclusive<u64>>>,
+    untimed: BTreeMap<u32, Vec<(SiteState, RangeInclusive<u64>)>>,
+    /// For each site and each memory that has its counters, the sums at moments, in order.
+    counted: BTreeMap<u32, BTreeMap<u64, Vec<Sum>>>,
     /// How often a site went from one state to another.
     pub changes: u64,
     /// Sites that began off, as they were when another session of the program ended.
     pub begun_off: u64,
+}
+
+/// How many calls had been counted at a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sum {
+    counter: u64,
+    calls: u64,
 }
 
 impl SiteStates {
@@ -42,6 +51,15 @@ impl SiteStates {
                         states.change(*site, *state, *counter);
                     }
                 }
+                Note::Counted {
+                    counter,
+                    memory,
+                    calls,
+                } => {
+                    for (site, calls) in calls {
+                        states.count(*site, *memory, *counter, *calls);
+                    }
+                }
                 _ => {}
             }
         }
@@ -49,34 +67,86 @@ impl SiteStates {
     }
 
     fn change(&mut self, site: u32, state: SiteState, counter: u64) {
-        let times = self.off.entry(site).or_default();
-        let last = times.last_mut().filter(|last| *last.end() == u64::MAX);
-        match (state, last) {
-            (SiteState::Off, None) => {
-                // The notes of a damaged trace may go back.
-                let after = times.last().map_or(0, |last| *last.end());
-                times.push(counter.max(after)..=u64::MAX);
+        let times = self.untimed.entry(site).or_default();
+        // The notes of a damaged trace may go back.
+        let mut from = counter;
+        match times.last_mut() {
+            Some((last, time)) if *time.end() == u64::MAX => {
+                if *last == state {
+                    return;
+                }
+                from = counter.max(*time.start());
+                *time = *time.start()..=from;
             }
-            (SiteState::Timed, Some(last)) => *last = *last.start()..=counter.max(*last.start()),
-            _ => return,
+            _ if state == SiteState::Timed => return,
+            Some((_, time)) => from = counter.max(*time.end()),
+            None => {}
+        }
+        if state != SiteState::Timed {
+            times.push((state, from..=u64::MAX));
         }
         self.changes += 1;
     }
 
+    fn count(&mut self, site: u32, memory: u64, counter: u64, calls: u64) {
+        let of_site = self.counted.entry(site).or_default();
+        let sums = of_site.entry(memory).or_default();
+        let last = sums.last().copied().unwrap_or(Sum {
+            counter: 0,
+            calls: 0,
+        });
+        // As above.
+        sums.push(Sum {
+            counter: counter.max(last.counter),
+            calls: calls.max(last.calls),
+        });
+    }
+
     /// Ticks of a time in which a site was off.
     pub fn off(&self, site: u32, within: &RangeInclusive<u64>) -> u64 {
-        let times = self.off.get(&site).into_iter().flatten();
-        let ticks = times.map(|time| {
+        self.ticks(site, SiteState::Off, within)
+    }
+
+    /// The same of a time in which its calls were counted.
+    pub fn counted(&self, site: u32, within: &RangeInclusive<u64>) -> u64 {
+        self.ticks(site, SiteState::Counted, within)
+    }
+
+    fn ticks(&self, site: u32, state: SiteState, within: &RangeInclusive<u64>) -> u64 {
+        let times = self.untimed.get(&site).into_iter().flatten();
+        let times = times.filter(|(known, _)| *known == state);
+        let ticks = times.map(|(_, time)| {
             let end = *time.end().min(within.end());
             end.saturating_sub(*time.start().max(within.start()))
         });
         ticks.fold(0, u64::saturating_add)
     }
 
+    /// Calls of a site that were counted between two looks, of which the second was in this time.
+    pub fn calls(&self, site: u32, within: &RangeInclusive<u64>) -> u64 {
+        let memories = self.counted.get(&site).into_iter().flatten();
+        let calls = memories.map(|(_, sums)| {
+            let at = |end: usize| sums[..end].last().map_or(0, |sum| sum.calls);
+            let before = sums.partition_point(|sum| sum.counter < *within.start());
+            let until = sums.partition_point(|sum| sum.counter <= *within.end());
+            at(until).saturating_sub(at(before))
+        });
+        calls.fold(0, u64::saturating_add)
+    }
+
     /// The sites that were off at any time.
     pub fn sites(&self) -> impl Iterator<Item = u32> {
-        let sites = self.off.iter();
-        let sites = sites.filter(|(_, times)| !times.is_empty());
+        self.sites_in(SiteState::Off)
+    }
+
+    /// The sites that were counted at any time.
+    pub fn counted_sites(&self) -> impl Iterator<Item = u32> {
+        self.sites_in(SiteState::Counted)
+    }
+
+    fn sites_in(&self, state: SiteState) -> impl Iterator<Item = u32> {
+        let sites = self.untimed.iter();
+        let sites = sites.filter(move |(_, times)| times.iter().any(|(known, _)| *known == state));
         sites.map(|(site, _)| *site)
     }
 }
@@ -120,6 +190,52 @@ mod tests {
         );
         assert_eq!([off(1, 12, 15), off(1, 20, 30), off(1, 0, 5)], [3, 0, 0]);
         assert_eq!([off(1, 15, 35), off(2, 50, 40)], [10, 0]);
+    }
+
+    #[test]
+    fn a_site_is_counted_or_off_but_not_both() {
+        use SiteState::{Counted, Off, Timed};
+        let states = SiteStates::of_notes(&[
+            state(10, Counted, &[1, 2]),
+            state(20, Off, &[1]),
+            state(30, Counted, &[1]),
+            state(35, Counted, &[1]),
+            state(40, Timed, &[1]),
+        ]);
+        let all = 0..=100;
+        assert_eq!([states.counted(1, &all), states.off(1, &all)], [20, 10]);
+        assert_eq!([states.counted(2, &all), states.off(2, &all)], [90, 0]);
+        assert_eq!(states.sites().collect::<Vec<_>>(), [1]);
+        assert_eq!(states.counted_sites().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(states.changes, 5);
+    }
+
+    #[test]
+    fn calls_that_were_counted_are_those_of_all_memories_between_two_moments() {
+        let counted = |counter, memory, calls: &[(u32, u64)]| Note::Counted {
+            counter,
+            memory,
+            calls: calls.into(),
+        };
+        let states = SiteStates::of_notes(&[
+            counted(10, 7, &[(1, 100), (2, 5)]),
+            counted(20, 7, &[(1, 250)]),
+            counted(20, 8, &[(1, 1000)]),
+            counted(30, 7, &[(1, 260)]),
+        ]);
+        let calls = |site, from, until| states.calls(site, &(from..=until));
+        assert_eq!(
+            [calls(1, 0, 100), calls(2, 0, 100), calls(3, 0, 100)],
+            [1260, 5, 0]
+        );
+        assert_eq!(
+            [calls(1, 0, 10), calls(1, 11, 20), calls(1, 21, 30)],
+            [100, 1150, 10]
+        );
+        assert_eq!(
+            [calls(1, 0, 9), calls(1, 31, 40), calls(1, 40, 5)],
+            [0, 0, 0]
+        );
     }
 
     #[test]

@@ -27,12 +27,19 @@ nopal_read_pointer:
  *
  * f, before:  the first instructions of f          f, after:  e9 rel32   jmp thunk
  *
- * The first two bytes are the switch: 66 90 (a NOP) when the site is on, eb rel8 to body when it is off.
- * `body` (the displaced instructions, then a jump to f + window) is appended by the tool.
+ * The first two bytes are the switch: 66 90 (a NOP) when the site is on, eb rel8 to nopal_thunk_count when its calls are
+ * counted, eb rel8 to body when it is off. `body` (the displaced instructions, then a jump to f + window) is appended by
+ * the tool.
+ *
+ * To count, step by step: the page of the stack that we are on, its place in the table of the site's group, and 1 more in
+ * the counters that are noted there, by one instruction: so a signal handler may count between any two. The thread
+ * pointer, which tells threads apart elsewhere, takes more time to read than all of this.
  */
 	.section .nopal_thunk, "ax", @progbits
 	.globl nopal_thunk, nopal_thunk_entry_word, nopal_thunk_entry_call, nopal_thunk_body_call
 	.globl nopal_thunk_return, nopal_thunk_exit_word, nopal_thunk_exit_call, nopal_thunk_end
+	.globl nopal_thunk_count, nopal_thunk_count_table, nopal_thunk_count_counter
+	.globl nopal_thunk_count_site, nopal_thunk_count_call
 	.balign 16
 nopal_thunk:
 	.cfi_startproc
@@ -60,6 +67,34 @@ nopal_thunk_exit_call:
 	pop_register %rcx
 	ret
 	cfi_return_address_in_slot
+	.cfi_remember_state
+	.cfi_def_cfa_offset 32
+.Lcount_slowly:
+	movl $0, %ecx                   /* site */
+nopal_thunk_count_site:
+	.byte 0xe8, 0, 0, 0, 0          /* call nopal_count_slowly */
+nopal_thunk_count_call:
+	jmp .Lcounted
+	.cfi_restore_state
+nopal_thunk_count:
+	push_register %rax
+	push_register %rcx
+	push_register %rdx
+	mov %rsp, %rcx
+	shr $NOPAL_COUNTED_PAGE_SHIFT, %rcx
+	imul $NOPAL_THREAD_HASH, %ecx, %eax
+	shr $NOPAL_COUNTED_SHIFT, %eax
+	movabs $0, %rdx                 /* struct nopal_counted of the site's group */
+nopal_thunk_count_table:
+	cmp %rcx, (%rdx, %rax, 8)
+	jne .Lcount_slowly
+	mov NOPAL_COUNTED_COUNTERS(%rdx, %rax, 8), %rax
+	.byte 0x48, 0xff, 0x80, 0, 0, 0, 0 /* incq counter(%rax) */
+nopal_thunk_count_counter:
+.Lcounted:
+	pop_register %rdx
+	pop_register %rcx
+	pop_register %rax
 nopal_thunk_end:
 	.cfi_endproc
 
@@ -368,6 +403,33 @@ nopal_hook_end:
 	.cfi_endproc
 	.size \name, . - \name
 .endm
+
+/* Counts a call of the site in %ecx where the thunk knows no counters. Stack on entry: (%rsp) return to the thunk, then
+ * what the thunk has pushed: we look for counters by the page that it has looked for. Changes %rax, %rcx and %rdx. */
+	.globl nopal_count_slowly
+	.type nopal_count_slowly, @function
+	.balign 16
+nopal_count_slowly:
+	.cfi_startproc
+	.cfi_def_cfa_offset 40
+	push_register %rsi
+	push_register %rdi
+	push_register %r8
+	push_register %r9
+	push_register %r10
+	push_register %r11
+	lea 56(%rsp), %rdi
+	mov %ecx, %esi
+	call_aligned nopal_count
+	pop_register %r11
+	pop_register %r10
+	pop_register %r9
+	pop_register %r8
+	pop_register %rdi
+	pop_register %rsi
+	ret
+	.cfi_endproc
+	.size nopal_count_slowly, . - nopal_count_slowly
 
 /* uintptr_t nopal_thread_pointer(void) */
 	.globl nopal_thread_pointer

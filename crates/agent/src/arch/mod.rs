@@ -6,7 +6,7 @@ mod x86_64;
 
 // What the tool writes into a program's text, and into a thunk.
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{BREAKPOINT, SWITCHED_ON, jump, switched_off};
+pub use x86_64::{BREAKPOINT, SWITCHED_ON, jump, switched_over};
 // How templates are filled in.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{DISTANCE, NEVER_RUN, RED_ZONE, distance, pushes};

@@ -19,9 +19,9 @@ pub(crate) const RETURN_ADDRESS: u8 = 16;
 /// The first bytes of a thunk that is on: a NOP.
 pub const SWITCHED_ON: [u8; 2] = [0x66, 0x90];
 
-/// Those of one that is off, whose body begins `body` bytes behind its start: a short jump.
-pub fn switched_off(body: u64) -> [u8; 2] {
-    [0xeb, (body - 2) as u8]
+/// Those that lead to what is `distance` bytes behind its start: a short jump.
+pub const fn switched_over(distance: u64) -> [u8; 2] {
+    [0xeb, (distance - 2) as u8]
 }
 
 /// A jump over `distance`, from its end.

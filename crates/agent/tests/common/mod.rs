@@ -10,6 +10,7 @@ use zydis::{AllOperands, Decoder, FullInstruction};
 pub const IMAGE_AT: u64 = 0x7000_0000_0000;
 pub const BLOCK_AT: u64 = IMAGE_AT + 0x10_0000;
 pub const MIRROR: i64 = -0x1230_0000_0000;
+pub const COUNTED_AT: u64 = 0x2000_2000_0000;
 
 pub const IMMEDIATES: Immediates = Immediates {
     process: 0x2000_0000_0000,
@@ -40,7 +41,7 @@ pub fn symbols() -> BTreeMap<String, u64> {
 }
 
 pub fn builder() -> BlockBuilder {
-    BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, ROOM)
+    BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, COUNTED_AT, ROOM)
 }
 
 pub const ROOM: usize = 1 << 16;

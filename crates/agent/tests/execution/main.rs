@@ -8,7 +8,7 @@ mod world;
 use machine::{OBSERVED, Registers, enter, observer};
 use nopal_abi::Capture;
 use nopal_abi::*;
-use nopal_agent::{Recorder, Stub, Thunk};
+use nopal_agent::{Recorder, Stub, Switched, Thunk};
 use steps::count_steps;
 use world::{Record, World, put};
 
@@ -168,12 +168,64 @@ fn every_way_of_recording_keeps_registers() {
 fn thunk_that_is_switched_off_records_nothing() {
     let mut world = World::new(4, 0);
     let thunk = world.thunk(7, PLAIN, observed());
-    world.write(thunk.entry, &thunk.switch(false));
+    world.write(thunk.entry, &thunk.switch(Switched::Off));
     assert!(!call(&thunk));
     assert_eq!(kinds(&world.records()), []);
-    world.write(thunk.entry, &thunk.switch(true));
+    world.write(thunk.entry, &thunk.switch(Switched::On));
     assert!(call(&thunk));
     assert_eq!(kinds(&world.records()), [(KIND_ENTRY, 7), (KIND_EXIT, 7)]);
+}
+
+#[test]
+fn thunk_that_counts_records_nothing_and_keeps_registers() {
+    let mut world = World::new(4, 0);
+    let sites = [1, 511, 512, 0x54321, SITE_LIMIT - 1];
+    let thunks = sites.map(|site| world.thunk(site, PLAIN, observed()));
+    for (thunk, calls) in thunks.iter().zip(1..) {
+        world.write(thunk.entry, &thunk.switch(Switched::Counting));
+        for _ in 0..calls {
+            assert!(!call(thunk));
+        }
+    }
+    assert_eq!(kinds(&world.records()), []);
+    let counted = (1..).zip(sites).map(|(calls, site)| (site, vec![calls]));
+    assert_eq!(world.counters(), counted.collect());
+
+    // Then it goes on as before.
+    world.write(thunks[0].entry, &thunks[0].switch(Switched::On));
+    assert!(call(&thunks[0]));
+    assert_eq!(kinds(&world.records()), [(KIND_ENTRY, 1), (KIND_EXIT, 1)]);
+}
+
+#[test]
+fn each_stack_has_counters_of_its_own() {
+    const CALLS: u64 = 1000;
+    let mut world = World::new(4, 0);
+    let thunk = world.thunk(7, PLAIN, observed());
+    world.write(thunk.entry, &thunk.switch(Switched::Counting));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..CALLS).for_each(|_| assert!(!call(&thunk))));
+        }
+    });
+    let counters = &world.counters()[&7];
+    assert_eq!(counters.iter().sum::<u64>(), 3 * CALLS);
+    assert!(counters.len() >= 3, "{counters:?}");
+}
+
+#[test]
+fn calls_are_counted_where_all_counters_are_given_out() {
+    let mut world = World::new(4, 0);
+    let thunk = world.thunk(7, PLAIN, observed());
+    world.write(thunk.entry, &thunk.switch(Switched::Counting));
+    assert!(!call(&thunk));
+    world.use_up_counters();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..1000).for_each(|_| assert!(!call(&thunk))));
+        }
+    });
+    assert_eq!(world.counters()[&7], [1, 2000]);
 }
 
 #[test]

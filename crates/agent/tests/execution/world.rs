@@ -3,6 +3,7 @@
 use nopal_abi::*;
 use nopal_agent::*;
 use std::arch::asm;
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,6 +32,7 @@ pub struct World {
     arena: u64,
     process: u64,
     mirror: i64,
+    counted: u64,
     region: u64,
     chunks: usize,
     used: u64,
@@ -118,7 +120,7 @@ impl World {
         let state_offset = size_of::<Region>().next_multiple_of(64);
         let chunk_offset = (state_offset + chunks * 4).next_multiple_of(CHUNK_BYTES);
         let region = memory(
-            (chunk_offset + chunks * CHUNK_BYTES) as u64,
+            (chunk_offset + chunks * CHUNK_BYTES + COUNTERS_BYTES) as u64,
             CHUNK_BYTES as u64,
             read_write,
         );
@@ -151,6 +153,8 @@ impl World {
             contexts: memory((CONTEXTS * CONTEXT_BYTES) as u64, 4096, read_write),
             stack_parts: memory((STACK_PARTS * 8) as u64, 4096, read_write),
             threads,
+            counted: memory(COUNTER_GROUPS as u64 * COUNTED_BYTES, 4096, read_write),
+            counter_offset: (chunk_offset + chunks * CHUNK_BYTES) as u64,
             mirror,
             mappings_left: STACK_PARTS as u64,
             thread_slot,
@@ -176,6 +180,7 @@ impl World {
             arena,
             process,
             mirror,
+            counted: head.counted,
             region,
             chunks,
             used: BLOCKS_AT,
@@ -187,6 +192,42 @@ impl World {
             arena + IMAGE_UNWIND_HEADER,
         );
         world
+    }
+
+    /// The counters of all pages, by sites, but for those that are 0.
+    pub fn counters(&self) -> BTreeMap<u32, Vec<u64>> {
+        let words = |at: u64, count: usize| {
+            // SAFETY: within the counters, which nobody writes meanwhile.
+            unsafe { std::slice::from_raw_parts(at as *const u64, count) }.to_vec()
+        };
+        let pages = COUNTER_PAGES + COUNTER_GROUPS;
+        let at = self.region + self.counters_at();
+        let groups = words(at, pages / 2);
+        let groups = groups
+            .iter()
+            .flat_map(|two| [*two as u32, (two >> 32) as u32]);
+        let mut counters: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for (page, group) in groups.enumerate().filter(|(_, group)| *group > 0) {
+            let at = at + (COUNTERS_AT + page * COUNTER_PAGE_BYTES) as u64;
+            let page = words(at, COUNTER_PAGE_BYTES / 8).into_iter().enumerate();
+            for (place, count) in page.filter(|(_, count)| *count > 0) {
+                let site = (group - 1) << COUNTER_SITES_SHIFT | place as u32;
+                counters.entry(site).or_default().push(count);
+            }
+        }
+        counters
+    }
+
+    fn counters_at(&self) -> u64 {
+        let states = size_of::<Region>().next_multiple_of(64);
+        let chunks_at = (states + self.chunks * 4).next_multiple_of(CHUNK_BYTES);
+        (chunks_at + self.chunks * CHUNK_BYTES) as u64
+    }
+
+    /// All pages of counters have been given out.
+    pub fn use_up_counters(&self) {
+        let asked = self.region + offset_of!(Region, counter_pages) as u64;
+        put(asked, &(COUNTER_PAGES as u32).to_le_bytes());
     }
 
     fn publish(&mut self, low: u64, high: u64, header: u64) {
@@ -214,7 +255,7 @@ impl World {
 
     fn build(&mut self, fill: impl FnOnce(&mut BlockBuilder) -> Thunk) -> Thunk {
         let at = self.arena + self.used;
-        let mut builder = BlockBuilder::new(at, self.arena, self.mirror, 1 << 16);
+        let mut builder = BlockBuilder::new(at, self.arena, self.mirror, self.counted, 1 << 16);
         let thunk = fill(&mut builder);
         let block = builder.finish(&[]).unwrap();
         self.write(block.low, &block.bytes);

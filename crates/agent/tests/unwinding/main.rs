@@ -8,7 +8,7 @@ mod table;
 use common::{IMAGE_AT, IMMEDIATES, MIRROR, Memory, builder, symbols, target};
 use emulation::{CALLEE_SAVED, RBP, RBX, RSP, State, Value};
 use nopal_abi::Capture;
-use nopal_agent::{Recorder, Stub};
+use nopal_agent::{Recorder, Stub, Switched};
 use nopal_plan::FrameChange;
 use std::collections::BTreeMap;
 use table::{Rule, Table};
@@ -371,6 +371,11 @@ fn blocks_are_described_at_every_instruction() {
     for thunk in &thunks {
         world.explore(thunk.entry, State::entered(8, false));
         world.explore(thunk.body, State::entered(8, false));
+        if thunk.after_call.is_some() {
+            let [_, distance] = thunk.switch(Switched::Counting);
+            let counts = thunk.entry + 2 + u64::from(distance);
+            world.explore(counts, State::entered(8, false));
+        }
     }
     // Behind the call of a thunk that wraps nothing there is code which never runs.
     let table = &world.tables[1];

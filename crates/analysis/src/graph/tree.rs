@@ -38,7 +38,7 @@ pub struct Node {
     /// It may have been more.
     pub total_is_least: bool,
     pub own_is_least: bool,
-    /// The function was off for a time: calls are missing.
+    /// The function was off or counted for a time: calls are missing.
     pub was_off: bool,
     /// Ticks of `total` that other nodes have, which are not below this one.
     shared: u64,
@@ -219,7 +219,7 @@ impl Tree {
     /// With what is known of functions that were off.
     pub fn mark_off(mut self, off: &Off) -> Tree {
         for node in self.nodes.iter_mut().skip(1) {
-            node.was_off = off.was(node.function);
+            node.was_off = off.lacks_calls(node.function);
             node.total_is_least |= node.was_off;
             node.own_is_least |= node.was_off;
         }

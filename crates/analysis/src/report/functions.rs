@@ -13,7 +13,7 @@ use super::stats::Stats;
 use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::Names;
-use crate::off::{OFF, Off};
+use crate::off::{COUNTED, OFF, Off};
 use crate::text::{Align, Table, bound, bound_count, count, duration};
 use crate::waits::{InCall, PARTS, Parts, write_of_some};
 
@@ -27,6 +27,8 @@ pub struct Row {
     pub function: String,
     pub module: String,
     pub calls: u64,
+    /// Those of the calls that were only counted. Nothing else here is of them.
+    pub counted: u64,
     pub unfinished: u64,
     /// Further calls, which were left out at recording since they were short. Nothing else here is of them.
     pub short: u64,
@@ -46,6 +48,8 @@ pub struct Row {
     pub waited: Option<InCall>,
     /// How long it was not recorded, to hold a budget: its calls then are missing.
     pub off_ns: u64,
+    /// There may be more calls.
+    pub calls_are_least: bool,
     /// Upper bounds of net times: total and self including the cost of recording.
     pub gross_ns: Option<(u64, u64)>,
 }
@@ -167,24 +171,27 @@ fn summed_up(trace: &Trace, drive: &Drive, mut told: impl FnMut(u32, &Together))
     let rows = (0u32..).zip(names.functions()).zip(&sums);
     let rows = rows.filter(|((number, _), sum)| {
         let seen = sum.calls + u64::from(sum.totals.unfinished) + sum.short > 0;
-        seen || is_all && off.was(*number)
+        seen || off.counted(*number) > 0 || is_all && off.was(*number)
     });
     let rows = rows.map(|((number, function), sum)| {
         told(number, &sum.durations);
         let totals = &sum.totals;
+        let lacks_calls = off.lacks_calls(number);
         let mut row = Row {
             number,
             function: function.name.clone(),
             module: function.module.clone(),
-            calls: sum.calls,
+            calls: sum.calls.saturating_add(off.counted(number)),
+            counted: off.counted(number),
             unfinished: totals.unfinished.into(),
             short: sum.short,
             timed: sum.durations.count(),
             total_ns: ns(totals.total.max(totals.own)),
             self_ns: ns(totals.own),
-            total_is_least: totals.total_is_least || totals.own > totals.total || off.was(number),
-            self_is_least: totals.own_is_least || off.was(number),
+            total_is_least: totals.total_is_least || totals.own > totals.total || lacks_calls,
+            self_is_least: totals.own_is_least || lacks_calls,
             off_ns: off.of(number),
+            calls_are_least: off.was(number) || lacks_calls && !off.knows_counted(),
             waited: drive.waits.map(|_| InCall {
                 total: sum.waited.total.map(ns),
                 own: sum.waited.own.map(ns),
@@ -265,11 +272,15 @@ impl Report {
     pub fn write_table(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
         let unfinished = self.rows.iter().any(|row| row.unfinished > 0);
         let any_off = self.rows.iter().any(|row| row.off_ns > 0);
+        let any_counted = self.rows.iter().any(|row| row.counted > 0);
         let mut columns = vec!["total", "self"];
         if self.has_waits() {
             columns.extend(PARTS);
         }
         columns.push("calls");
+        if any_counted {
+            columns.push("counted");
+        }
         let short = self.rows.iter().any(|row| row.short > 0);
         if short {
             columns.push("left out");
@@ -312,7 +323,13 @@ impl Report {
             if let Some(parts) = row.parts() {
                 cells.extend(parts.cells(row.total_is_least, sum));
             }
-            cells.push(bound_count(row.calls, row.off_ns > 0));
+            cells.push(bound_count(row.calls, row.calls_are_least));
+            if any_counted {
+                cells.push(match row.counted {
+                    0 => "-".to_string(),
+                    calls => count(calls),
+                });
+            }
             if short {
                 cells.push(count(row.short));
             }
@@ -334,8 +351,9 @@ impl Report {
             writeln!(out, "({} more)", count(self.left_out as u64))?;
         }
         write_of_some(self.rows.iter().map(Row::parts), out)?;
-        // Those that were off have a line of their own.
-        let is_bounded = |row: &Row| row.self_is_least && row.off_ns == 0 || row.unfinished > 0;
+        // Those that were off or counted have a line of their own.
+        let is_known = |row: &Row| row.off_ns > 0 || row.counted > 0;
+        let is_bounded = |row: &Row| row.self_is_least && !is_known(row) || row.unfinished > 0;
         if self.rows.iter().any(is_bounded) {
             writeln!(
                 out,
@@ -344,6 +362,9 @@ impl Report {
         }
         if any_off {
             writeln!(out, "{OFF}")?;
+        }
+        if any_counted {
+            writeln!(out, "{COUNTED}")?;
         }
         Ok(())
     }
@@ -368,6 +389,9 @@ impl Report {
             ];
             objects.numbers_if(row.timed > 0, &of_timed);
             objects.numbers(&[("unfinished", row.unfinished)]);
+            if row.counted > 0 {
+                objects.numbers(&[("counted", row.counted)]);
+            }
             if row.off_ns > 0 {
                 objects.numbers(&[("off_ns", row.off_ns)]);
             }
@@ -383,8 +407,8 @@ impl Report {
             objects.flags(&[
                 ("total_is_least", row.total_is_least),
                 ("self_is_least", row.self_is_least),
-                ("calls_are_least", row.off_ns > 0),
-                ("entries_only", row.calls > 0 && !row.has_times()),
+                ("calls_are_least", row.calls_are_least),
+                ("entries_only", row.calls > row.counted && !row.has_times()),
             ]);
         }
         objects.end()

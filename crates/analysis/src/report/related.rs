@@ -33,7 +33,7 @@ pub struct Related {
     pub unfinished: u64,
     pub total_ns: u64,
     pub self_ns: u64,
-    /// The function that was called was off for a time: there were more calls, perhaps.
+    /// The function that was called was off or counted for a time: there were more calls, perhaps.
     pub calls_are_least: bool,
     /// It may have been more.
     pub total_is_least: bool,
@@ -218,7 +218,7 @@ pub fn related(
     let off = Off::new(trace, &names, drive.filter);
     let wanted_was_off = (0..)
         .zip(&wanted)
-        .any(|(number, wanted)| *wanted && off.was(number));
+        .any(|(number, wanted)| *wanted && off.lacks_calls(number));
     let mut found = Vec::new();
     for number in 0..=wanted.len() {
         let mut row = Related {
@@ -253,7 +253,7 @@ pub fn related(
         }
         row.calls_are_least = match relation {
             Relation::Callers => wanted_was_off,
-            Relation::Callees => off.was(number as u32),
+            Relation::Callees => off.lacks_calls(number as u32),
         };
         row.total_is_least |= row.calls_are_least;
         row.self_is_least |= row.calls_are_least;

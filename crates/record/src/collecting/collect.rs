@@ -3,6 +3,7 @@
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
 use crate::collecting::meter::Meter;
 use crate::collecting::naming::{Naming, is_whole, task_note};
+use crate::collecting::notes::counter;
 use crate::collecting::open_calls::OpenCalls;
 use crate::collecting::progress::Sample;
 use crate::collecting::subscription::Subscription;
@@ -16,7 +17,7 @@ use nopal_trace::{
     Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, Task, ThreadKey,
     Writer, losses,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -90,6 +91,8 @@ pub struct Collector {
     /// Tasks of other processes that have been noted.
     others: HashSet<u32>,
     succession: Succession,
+    /// How often sites had been counted when that was last noted, by the regions' inodes.
+    counted: HashMap<u64, BTreeMap<u32, u64>>,
     pub totals: Totals,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
@@ -110,6 +113,7 @@ impl Collector {
             met: HashSet::new(),
             others: HashSet::new(),
             succession: Succession::default(),
+            counted: HashMap::new(),
             totals: Totals::default(),
             stopped: None,
         }
@@ -200,8 +204,32 @@ impl Collector {
                 region.take_over(chunk, owner);
             }
         }
-        self.write(region, writer, ChunkPhase::Settled, usize::MAX)
-            .map(|_| ())
+        self.write(region, writer, ChunkPhase::Settled, usize::MAX)?;
+        self.note_counted(region, writer)?;
+        self.counted.remove(&region.inode());
+        Ok(())
+    }
+
+    /// Notes how often sites have been counted, where that has changed.
+    pub fn note_counted(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+        let counted = region.counted();
+        if counted.is_empty() || self.stopped.is_some() {
+            return Ok(());
+        }
+        let known = self.counted.entry(region.inode()).or_default();
+        let is_new = |(site, calls): &(u32, u64)| known.get(site) != Some(calls);
+        let calls = counted.iter().map(|(site, calls)| (*site, *calls));
+        let calls: Vec<(u32, u64)> = calls.filter(is_new).collect();
+        if calls.is_empty() {
+            return Ok(());
+        }
+        *known = counted;
+        let noted = writer.note(&Note::Counted {
+            counter: counter(),
+            memory: region.inode(),
+            calls,
+        });
+        self.end_where_full(noted)
     }
 
     /// Writes at most `most` chunks. The thread that was last this time is last next time.
@@ -608,7 +636,7 @@ mod tests {
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         let region = Region::create(file, 2 * CHUNK_BYTES as u64, 0, 0, 0).unwrap();
         let file = std::fs::File::from(region.file().as_fd().try_clone_to_owned().unwrap());
-        let chunks_at = region.bytes() - 2 * CHUNK_BYTES as u64;
+        let chunks_at = region.layout().chunk_offset;
         let mut states_at = [0; 8];
         file.read_exact_at(
             &mut states_at,

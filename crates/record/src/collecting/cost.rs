@@ -154,7 +154,7 @@ impl Model {
             reads_pointer: nopal_agent::reads_pointer(),
         };
         code.put(arena, &nopal_agent::image(&immediates));
-        let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR, BLOCK_BYTES);
+        let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR, 0, BLOCK_BYTES);
         let mut thunks = Vec::new();
         for (site, function) in (1..).zip(&FUNCTIONS) {
             thunks.push(block.thunk(site, recorder, function.len(), &[], |_, out| {

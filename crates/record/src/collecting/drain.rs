@@ -39,6 +39,9 @@ const MANY_EVENTS: u64 = 1000;
 /// How often to look for threads that have begun, and for chunks of those that have ended.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// How often it is noted how many calls have been counted.
+const COUNTED: Duration = Duration::from_millis(100);
+
 /// How often progress is reported.
 const WATCHED: Duration = Duration::from_millis(500);
 
@@ -355,6 +358,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut last_looked = Instant::now();
     let mut next_deserted = Instant::now();
     let mut last_progress = Instant::now();
+    let mut next_counted = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
         // Before all that a flush is asked for.
         let asked = shared.asked_flush();
@@ -387,6 +391,12 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         if last_progress.elapsed() >= WATCHED {
             shared.report_progress(&mut collector, last_progress.elapsed());
             last_progress = Instant::now();
+        }
+        if Instant::now() >= next_counted || asked.is_some() {
+            next_counted = Instant::now() + COUNTED;
+            for region in shared.regions() {
+                collector.note_counted(&region, &mut shared.writer.lock())?;
+            }
         }
         if Instant::now() >= next_deserted {
             leave_deserted(shared, &mut collector)?;

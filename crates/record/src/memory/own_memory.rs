@@ -1,11 +1,13 @@
-//! Nopal's memory in a process, before anything is in it: the process structure, the contexts and the region.
+//! Nopal's memory in a process, before anything is in it: the process structure, the contexts, the tables by which calls
+//! are counted, and the region.
 
 use crate::memory::inject::Injector;
 use crate::memory::region::{PRESENCE_BYTES, Region};
 use crate::memory::space::Space;
 use crate::tracee::Settings;
 use anyhow::{Result, bail};
-use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS, THREADS_BYTES};
+use nopal_abi::{COUNTER_GROUPS, COUNTERS_BYTES};
+use nopal_agent::{CONTEXT_BYTES, CONTEXTS, COUNTED_BYTES, STACK_PARTS, THREADS_BYTES};
 use nopal_process::{Gadget, Mapping, Memory, Thread};
 use std::ops::Range;
 
@@ -17,6 +19,8 @@ pub struct OwnMemory {
     pub region_at: u64,
     pub head: u64,
     pub contexts: u64,
+    /// The tables by which calls are counted.
+    pub counted: u64,
     pub gadget: Gadget,
 }
 
@@ -27,7 +31,7 @@ impl OwnMemory {
         let memory = Memory::open(process)?;
         let mut space = Space::new(maps);
         let mut injector = Injector::among(thread, maps)?;
-        let head = injector.private_memory(&mut space, head_end(), contexts_bytes())?;
+        let head = injector.private_memory(&mut space, head_end(), wiped_bytes())?;
         let shared = memory
             .write(head + nopal_agent::process_bytes(), MEMORY_NAME)
             .and_then(|()| {
@@ -47,6 +51,7 @@ impl OwnMemory {
             region_at,
             head,
             contexts: head + head_end(),
+            counted: head + head_end() + contexts_bytes(),
             gadget: injector.gadget,
         })
     }
@@ -85,9 +90,9 @@ pub fn take_back(thread: &mut Thread, ranges: &[Range<u64>]) -> Result<()> {
     Injector::new(thread)?.unmap(ranges)
 }
 
-/// The process structure, and behind it the contexts.
+/// The process structure, and behind it what is wiped on fork.
 fn private_range(head: u64) -> Range<u64> {
-    head..head + head_end() + contexts_bytes()
+    head..head + head_end() + wiped_bytes()
 }
 
 /// The process structure, and the name of our memory behind it.
@@ -105,8 +110,13 @@ const fn head_end() -> u64 {
     (head_bytes() + parts_bytes() + THREADS_BYTES).next_multiple_of(PAGE)
 }
 
-pub const fn contexts_bytes() -> u64 {
+const fn contexts_bytes() -> u64 {
     ((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE)
+}
+
+/// The contexts, and the tables by which calls are counted.
+pub const fn wiped_bytes() -> u64 {
+    contexts_bytes() + COUNTER_GROUPS as u64 * COUNTED_BYTES
 }
 
 const MEMORY_NAME: &[u8] = b"nopal\0";
@@ -118,7 +128,7 @@ const CODE_BYTES: u64 = 16 << 20;
 /// An error where memory is counted and not enough is left.
 pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
     const MIB: u64 = 1 << 20;
-    let wanted = head_end() + contexts_bytes() + CODE_BYTES + settings.buffer;
+    let wanted = head_end() + wiped_bytes() + CODE_BYTES + settings.buffer + COUNTERS_BYTES as u64;
     let left = match nopal_process::counts_memory() {
         true => nopal_process::memory_that_may_be_asked_for(),
         false => None,

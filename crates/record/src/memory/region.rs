@@ -4,10 +4,12 @@
 use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
-    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
-    LOST_ALL, LOST_COUNTERS, LOST_INTERRUPTED, LOST_NO_CLOCK, LOST_NO_ROOM, LOST_REASONS,
-    LOST_TOO_MANY_THREADS, LOST_UNKNOWN_THREAD, LostCounter, REQUEST_DONE, REQUEST_FREE,
-    REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES, Region as Layout, Request,
+    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK,
+    COUNTER_GROUPS, COUNTER_PAGE_BYTES, COUNTER_PAGES, COUNTER_SITES_SHIFT, COUNTERS_AT,
+    COUNTERS_BYTES, ChunkHeader, LOST_ALL, LOST_COUNTERS, LOST_INTERRUPTED, LOST_NO_CLOCK,
+    LOST_NO_ROOM, LOST_REASONS, LOST_TOO_MANY_THREADS, LOST_UNKNOWN_THREAD, LostCounter,
+    REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES,
+    Region as Layout, Request,
 };
 use nopal_trace::losses;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
@@ -114,6 +116,7 @@ pub const PRESENCE_BYTES: u64 = PAGE as u64;
 pub struct RegionLayout {
     pub state_offset: u64,
     pub chunk_offset: u64,
+    pub counter_offset: u64,
     pub chunks: u32,
 }
 
@@ -141,7 +144,7 @@ impl Region {
         process: i32,
     ) -> Result<Region> {
         let room = chunks_for(room.max(buffer));
-        let bytes = chunk_offset(room) as u64 + (room * CHUNK_BYTES) as u64;
+        let bytes = (chunk_offset(room) + room * CHUNK_BYTES + COUNTERS_BYTES) as u64;
         lengthen(file.as_fd(), bytes).context("no shared memory")?;
         let region = Self::map(file, bytes as usize, process)?;
         region.chunks.store(0, Ordering::Relaxed);
@@ -169,6 +172,7 @@ impl Region {
         RegionLayout {
             state_offset: STATE_OFFSET as u64,
             chunk_offset: self.chunk_offset as u64,
+            counter_offset: self.counter_offset() as u64,
             chunks: self.room as u32,
         }
     }
@@ -213,10 +217,11 @@ impl Region {
     }
 
     fn map(file: OwnedFd, bytes: usize, process: i32) -> Result<Region> {
-        let smallest = chunk_offset(1) + CHUNK_BYTES;
+        let smallest = chunk_offset(1) + CHUNK_BYTES + COUNTERS_BYTES;
         ensure!(bytes >= smallest, "the region is too small");
-        let mut chunks = (bytes - STATE_OFFSET) / (CHUNK_BYTES + 4);
-        while chunk_offset(chunks) + chunks * CHUNK_BYTES > bytes {
+        let before_counters = bytes - COUNTERS_BYTES;
+        let mut chunks = (before_counters - STATE_OFFSET) / (CHUNK_BYTES + 4);
+        while chunk_offset(chunks) + chunks * CHUNK_BYTES > before_counters {
             chunks -= 1;
         }
         let inode = fstat(&file)?.st_ino;
@@ -398,6 +403,40 @@ impl Region {
             executions_unanswered: word(offset_of!(Layout, unanswered_executions)),
             libraries_unanswered: word(offset_of!(Layout, unanswered_libraries)),
         }
+    }
+
+    /// Behind the chunks. The region of the kernel's module has none.
+    fn counter_offset(&self) -> usize {
+        self.chunk_offset + self.room * CHUNK_BYTES
+    }
+
+    /// How often each site was counted so far, by its number, but for those that never were.
+    pub fn counted(&self) -> BTreeMap<u32, u64> {
+        let mut counted = BTreeMap::new();
+        let taken = self.word(offset_of!(Layout, counter_pages));
+        let taken = (taken.load(Ordering::Relaxed) as usize).min(COUNTER_PAGES);
+        let at = self.counter_offset();
+        if taken == 0 || at + COUNTERS_BYTES > self.memory.bytes {
+            return counted;
+        }
+        let shared = COUNTER_PAGES..COUNTER_PAGES + COUNTER_GROUPS;
+        for page in (0..taken).chain(shared) {
+            // Acquire pairs with the release of the thread that has taken the page.
+            let group = self.word(at + page * 4).load(Ordering::Acquire);
+            if !(1..=COUNTER_GROUPS as u32).contains(&group) {
+                continue;
+            }
+            let first = (group - 1) << COUNTER_SITES_SHIFT;
+            let page = at + COUNTERS_AT + page * COUNTER_PAGE_BYTES;
+            for (site, counter) in (first..).zip((page..page + COUNTER_PAGE_BYTES).step_by(8)) {
+                let calls = self.long(counter).load(Ordering::Relaxed);
+                if calls > 0 {
+                    let sum = counted.entry(site).or_insert(0u64);
+                    *sum = sum.wrapping_add(calls);
+                }
+            }
+        }
+        counted
     }
 
     fn request(&self, place: usize, field: usize) -> usize {

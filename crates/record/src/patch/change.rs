@@ -1,7 +1,7 @@
 //! Changes to a program's text.
 
 use anyhow::{Context, Result};
-use nopal_agent::{BREAKPOINT, Thunk, jump};
+use nopal_agent::{BREAKPOINT, Switched, Thunk, jump};
 use nopal_plan::{JUMP, LONGEST_WINDOW, Site};
 use nopal_process::{Memory, Patch};
 use nopal_symbols::MARKER_NOP;
@@ -128,14 +128,14 @@ impl Change {
         self.entry.wrapping_sub(end) as i64
     }
 
-    /// The two bytes with which the thunk begins when it is on, or off.
-    pub fn switch(&self, on: bool) -> [u8; 2] {
+    /// The two bytes with which the thunk begins. Only that of a function can count.
+    pub fn switch(&self, to: Switched) -> [u8; 2] {
         let thunk = Thunk {
             entry: self.entry,
             body: self.body,
             after_call: None,
         };
-        thunk.switch(on)
+        thunk.switch(to)
     }
 
     /// What leads past all that is recorded when it is written at `entry`. `None` where nobody comes to `entry` by a jump in
@@ -144,7 +144,7 @@ impl Change {
         let end = self.entry.wrapping_add(JUMP as u64);
         let distance = i32::try_from(self.body.wrapping_sub(end) as i64);
         match self.kind {
-            Kind::Function(_) => Some(self.switch(false).to_vec()),
+            Kind::Function(_) => Some(self.switch(Switched::Off).to_vec()),
             Kind::Hook | Kind::Probe => Some(jump(distance.ok()?).to_vec()),
             Kind::Marker | Kind::Word | Kind::Breakpoint => None,
         }

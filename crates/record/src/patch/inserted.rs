@@ -3,7 +3,7 @@
 use crate::patch::change::Change;
 use crate::sites::choose::Loaded;
 use crate::sites::modules::extent;
-use nopal_agent::Thunk;
+use nopal_agent::{Switched, Thunk};
 use nopal_control::SiteKey;
 use std::cell::OnceCell;
 use std::ops::Deref;
@@ -34,7 +34,7 @@ impl Switch {
 
     fn new(change: &Change) -> Switch {
         debug_assert!(change.entry < 1 << Switch::ADDRESS_BITS);
-        let off = u16::from_ne_bytes(change.switch(false));
+        let off = u16::from_ne_bytes(change.switch(Switched::Off));
         Switch(change.entry << Switch::PAIR_BITS | u64::from(off))
     }
 
@@ -42,10 +42,11 @@ impl Switch {
         self.0 >> Switch::PAIR_BITS
     }
 
-    pub fn pair(self, on: bool) -> [u8; 2] {
-        match on {
-            true => Thunk::ON,
-            false => (self.0 as u16).to_ne_bytes(),
+    pub fn pair(self, to: Switched) -> [u8; 2] {
+        match to {
+            Switched::On => Thunk::ON,
+            Switched::Counting => Thunk::COUNTING,
+            Switched::Off => (self.0 as u16).to_ne_bytes(),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Reads from a process what nopal has changed there, so that any nopal can undo it. It trusts only what the kernel's
 //! list of mappings or the text confirms.
 
+use crate::memory::own_memory::wiped_bytes;
 use crate::patch::change::Change;
 use crate::patch::stored::Stored;
 use anyhow::{Context, Result, anyhow, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{
-    ARENA_BYTES, BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES,
-    STACK_PARTS, THREADS_BYTES, UNWINDERS, UnwinderEntry, stack_part,
+    ARENA_BYTES, BLOCKS, BlockEntry, ProcessHead, STACK_PART_BYTES, STACK_PARTS, THREADS_BYTES,
+    UNWINDERS, UnwinderEntry, stack_part,
 };
 use nopal_process::{Mapping, Memory};
 use std::mem::offset_of;
@@ -17,8 +18,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The kernel's name of memory made by nopal.
 const NAME: &str = "/memfd:nopal";
-
-const PAGE: u64 = 4096;
 
 /// All that must be known of a process to take nopal out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,8 +137,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     let contexts = head.contexts;
     let private = vec![
         head_at..head.threads.saturating_add(THREADS_BYTES),
-        contexts
-            ..contexts.saturating_add(((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE)),
+        contexts..contexts.saturating_add(wiped_bytes()),
     ];
     let is_private = |range: &Range<u64>| {
         let inside = |map: &&Mapping| map.start <= range.start && range.end <= map.end;

@@ -1,4 +1,4 @@
-//! Switches thunks on and off, while threads run.
+//! Switches what thunks do, while threads run.
 
 use crate::memory::arena::Arena;
 use crate::memory::code::Code;
@@ -6,6 +6,7 @@ use crate::patch::change::Change;
 use crate::processes::Processes;
 use crate::tracee::Tracee;
 use anyhow::{Context, Result, ensure};
+use nopal_agent::Switched;
 use nopal_control::SiteKey;
 use std::ops::Range;
 
@@ -16,7 +17,7 @@ impl Processes {
         for tracee in self.tracees.values() {
             let changes = tracee.changes.iter();
             let meant = changes.filter(|change| change.function() == Some(number));
-            tracee.switch_changes(meant, on)?;
+            tracee.switch_changes(meant, on_or_off(on))?;
         }
         Ok(())
     }
@@ -24,11 +25,11 @@ impl Processes {
 
 impl Tracee {
     /// The same of many, by their keys; soonest in the order of these.
-    pub fn switch(&self, sites: &[SiteKey], on: bool) -> Result<()> {
+    pub fn switch(&self, sites: &[SiteKey], to: Switched) -> Result<()> {
         let switches = self.changes.switches(&self.modules);
         for run in runs(&switches.keys, sites) {
             let thunks = switches.thunks[run].iter();
-            self.store_pairs(thunks.map(|thunk| (thunk.entry(), thunk.pair(on))))?;
+            self.store_pairs(thunks.map(|thunk| (thunk.entry(), thunk.pair(to))))?;
         }
         Ok(())
     }
@@ -36,9 +37,9 @@ impl Tracee {
     pub fn switch_changes<'a>(
         &self,
         changes: impl Iterator<Item = &'a Change>,
-        on: bool,
+        to: Switched,
     ) -> Result<()> {
-        self.store_pairs(changes.map(|change| (change.entry, change.switch(on))))
+        self.store_pairs(changes.map(|change| (change.entry, change.switch(to))))
     }
 
     /// Many thunks will be switched.
@@ -69,6 +70,13 @@ impl Tracee {
         let mut arenas = self.places.arenas.iter();
         let piece = arenas.find_map(|arena| arena.piece(thunk, 2).ok());
         Ok(piece.context("a thunk is in no arena")?)
+    }
+}
+
+pub fn on_or_off(on: bool) -> Switched {
+    match on {
+        true => Switched::On,
+        false => Switched::Off,
     }
 }
 

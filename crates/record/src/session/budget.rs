@@ -9,10 +9,10 @@ use crate::sites::files::File;
 use anyhow::Result;
 use nopal_abi::{CHUNK_BYTES, CHUNK_FULL};
 use nopal_analysis::text::several;
-use nopal_control::{Mode, Share, SiteKey, Spared};
+use nopal_control::{Share, SiteKey, Spared};
 use nopal_plan::KeptOff;
 use nopal_process::processor_time;
-use nopal_trace::{Note, SiteState};
+use nopal_trace::Note;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,18 +34,9 @@ const UNMEASURED: f64 = 100.0;
 /// Processes on the way from one that recorded to one that is known.
 const GENERATIONS: usize = 64;
 
-/// Before sites are switched, or after.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    Before,
-    After,
-}
-
 pub(crate) struct HeldBudget {
     share: Share,
     policy: Policy,
-    /// The numbers of the sites that are off, as the trace has them.
-    off: HashSet<u32>,
     /// The keys of sites by their numbers.
     keys: Vec<Option<SiteKey>>,
     /// When it began, and the counter then.
@@ -134,7 +125,6 @@ impl HeldBudget {
         HeldBudget {
             share,
             policy: Policy::new(share.part()),
-            off: HashSet::new(),
             keys: Vec::new(),
             begun: (now, counter()),
             looked: now,
@@ -217,6 +207,17 @@ impl HeldBudget {
     }
 }
 
+impl HeldBudget {
+    /// These sites have gone off. Whether they are kept so from the last session.
+    pub fn went_off(&mut self, sites: &[u32]) -> bool {
+        self.ever_off.extend(sites);
+        if self.begins {
+            self.begun_off += sites.len() as u64;
+        }
+        self.begins
+    }
+}
+
 impl Session {
     pub(crate) fn set_budget(&mut self, share: Option<Share>) -> Result<()> {
         let shared = self.context.shared.clone();
@@ -240,46 +241,6 @@ impl Session {
         let percent = share.map(Share::percent);
         let counter = counter();
         note(&shared.writer, &Note::Budget { counter, percent })
-    }
-
-    /// Tells the trace which of these sites are spared from now on, and which are not any more. A call that is missing is
-    /// never in a time in which its function is said to be timed.
-    pub(crate) fn note_spared(&mut self, sites: &[SiteKey], mode: Mode, turn: Turn) -> Result<()> {
-        let is_off = mode == Mode::Spared;
-        if self.budget.is_none() || is_off != (turn == Turn::Before) {
-            return Ok(());
-        }
-        let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
-        let Some(held) = &mut self.budget else {
-            return Ok(());
-        };
-        let changed = |number: &u32| match is_off {
-            true => {
-                held.ever_off.insert(*number);
-                held.off.insert(*number)
-            }
-            false => held.off.remove(number),
-        };
-        let sites: Vec<u32> = numbers.into_iter().filter(changed).collect();
-        if sites.is_empty() {
-            return Ok(());
-        }
-        let kept = is_off && held.begins;
-        if kept {
-            held.begun_off += sites.len() as u64;
-        }
-        let state = match is_off {
-            true => SiteState::Off,
-            false => SiteState::Timed,
-        };
-        let counter = counter();
-        let written = Note::State {
-            counter,
-            state,
-            sites,
-            kept,
-        };
-        note(&self.context.shared.writer, &written)
     }
 
     /// Has off from the begin what was off when the last session of the program with a budget ended. Libraries that are

@@ -3,9 +3,10 @@
 use crate::collecting::naming::task_facts;
 use crate::collecting::notes::{counter, note};
 use crate::patch::remove;
+use crate::patch::switch::on_or_off;
 use crate::patch::traps::RISK;
 use crate::session::Session;
-use crate::session::budget::Turn;
+use crate::session::states::Turn;
 use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::choose::Loaded;
 use crate::tracee::{PatchContext, Tracee};
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     CHUNK_BYTES, Capture, ChunkHeader, KIND_ONLY, RESYNC_CHUNK, RESYNC_WORDS, Resync, Word,
 };
+use nopal_agent::Switched;
 use nopal_analysis::tracers::{Live, Tracer};
 use nopal_analysis::triggers::Hits;
 use nopal_control::{
@@ -117,16 +119,20 @@ impl Session {
                 writer.site_counts().silence(*number, silent, clock);
             }
         };
-        self.note_spared(sites, mode, Turn::Before)?;
+        self.note_state(sites, mode, Turn::Before)?;
         // Before silent sites are switched on, and after they are off.
         if mode.pays() {
             silence(mode == Mode::Silent);
         }
-        self.in_all(|tracee, _| tracee.switch(sites, mode.pays()))?;
+        let to = match mode {
+            Mode::Counted => Switched::Counting,
+            _ => on_or_off(mode.pays()),
+        };
+        self.in_all(|tracee, _| tracee.switch(sites, to))?;
         if !mode.pays() {
             silence(false);
         }
-        self.note_spared(sites, mode, Turn::After)
+        self.note_state(sites, mode, Turn::After)
     }
 
     fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {

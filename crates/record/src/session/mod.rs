@@ -9,6 +9,7 @@ pub mod lock;
 pub mod requests;
 pub mod serve;
 pub mod signals;
+pub(crate) mod states;
 pub mod trigger;
 pub mod unfollowed;
 
@@ -27,6 +28,7 @@ use crate::refusal::Refusal;
 use crate::session::budget::HeldBudget;
 use crate::session::handle::Work;
 use crate::session::signals::{Signals, send_signal};
+use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
 use crate::sites::fitting::Planned;
 use crate::tracee::{PatchContext, Tracee};
@@ -73,6 +75,8 @@ pub struct Session {
     pub(crate) lost_before: u64,
     /// Whether any site has been silent: its records are to be left out, or not any more.
     pub(crate) any_silent: bool,
+    /// What the trace says of sites.
+    pub(crate) states: States,
     pub(crate) budget: Option<HeldBudget>,
     /// Wanted from outside.
     pub(crate) enough: bool,

@@ -10,6 +10,7 @@ use crate::sites::modules::extent;
 use crate::tracee::{PatchContext, Settings, Tracee, under_new_filter};
 use anyhow::{Context, Result};
 use nopal_abi::Capture;
+use nopal_agent::Switched;
 use nopal_control::SiteKey;
 use nopal_plan::Site;
 use nopal_process::Stopped;
@@ -100,7 +101,7 @@ impl Tracee {
             self.have_room(&module, &new)?;
             changes.extend(self.add_sites(&module, &new, false, context)?);
         }
-        self.switch_changes(changes.iter(), false)?;
+        self.switch_changes(changes.iter(), Switched::Off)?;
         let wanted = changes.clone();
         self.insert(changes, context)?;
         for change in wanted {

@@ -144,6 +144,7 @@ impl Tracee {
             module,
             chosen,
             mirror: self.places.immediates.mirror,
+            counted: self.places.counted,
             entry_only: self.entry_only,
             walked: self.walked,
             settings: &context.settings,
@@ -215,6 +216,7 @@ struct Maker<'a> {
     module: &'a Loaded,
     chosen: &'a Chosen<'a>,
     mirror: i64,
+    counted: u64,
     entry_only: bool,
     walked: bool,
     settings: &'a Settings,
@@ -235,7 +237,8 @@ impl Maker<'_> {
         let Maker { module, chosen, .. } = *self;
         let (at, base) = (arena.next(), arena.base);
         let keep = |offset: usize, bytes: &[u8]| arena.write(at + offset as u64, bytes);
-        let mut block = BlockBuilder::new(at, base, self.mirror, chosen.bound() as usize);
+        let mut block =
+            BlockBuilder::new(at, base, self.mirror, self.counted, chosen.bound() as usize);
         block.reserve(chosen.sites.len());
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
         let mut unwinding = Vec::new();

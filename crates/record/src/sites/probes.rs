@@ -3,6 +3,7 @@
 
 use crate::collecting::notes::note;
 use crate::patch::change::Change;
+use crate::patch::switch::on_or_off;
 use crate::sites::choose::Loaded;
 use crate::sites::chosen::Chosen;
 use crate::sites::files::{File, Files};
@@ -657,7 +658,7 @@ impl Tracee {
     }
 
     pub fn switch_probe(&self, placed: &Placed, on: bool) -> Result<()> {
-        self.switch_changes(self.probe_changes(placed), on)
+        self.switch_changes(self.probe_changes(placed), on_or_off(on))
     }
 
     pub fn remove_probe(&mut self, placed: &Placed, context: &mut PatchContext) -> Result<()> {

@@ -1,0 +1,61 @@
+//! Tells the trace what is recorded of sites, where that is not each call with its times.
+
+use crate::collecting::notes::{counter, note};
+use crate::session::Session;
+use anyhow::Result;
+use nopal_control::{Mode, SiteKey};
+use nopal_trace::{Note, SiteState};
+use std::collections::HashMap;
+
+/// Before sites are switched, or after.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Before,
+    After,
+}
+
+/// The states of sites, by their numbers, as the trace has them; those that are not here are timed.
+pub(crate) type States = HashMap<u32, SiteState>;
+
+fn state_in(mode: Mode) -> SiteState {
+    match mode {
+        Mode::Spared => SiteState::Off,
+        Mode::Counted => SiteState::Counted,
+        Mode::Off | Mode::Silent | Mode::On => SiteState::Timed,
+    }
+}
+
+impl Session {
+    /// Tells the trace of a change of sites' states. A call that is missing, or only counted, is never in a time in which
+    /// its function is said to be timed.
+    pub(crate) fn note_state(&mut self, sites: &[SiteKey], mode: Mode, turn: Turn) -> Result<()> {
+        let state = state_in(mode);
+        if (turn == Turn::After) != (state == SiteState::Timed) {
+            return Ok(());
+        }
+        if state == SiteState::Timed && self.states.is_empty() {
+            return Ok(());
+        }
+        let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
+        let changed = |number: &u32| match state {
+            SiteState::Timed => self.states.remove(number).is_some(),
+            _ => self.states.insert(*number, state) != Some(state),
+        };
+        let sites: Vec<u32> = numbers.into_iter().filter(changed).collect();
+        if sites.is_empty() {
+            return Ok(());
+        }
+        let kept = match (&mut self.budget, state) {
+            (Some(budget), SiteState::Off) => budget.went_off(&sites),
+            _ => false,
+        };
+        let counter = counter();
+        let written = Note::State {
+            counter,
+            state,
+            sites,
+            kept,
+        };
+        note(&self.context.shared.writer, &written)
+    }
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Counting calls. The thunk does it itself where it finds the counters of the page of the stack that it is on; here they
+ * are looked for, or made.
+ */
+#include "core.h"
+#include "port.h"
+
+static uint32_t place_of(uint64_t stack)
+{
+	return (uint32_t)stack * NOPAL_THREAD_HASH >> NOPAL_COUNTED_SHIFT;
+}
+
+static uint64_t *counters_at(struct nopal_process *process, uint32_t page, uint32_t group)
+{
+	uint8_t *counters = (uint8_t *)process->region + process->counter_offset;
+	/* Release: the page is whole, all zero, since the region was made. */
+	__atomic_store_n((uint32_t *)counters + page, group + 1, __ATOMIC_RELEASE);
+	return (uint64_t *)(counters + NOPAL_COUNTERS_AT + (uint64_t)page * NOPAL_COUNTER_PAGE_BYTES);
+}
+
+/* A page of the region that nobody else gets; 0: all are given out. */
+static uint64_t *take_counters(struct nopal_process *process, uint32_t group)
+{
+	uint32_t *next = &process->region->counter_pages;
+	/* Looked at first: it is not to go round. */
+	if (__atomic_load_n(next, __ATOMIC_RELAXED) >= NOPAL_COUNTER_PAGES)
+		return 0;
+	uint32_t page = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+	return page < NOPAL_COUNTER_PAGES ? counters_at(process, page, group) : 0;
+}
+
+/* How many places are looked at: a call must not take long where the table is full. */
+#define LOOKED_AT 16
+
+/* The counters of a page of a stack; 0: it gets none. */
+static uint64_t *counters_of(struct nopal_process *process, uint64_t stack, uint32_t group)
+{
+	struct nopal_counted *counted = &process->counted[group];
+	for (uint32_t probe = 0; probe < LOOKED_AT; probe++) {
+		uint32_t place = (place_of(stack) + probe) & (NOPAL_COUNTED_STACKS - 1);
+		uint64_t seen = __atomic_load_n(&counted->stacks[place], __ATOMIC_ACQUIRE);
+		if (seen == stack)
+			return counted->counters[place];
+		/* We have interrupted the search of the same thread, or there were no counters then. */
+		if (seen == (stack | NOPAL_COUNTED_CLAIMED))
+			return 0;
+		if (seen || !__atomic_compare_exchange_n(&counted->stacks[place], &seen, stack | NOPAL_COUNTED_CLAIMED,
+							 false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			continue;
+		port_race_point("counters claimed");
+		uint64_t *counters = take_counters(process, group);
+		if (!counters)
+			return 0;
+		counted->counters[place] = counters;
+		__atomic_store_n(&counted->stacks[place], stack, __ATOMIC_RELEASE);
+		return counters;
+	}
+	return 0;
+}
+
+void nopal_count(uint64_t stack, uint32_t site)
+{
+	struct nopal_process *process = nopal_process;
+	uint32_t group = site >> NOPAL_COUNTER_SITES_SHIFT;
+	uint64_t *counters = counters_of(process, stack >> NOPAL_COUNTED_PAGE_SHIFT, group);
+	if (!counters)
+		counters = counters_at(process, NOPAL_COUNTER_PAGES + group, group);
+	uint32_t counter = site & ((1u << NOPAL_COUNTER_SITES_SHIFT) - 1);
+	__atomic_fetch_add(&counters[counter], 1, __ATOMIC_RELAXED);
+}

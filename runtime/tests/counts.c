@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Calls that are counted, where the thunk knows no counters: all are counted once, and no two stacks have one counter.
+ */
+#include "world.h"
+
+#define SITES (1u << NOPAL_COUNTER_SITES_SHIFT)
+#define STACK_PAGE (1ull << NOPAL_COUNTED_PAGE_SHIFT)
+
+static uint32_t *groups(void)
+{
+	return (uint32_t *)((char *)region + process.counter_offset);
+}
+
+static uint64_t *page(uint32_t number)
+{
+	return (uint64_t *)((char *)groups() + NOPAL_COUNTERS_AT) + number * SITES;
+}
+
+/* Calls of a site in all pages, as the tool adds them up. */
+static uint64_t counted(uint32_t site)
+{
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < NOPAL_COUNTER_PAGES + NOPAL_COUNTER_GROUPS; i++)
+		if (groups()[i] == site / SITES + 1)
+			sum += page(i)[site % SITES];
+	return sum;
+}
+
+static uint64_t shared(uint32_t site)
+{
+	return page(NOPAL_COUNTER_PAGES + site / SITES)[site % SITES];
+}
+
+static void calls_of_a_site_are_added_up(void)
+{
+	world_begin(2);
+	for (uint32_t i = 0; i < 10; i++)
+		nopal_count(STACK + 16 * i, 1);
+	nopal_count(STACK, SITES - 1);
+	CHECK(region->counter_pages == 1 && counted(1) == 10 && counted(SITES - 1) == 1);
+	nopal_count(STACK + STACK_PAGE, 1);
+	nopal_count(STACK, SITES);
+	nopal_count(STACK, NOPAL_SITE_LIMIT - 1);
+	CHECK(region->counter_pages == 4 && counted(1) == 11);
+	CHECK(counted(SITES) == 1 && counted(NOPAL_SITE_LIMIT - 1) == 1 && !counted(2) && !shared(1));
+	world_end(0);
+}
+
+static void count_once(const char *name)
+{
+	sim.at_race_point = 0;
+	CHECK(!strcmp(name, "counters claimed"));
+	for (uint32_t i = 0; i < 3; i++)
+		nopal_count(STACK, 1);
+	nopal_count(OTHER_STACK, 1);
+}
+
+static void a_handler_counts_while_counters_are_looked_for(void)
+{
+	world_begin(2);
+	sim.at_race_point = count_once;
+	nopal_count(STACK, 1);
+	nopal_count(STACK, 1);
+	/* The handler's calls on this stack are among those that all share. */
+	CHECK(counted(1) == 6 && shared(1) == 3 && region->counter_pages == 2);
+	world_end(0);
+}
+
+/* A forked child has the region, and none of what its parent knows of it. */
+static void a_forked_child_has_counters_of_its_own(void)
+{
+	world_begin(2);
+	nopal_count(STACK, 1);
+	memset(process.counted, 0, NOPAL_COUNTER_GROUPS * sizeof *process.counted);
+	nopal_count(STACK, 1);
+	CHECK(region->counter_pages == 2 && page(0)[1] == 1 && page(1)[1] == 1);
+	world_end(0);
+}
+
+static void all_calls_are_counted_where_counters_are_used_up(void)
+{
+	world_begin(2);
+	nopal_count(STACK, 1);
+	region->counter_pages = NOPAL_COUNTER_PAGES - 1;
+	for (uint32_t round = 0; round < 3; round++)
+		for (uint64_t stack = 0; stack < 100; stack++)
+			nopal_count(STACK + stack * STACK_PAGE, 1);
+	/* The first page, and the last one that was left, which another stack has got. */
+	CHECK(counted(1) == 301 && page(0)[1] == 4 && page(NOPAL_COUNTER_PAGES - 1)[1] == 3 && shared(1) == 294);
+	CHECK(region->counter_pages == NOPAL_COUNTER_PAGES);
+	nopal_count(STACK, SITES);
+	CHECK(shared(SITES) == 1);
+	world_end(0);
+}
+
+/* Of more stacks than a group knows, some have no counters of their own. */
+static void more_stacks_than_places(void)
+{
+	const uint64_t stacks = 4 * NOPAL_COUNTED_STACKS;
+	world_begin(2);
+	for (uint32_t round = 0; round < 2; round++)
+		for (uint64_t stack = 0; stack < stacks; stack++)
+			nopal_count(STACK + stack * STACK_PAGE, 1);
+	CHECK(counted(1) == 2 * stacks && region->counter_pages <= NOPAL_COUNTED_STACKS);
+	CHECK(shared(1) == 2 * (stacks - region->counter_pages));
+	world_end(0);
+}
+
+const struct test count_tests[] = {
+	{ "calls_of_a_site_are_added_up", calls_of_a_site_are_added_up },
+	{ "a_handler_counts_while_counters_are_looked_for", a_handler_counts_while_counters_are_looked_for },
+	{ "a_forked_child_has_counters_of_its_own", a_forked_child_has_counters_of_its_own },
+	{ "all_calls_are_counted_where_counters_are_used_up", all_calls_are_counted_where_counters_are_used_up },
+	{ "more_stacks_than_places", more_stacks_than_places },
+	{ 0, 0 },
+};

@@ -1,0 +1,101 @@
+/* Functions that are called a known number of times, by all that makes counting hard, when a line on standard input asks
+ * for it:
+ * plain N    leaf(), N times
+ * begin N    the same in each of four threads
+ * end        waits until they end
+ * fork N     the same in a forked child, and in its parent meanwhile
+ * signals N  the same, while a timer's handler calls it, too
+ * deep N     deep(), N levels, over many pages of the stack
+ * again      executes the same program
+ * Says "ready", then "made M" and "done" for each line: so many calls of leaf() in all. */
+#define _GNU_SOURCE
+#include "hard.h"
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define THREADS 4
+
+static volatile sig_atomic_t by_handler;
+
+KEPT static void leaf(void)
+{
+	EFFECT();
+}
+
+KEPT static void deep(unsigned long left)
+{
+	EFFECT();
+	if (left > 1)
+		deep(left - 1);
+	EFFECT();
+}
+
+static void call(unsigned long times)
+{
+	for (unsigned long i = 0; i < times; i++)
+		leaf();
+}
+
+static void *thread(void *times)
+{
+	call((unsigned long)times);
+	return NULL;
+}
+
+static void handler(int signal)
+{
+	(void)signal;
+	for (int i = 0; i < 10; i++)
+		leaf();
+	by_handler += 10;
+}
+
+int main(int count, char **arguments)
+{
+	char line[64], what[16];
+	unsigned long times;
+	pthread_t threads[THREADS];
+	setvbuf(stdout, NULL, _IONBF, 0);
+	puts(count > 1 ? "made 0\ndone" : "ready");
+	while (fgets(line, sizeof line, stdin)) {
+		unsigned long made = 0;
+		times = 0;
+		CHECK(sscanf(line, "%15s %lu", what, &times) >= 1);
+		if (!strcmp(what, "plain")) {
+			call(times);
+			made = times;
+		} else if (!strcmp(what, "begin")) {
+			for (int i = 0; i < THREADS; i++)
+				CHECK(pthread_create(&threads[i], NULL, thread, (void *)times) == 0);
+			made = THREADS * times;
+		} else if (!strcmp(what, "end")) {
+			for (int i = 0; i < THREADS; i++)
+				CHECK(pthread_join(threads[i], NULL) == 0);
+		} else if (!strcmp(what, "fork")) {
+			pid_t child = fork();
+			call(times);
+			if (child == 0)
+				_exit(0);
+			CHECK(waitpid(child, NULL, 0) == child);
+			made = 2 * times;
+		} else if (!strcmp(what, "signals")) {
+			struct itimerval often = { { 0, 200 }, { 0, 200 } }, never = { 0 };
+			by_handler = 0;
+			CHECK(signal(SIGALRM, handler) != SIG_ERR && setitimer(ITIMER_REAL, &often, NULL) == 0);
+			call(times);
+			CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0 && signal(SIGALRM, SIG_IGN) != SIG_ERR);
+			made = times + (unsigned long)by_handler;
+		} else if (!strcmp(what, "deep")) {
+			deep(times);
+		} else {
+			CHECK(!strcmp(what, "again"));
+			execl("/proc/self/exe", arguments[0], what, NULL);
+		}
+		printf("made %lu\ndone\n", made);
+	}
+	return 5;
+}

@@ -1,0 +1,131 @@
+//! Calls that are counted and not recorded: none is missed, and none is invented.
+
+use nopal_tests::process::{is_text_changed, wait_until};
+use nopal_tests::{AttachedProgram, End, Report, Start, c, nopal};
+use std::path::Path;
+
+fn attached() -> AttachedProgram {
+    let program = c("counted", &["-pthread"]);
+    AttachedProgram::new(program, &["-F", "deep", "--block", "--buffer", "512M"])
+}
+
+/// The calls of `leaf` that a line makes the program make.
+fn made(attached: &mut AttachedProgram, line: &str) -> u64 {
+    let said = attached.run(line);
+    let lines = said.lines().rev();
+    let mut made = lines.filter_map(|line| line.strip_prefix("made "));
+    made.next().unwrap().parse().unwrap()
+}
+
+fn said_by(reader: &[&str], trace: &Path) -> String {
+    let mut start = Start::new([nopal()]);
+    let words = reader.iter().map(|word| (*word).into());
+    start.words.extend(words.chain([trace.into()]));
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    ended.stdout
+}
+
+#[test]
+fn calls_are_counted_exactly_by_threads_forks_and_handlers() {
+    let mut attached = attached();
+    attached.ctl("trace leaf new l\ntrace l count");
+    let lines = [
+        "plain 1000",
+        "begin 100000",
+        "end",
+        "fork 50000",
+        "signals 3000000",
+    ];
+    let calls: u64 = lines.iter().map(|line| made(&mut attached, line)).sum();
+    assert!(attached.state().contains("\ntrace l count\n"));
+    attached.ctl("trace l off");
+    made(&mut attached, "plain 1000");
+    attached.ctl("trace l on");
+    let recorded = made(&mut attached, "plain 100");
+    let (scratch, _) = attached.end();
+    let trace = scratch.path().join("trace");
+
+    let report = Report::of(&trace);
+    let row = report.rows_of("leaf").next().unwrap();
+    assert_eq!(
+        (&row["calls"], &row["counted"]),
+        (&(calls + recorded).into(), &calls.into())
+    );
+    assert_eq!(row["self_is_least"], true, "{row}");
+    for not_so in ["calls_are_least", "entries_only"] {
+        assert!(row.get(not_so).is_none(), "{row}");
+    }
+
+    let first = "1 function was counted for a time, and not recorded";
+    for reader in [&["report"][..], &["graph"], &["replay"], &["info"]] {
+        let said = said_by(reader, &trace);
+        assert!(
+            reader == ["info"] || said.contains(first),
+            "{reader:?}: {said}"
+        );
+    }
+    let table = said_by(&["report"], &trace);
+    assert!(table.contains("\ncounted: "), "{table}");
+    let info = said_by(&["info"], &trace);
+    assert!(
+        info.contains(" of 1 function, which have no times"),
+        "{info}"
+    );
+    // Of threads or callers that somebody selects, nothing is known.
+    let callers = said_by(&["report", "--callers", "leaf", "--json"], &trace);
+    assert!(callers.contains("\"calls_are_least\":true"), "{callers}");
+}
+
+/// Each call is recorded or counted, whichever the switch says at that moment.
+#[test]
+fn no_call_is_missed_between_counting_and_recording() {
+    let mut attached = attached();
+    attached.ctl("trace leaf new l\ntrace l count");
+    let mut calls = 0;
+    for _ in 0..5 {
+        calls += made(&mut attached, "begin 20000");
+        for _ in 0..10 {
+            attached.ctl("trace l on\ntrace l count");
+        }
+        made(&mut attached, "end");
+    }
+    let (scratch, _) = attached.end();
+    let report = Report::of(&scratch.path().join("trace"));
+    assert_eq!(report.calls("leaf"), calls);
+}
+
+/// What counts is in the memory of the process, and the guardian writes what the tool has not.
+#[test]
+fn counts_are_in_the_trace_when_the_tool_is_killed() {
+    let mut attached = attached();
+    attached.ctl("trace leaf new l\ntrace l count");
+    let calls = made(&mut attached, "plain 1000");
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::kill(attached.tool.id(), libc::SIGKILL) }, 0);
+    attached.tool.wait();
+    let process = attached.program.id();
+    wait_until("the code is put back", || !is_text_changed(process));
+    made(&mut attached, "plain 1000");
+    let trace = attached.trace();
+    wait_until("the trace is complete", || {
+        said_by(&["info"], &trace).contains("nopal was killed")
+    });
+    assert_eq!(Report::of(&trace).calls("leaf"), calls);
+    attached.stdin = None;
+    assert_eq!(attached.program.wait().end, End::Code(5));
+}
+
+#[test]
+fn a_program_that_is_executed_is_counted_too() {
+    let mut attached = attached();
+    attached.ctl("trace leaf new l\ntrace l count");
+    let mut calls = made(&mut attached, "plain 1000");
+    made(&mut attached, "again");
+    calls += made(&mut attached, "begin 1000");
+    made(&mut attached, "end");
+    let (scratch, _) = attached.end();
+    let report = Report::of(&scratch.path().join("trace"));
+    let row = report.rows_of("leaf").next().unwrap();
+    assert_eq!(row["counted"], calls, "{row}");
+}
