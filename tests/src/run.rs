@@ -92,6 +92,13 @@ impl Start {
         }
     }
 
+    /// On one processor, where collecting has to wait for the program: with a small buffer, records are lost.
+    pub fn on_one_processor(mut self) -> Start {
+        let words = ["taskset", "-c", "0"].map(Into::into);
+        self.words.splice(0..0, words);
+        self
+    }
+
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command

@@ -188,20 +188,14 @@ fn viewers_find_the_calls_of_the_report() {
     }
 }
 
-/// Where collecting has to wait for the program, which loses events.
-fn on_one_processor(mut start: Start) -> nopal_tests::Ended {
-    let words = ["taskset", "-c", "0"].map(Into::into);
-    start.words.splice(0..0, words);
-    start.run("")
-}
-
 #[test]
 fn exports_tell_what_was_lost_and_no_more_calls_than_there_are() {
     let recorded = scratch();
     let directory = recorded.path();
     let case = Case::new(c("lossy", &[])).options(["--buffer", "256K"]);
     let case = case.arguments(["3", "60000"]);
-    let ended = on_one_processor(case.traced_start(&directory.join("trace")));
+    let start = case.traced_start(&directory.join("trace"));
+    let ended = start.on_one_processor().run("");
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     let calls = report("calls", &[], directory);
     for format in FORMATS {

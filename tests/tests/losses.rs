@@ -21,17 +21,13 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// On one processor, where collecting has to wait for the program.
     fn new(options: &[&str], arguments: [&str; 2]) -> Recorded {
         let scratch = scratch();
         let case = Case::new(c("lossy", &[])).options(options);
-        let mut start = case
+        let start = case
             .arguments(arguments)
             .traced_start(&scratch.path().join("trace"));
-        start
-            .words
-            .splice(0..0, ["taskset", "-c", "0"].map(Into::into));
-        let ended = start.run("");
+        let ended = start.on_one_processor().run("");
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
         let (rest, calls) = announced_calls(&ended.stdout);
         let elapsed = rest
