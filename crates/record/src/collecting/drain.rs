@@ -220,6 +220,17 @@ impl Shared {
         wake(&self.regions);
     }
 
+    /// Wakes the session's own thread if a bell has been rung since `rung`: perhaps by a thread that may make no system
+    /// call.
+    fn pass_on_bells(&self, rung: &mut Vec<u32>) {
+        let regions = self.regions();
+        let bells: Vec<u32> = regions.iter().map(|region| region.bell()).collect();
+        if bells != *rung {
+            regions.iter().for_each(|region| region.wake_waiting());
+            *rung = bells;
+        }
+    }
+
     /// The sums of counters of all regions, including former ones.
     pub fn counts(&self) -> Counts {
         // Regions become past with their list held.
@@ -359,6 +370,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut next_deserted = Instant::now();
     let mut last_progress = Instant::now();
     let mut next_counted = Instant::now();
+    let mut rung = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
         // Before all that a flush is asked for.
         let asked = shared.asked_flush();
@@ -369,6 +381,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             region.make_ready();
             freed += collector.round(&region, &mut shared.writer.lock())?;
         }
+        shared.pass_on_bells(&mut rung);
         obey_triggers(shared, &mut collector)?;
         freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);
         let flushes = Instant::now() >= next_flush;

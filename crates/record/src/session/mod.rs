@@ -38,17 +38,15 @@ use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
 use nopal_trace::{Note, SubscriberId};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// How long the session sleeps before it looks for what nobody wakes it for: signals, its deadline, and questions of
-/// programs that may make no system call. Longer each time where nothing has happened, but for several regions, of
-/// which only one wakes it.
-const SHORTEST_NAP: Duration = Duration::from_millis(1);
-const LONGEST_NAP: Duration = Duration::from_millis(20);
+/// How long the session sleeps where nobody wakes it for what it waits for: its budget, or the last processes' end.
+const NAP: Duration = Duration::from_millis(20);
 /// How often processes are looked for that no event has announced.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
@@ -205,7 +203,7 @@ impl Session {
         signals: &Signals,
         drain: &Drain,
     ) -> Result<(Ended, Vec<i32>)> {
-        self.wake_at_end_of(main);
+        let is_woken = self.wake_for(main, signals);
         // While the program runs; at our end, it would be waited for.
         self.context.files.let_pages_go();
         self.begin_budget();
@@ -215,14 +213,9 @@ impl Session {
         let may_grow = self.may_grow();
         let mut grown = looked;
         let deadline = self.options.time.map(|time| looked + time);
-        let (mut nap, mut rung) = (SHORTEST_NAP, Vec::new());
         loop {
             let regions = self.context.shared.regions();
             let bells: Vec<u32> = regions.iter().map(|region| region.bell()).collect();
-            nap = match bells == rung && bells.len() == 1 {
-                true => (nap * 2).min(LONGEST_NAP),
-                false => SHORTEST_NAP,
-            };
             for region in &regions {
                 for request in region.requests() {
                     self.answer(region, &request);
@@ -271,26 +264,44 @@ impl Session {
                 return Ok((ended.unwrap_or(Ended::RunsOn), self.left()));
             }
             ensure!(!drain.has_ended(), "collecting records failed");
-            match regions.last().zip(bells.last()) {
-                Some((region, bell)) => region.wait_for_bell(*bell, nap),
-                None => std::thread::sleep(nap),
-            }
-            rung = bells;
+            let nap = match is_woken && ended.is_none() && self.budget.is_none() {
+                true => LOOK_AROUND,
+                false => NAP,
+            };
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            Region::wait_for_bells(&regions, &bells, left.map_or(nap, |left| left.min(nap)));
         }
     }
 
-    /// Has a thread wait for the end of the program, so that the session need not sleep on. Without, it looks for
-    /// itself.
-    fn wake_at_end_of(&self, main: &ExitWatch) {
-        let Ok(process) = main.as_fd().try_clone_to_owned() else {
-            return;
+    /// Has a thread wait for the end of the program, and for signals, so that the session need not look for them. False:
+    /// it must.
+    fn wake_for(&self, main: &ExitWatch, signals: &Signals) -> bool {
+        let clone = |file: BorrowedFd| file.try_clone_to_owned();
+        let (Ok(process), Ok(signals)) = (clone(main.as_fd()), clone(signals.as_fd())) else {
+            return false;
         };
         let shared = self.context.shared.clone();
-        let _ = std::thread::Builder::new().spawn(move || {
-            // Whatever comes of it, the session looks for itself.
-            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], None);
-            shared.wake();
-        });
+        let wake = move || {
+            let mut process = Some(process);
+            loop {
+                let files = [Some(&signals), process.as_ref()].into_iter().flatten();
+                let mut files: Vec<_> =
+                    files.map(|file| PollFd::new(file, PollFlags::IN)).collect();
+                match poll(&mut files, None) {
+                    Err(Errno::INTR) => continue,
+                    Err(_) => return,
+                    Ok(_) => shared.wake(),
+                }
+                let has_ended = files.get(1).is_some_and(|file| !file.revents().is_empty());
+                drop(files);
+                match has_ended {
+                    true => process = None,
+                    // Until the session has taken it.
+                    false => std::thread::sleep(NAP),
+                }
+            }
+        };
+        std::thread::Builder::new().spawn(wake).is_ok()
     }
 
     /// Processes that still run with nopal's code in them.

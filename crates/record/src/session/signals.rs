@@ -4,7 +4,7 @@
 
 use anyhow::{Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 const HANDLED: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 
@@ -28,6 +28,13 @@ pub fn send_signal(process: i32, signal: i32) {
     if let (Some(process), Some(signal)) = (Pid::from_raw(process), Signal::from_named_raw(signal))
     {
         let _ = kill_process(process, signal);
+    }
+}
+
+impl AsFd for Signals {
+    /// Ready for reading while there are some.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
