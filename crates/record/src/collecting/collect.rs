@@ -171,14 +171,6 @@ impl Collector {
         self.end_where_full(met)
     }
 
-    /// Whether threads may soon find no chunk.
-    pub fn is_short(&self, region: &Region) -> bool {
-        let taken = (0..region.chunks())
-            .filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE)
-            .count();
-        taken >= region.in_use() / 2
-    }
-
     /// Takes the chunks that ended threads still hold. `ended` is asked of a process and thread, and must be right: a
     /// living thread would go on writing into what is another's by then.
     pub fn reclaim(&mut self, region: &Region, mut ended: impl FnMut(u32, u32) -> bool) {

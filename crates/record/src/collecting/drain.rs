@@ -10,7 +10,7 @@ use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::progress::Progress;
 use crate::collecting::snapshot::Snapshots;
 use crate::collecting::tracepoints::TracepointReading;
-use crate::memory::region::{Counts, Region};
+use crate::memory::region::{Counts, Occupancy, Region};
 use crate::patch::remove::processes_with;
 use crate::tracee::Settings;
 use anyhow::{Context, Result, ensure};
@@ -19,7 +19,7 @@ use nopal_analysis::triggers::Triggers;
 use nopal_beside::{Condvar, Mutex, MutexGuard};
 use nopal_kernel_events::KernelEvents;
 use nopal_trace::{Batch, Note, Subscriber, ThreadKey, Writer};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -371,6 +371,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut last_progress = Instant::now();
     let mut next_counted = Instant::now();
     let mut rung = Vec::new();
+    let mut activity = Activity::default();
     while !shared.stop.load(Ordering::Relaxed) {
         // Before all that a flush is asked for.
         let asked = shared.asked_flush();
@@ -379,7 +380,12 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         for region in shared.regions() {
             region.beat();
             region.make_ready();
-            freed += collector.round(&region, &mut shared.writer.lock())?;
+            let occupancy = region.occupancy();
+            activity.note(&region, occupancy);
+            let mut writer = shared.writer.lock();
+            if occupancy.full > 0 || writer.has_subscribers() {
+                freed += collector.round(&region, &mut writer)?;
+            }
         }
         shared.pass_on_bells(&mut rung);
         obey_triggers(shared, &mut collector)?;
@@ -388,8 +394,11 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         if flushes || last_looked.elapsed() > LOOK {
             last_looked = Instant::now();
             for region in shared.regions() {
-                collector.meet_threads(&region, &mut shared.writer.lock())?;
-                if !flushes && !collector.is_short(&region) {
+                let (is_active, is_short) = activity.of(&region);
+                if flushes || is_active {
+                    collector.meet_threads(&region, &mut shared.writer.lock())?;
+                }
+                if !flushes && !is_short {
                     continue;
                 }
                 let mut living = None;
@@ -424,6 +433,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             if flushes {
                 next_flush = Instant::now() + SECOND;
                 let regions = shared.regions();
+                activity.forget_all_but(&regions);
                 collector.forget_open_calls(&regions);
                 collector
                     .subscription
@@ -474,6 +484,39 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     obey_triggers(shared, &mut collector)?;
     system.finish(shared, &mut collector)?;
     Ok(collector)
+}
+
+/// When the chunks of each region, by its inode, have changed hands last.
+#[derive(Default)]
+struct Activity(HashMap<u64, (Instant, Occupancy)>);
+
+impl Activity {
+    fn note(&mut self, region: &Region, now: Occupancy) {
+        let (changed, last) = self
+            .0
+            .entry(region.inode())
+            .or_insert((Instant::now(), now));
+        if last.digest != now.digest {
+            *changed = Instant::now();
+        }
+        *last = now;
+    }
+
+    /// Whether they have within a second: a thread fills in a chunk's header after it has taken it. And whether threads may
+    /// soon find no chunk.
+    fn of(&self, region: &Region) -> (bool, bool) {
+        let Some((changed, last)) = self.0.get(&region.inode()) else {
+            return (true, true);
+        };
+        let is_active = changed.elapsed() < SECOND;
+        let now = if is_active { region.occupancy() } else { *last };
+        (is_active, now.taken >= region.in_use() / 2)
+    }
+
+    fn forget_all_but(&mut self, regions: &[Arc<Region>]) {
+        let is_there = |inode| regions.iter().any(|region| region.inode() == inode);
+        self.0.retain(|inode, _| is_there(*inode));
+    }
 }
 
 /// However suddenly a program begins to record, no region is full before the next look.

@@ -33,6 +33,19 @@ const WITHOUT_WAITING: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy)]
 pub struct Owner(u32);
 
+/// The chunks of a region at some moment.
+#[derive(Clone, Copy, Default)]
+pub struct Occupancy {
+    pub taken: usize,
+    /// Those among them that were handed over.
+    pub full: usize,
+    /// Another number, in all likelihood, where any chunk has another state or owner.
+    pub digest: u64,
+}
+
+/// Odd, with bits all over, so that each state changes all bits above it.
+const DIGEST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Events that were not recorded: all of them, and those for each reason, by the numbers `LOST_…`.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Lost([u64; LOST_REASONS]);
@@ -605,6 +618,20 @@ impl Region {
     pub fn chunk_state(&self, chunk: usize) -> u32 {
         // Acquire pairs with the release of the thread that handed the chunk over.
         self.state(chunk).load(Ordering::Acquire) & CHUNK_STATE_MASK
+    }
+
+    /// Looks at all chunks at once.
+    pub fn occupancy(&self) -> Occupancy {
+        let mut occupancy = Occupancy::default();
+        for chunk in 0..self.chunks() {
+            // Acquire pairs with the release of the thread that handed the chunk over.
+            let state = self.state(chunk).load(Ordering::Acquire);
+            occupancy.taken += usize::from(state & CHUNK_STATE_MASK != CHUNK_FREE);
+            occupancy.full += usize::from(state & CHUNK_STATE_MASK == CHUNK_FULL);
+            let sum = occupancy.digest.rotate_left(5) ^ u64::from(state);
+            occupancy.digest = sum.wrapping_mul(DIGEST_FACTOR);
+        }
+        occupancy
     }
 
     /// The owner of a chunk that a thread writes into.
