@@ -411,7 +411,6 @@ nopal_hook_end:
 	.balign 16
 nopal_count_slowly:
 	.cfi_startproc
-	.cfi_def_cfa_offset 40
 	push_register %rsi
 	push_register %rdi
 	push_register %r8
