@@ -80,10 +80,10 @@ check:
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
-# A file of tests that hangs is ended, and the others still run. The longest takes eight minutes.
+# A file of tests that hangs is ended, and the others still run.
 test: deps
 	$(MAKE) check
-	$(CARGO) test --workspace --no-fail-fast --config 'target."cfg(all())".runner = ["timeout", "1200"]'
+	$(CARGO) test --workspace --no-fail-fast --config 'target."cfg(all())".runner = ["timeout", "--foreground", "1500"]'
 
 explore:
 	NOPAL_EXPLORE=far $(CARGO) test --package nopal-agent --test core protocols

@@ -1,12 +1,14 @@
 //! Text at addresses of a process that its files have in parts which nobody writes to: literals of the source, names in
-//! tables. Such text is the same whenever it is read; all other text may have changed since the call.
+//! tables. Such text is the same whenever it is read; all other text may have changed since the call. It is shown only if
+//! nothing else can have been at that address: not of files that were unloaded, as another may have come to their place
+//! before the trace says so, nor of those that a process has from its parent, which may have loaded them after the fork.
 
 use std::collections::HashMap;
+use std::os::linux::fs::MetadataExt;
 
 use nopal_symbols::Image;
 use nopal_trace::{Note, Trace};
 
-use crate::addresses::GENERATIONS;
 use crate::images::Images;
 use crate::names::printable;
 
@@ -20,26 +22,20 @@ pub struct ProcessMoment {
     pub clock: u64,
 }
 
-/// A file that a process has loaded for a time.
+/// A file that a process has loaded.
 struct Module {
     base: u64,
     image: u32,
     from: u64,
-    until: u64,
-}
-
-/// When a process began, and from whom; or, later, another program in it.
-struct Beginning {
-    clock: u64,
-    parent: u32,
+    is_unloaded: bool,
 }
 
 /// The default knows none.
 #[derive(Default)]
 pub struct Constants {
     modules: HashMap<u32, Vec<Module>>,
-    /// By process, in order of time.
-    beginnings: HashMap<u32, Vec<Beginning>>,
+    /// When a process began, and, later, other programs in it: by process, in order of time.
+    beginnings: HashMap<u32, Vec<u64>>,
     /// By number; those that are still what they were.
     images: HashMap<u32, Image>,
 }
@@ -57,17 +53,12 @@ impl Constants {
                     constants.images.extend(file.map(|file| (image, file)));
                 }
                 Note::Process {
-                    process,
-                    parent,
-                    counter,
-                    ..
-                } => {
-                    let beginnings = constants.beginnings.entry(process).or_default();
-                    beginnings.push(Beginning {
-                        clock: counter,
-                        parent,
-                    });
-                }
+                    process, counter, ..
+                } => constants
+                    .beginnings
+                    .entry(process)
+                    .or_default()
+                    .push(counter),
                 Note::Module {
                     process,
                     image,
@@ -80,76 +71,75 @@ impl Constants {
                         base,
                         image,
                         from: counter,
-                        until: u64::MAX,
+                        is_unloaded: false,
                     });
                 }
                 Note::Unload {
                     process,
                     image,
-                    counter,
                     base,
+                    ..
                 } => {
                     let modules = constants.modules.entry(process).or_default();
-                    let of_it = modules.iter_mut().rev().find(|module| {
-                        (module.base, module.image, module.until) == (base, image, u64::MAX)
-                    });
-                    match of_it {
-                        Some(module) => module.until = counter,
-                        // Its parent loaded it. From now on, it has modules of its own.
-                        None => modules.push(Module {
-                            base,
-                            image,
-                            from: counter,
-                            until: counter,
-                        }),
+                    let all = modules.iter_mut().rev();
+                    let mut of_it =
+                        all.filter(|module| (module.base, module.image) == (base, image));
+                    if let Some(module) = of_it.next() {
+                        module.is_unloaded = true;
                     }
                 }
                 _ => {}
             }
         }
-        constants
-            .beginnings
-            .values_mut()
-            .for_each(|all| all.sort_by_key(|beginning| beginning.clock));
+        let beginnings = constants.beginnings.values_mut();
+        beginnings.for_each(|beginnings| beginnings.sort_unstable());
+        let mut first_loaded: HashMap<u32, u64> = HashMap::new();
+        for module in constants.modules.values().flatten() {
+            let first = first_loaded.entry(module.image).or_insert(u64::MAX);
+            *first = module.from.min(*first);
+        }
+        constants.images.retain(|number, image| {
+            let first = first_loaded.get(number);
+            first.is_some_and(|first| !is_changed_after(image, trace.clocks().realtime_ns(*first)))
+        });
         constants
     }
 
     /// The text at an address; none where it is not a constant.
     pub fn text(&self, address: u64, at: ProcessMoment) -> Option<&[u8]> {
-        let ProcessMoment {
-            mut process,
-            mut clock,
-        } = at;
-        for _ in 0..GENERATIONS {
-            let beginnings = self.beginnings.get(&process)?;
-            let number = beginnings.partition_point(|beginning| beginning.clock <= clock);
-            let beginning = beginnings.get(number.checked_sub(1)?)?;
-            let own = self.modules.get(&process).map_or(&[][..], Vec::as_slice);
-            let mut own = own
-                .iter()
-                .filter(|module| (beginning.clock..=clock).contains(&module.from))
-                .peekable();
-            if own.peek().is_some() {
-                let mut texts = own
-                    .filter(|module| clock < module.until)
-                    .filter_map(|module| {
-                        let image = self.images.get(&module.image)?;
-                        text_in(image, address.wrapping_sub(module.base))
-                    });
-                let text = texts.next()?;
-                // Of two files at one place, one was removed unseen.
-                return texts.next().is_none().then_some(text);
-            }
-            // A forked child has what its parent had.
-            let is_forked = number == 1;
-            if !is_forked {
-                return None;
-            }
-            process = beginning.parent;
-            clock = beginning.clock;
-        }
-        None
+        let ProcessMoment { process, clock } = at;
+        let beginnings = self.beginnings.get(&process)?;
+        let number = beginnings.partition_point(|beginning| *beginning <= clock);
+        let beginning = beginnings.get(number.checked_sub(1)?)?;
+        let modules = self.modules.get(&process)?.iter();
+        let loaded = modules.filter(|module| (*beginning..=clock).contains(&module.from));
+        let mut there = loaded.filter_map(|module| {
+            let image = self.images.get(&module.image)?;
+            let address = address.checked_sub(module.base)?;
+            covers(image, address).then_some((module, image, address))
+        });
+        let (module, image, address) = there.next()?;
+        // Of two files at one place, one was removed unseen.
+        let is_alone = there.next().is_none();
+        (is_alone && !module.is_unloaded).then(|| text_in(image, address))?
     }
+}
+
+/// The file may have other constants than when it was loaded: a build-id stays where a file is edited.
+fn is_changed_after(image: &Image, realtime_ns: u64) -> bool {
+    let Ok(facts) = std::fs::metadata(image.path()) else {
+        return true;
+    };
+    let changed = i128::from(facts.st_ctime()) * 1_000_000_000 + i128::from(facts.st_ctime_nsec());
+    changed > i128::from(realtime_ns)
+}
+
+fn covers(image: &Image, address: u64) -> bool {
+    let mut segments = image.segments().iter();
+    segments.any(|segment| {
+        let inside = address.checked_sub(segment.address);
+        inside.is_some_and(|inside| inside < segment.memory_size)
+    })
 }
 
 fn text_in(image: &Image, address: u64) -> Option<&[u8]> {
@@ -170,9 +160,9 @@ fn text_in(image: &Image, address: u64) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nopal_trace::synthetic::clock;
     use nopal_trace::{Session, Writer};
     use std::path::Path;
+    use std::time::SystemTime;
 
     const LITERAL: &[u8] = b"a literal of this test\0";
     const BASE: u64 = 0x5555_0000_0000;
@@ -211,16 +201,22 @@ mod tests {
         }
     }
 
-    /// Of a trace with these notes.
-    fn constants(notes: &[Note], path: &Path, identity: String) -> Constants {
+    /// Of a trace with these notes, which began then.
+    fn constants(notes: &[Note], path: &Path, identity: String, begin: SystemTime) -> Constants {
         let directory = tempfile::tempdir().unwrap();
         let mut writer = Writer::create(directory.path(), Session::default()).unwrap();
+        let since = begin.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let clock = Note::Clock {
+            counter: BEGIN,
+            monotonic_ns: BEGIN,
+            realtime_ns: since.as_nanos() as u64,
+        };
         let image = Note::Image {
             image: 7,
             path: path.to_str().unwrap().into(),
             identity,
         };
-        for note in [&clock(BEGIN), &image].into_iter().chain(notes) {
+        for note in [&clock, &image].into_iter().chain(notes) {
             writer.note(note).unwrap();
         }
         writer.sync_metadata().unwrap();
@@ -233,7 +229,7 @@ mod tests {
         let (image, address) = own_image();
         let data = image.segments().iter().find(|one| one.writable).unwrap();
         let unload = Note::Unload {
-            process: 20,
+            process: 22,
             image: 7,
             counter: BEGIN + 50,
             base: BASE,
@@ -242,12 +238,17 @@ mod tests {
             process(20, 1, BEGIN),
             module(20, BEGIN + 10),
             process(21, 20, BEGIN + 20),
-            unload,
-            process(22, 20, BEGIN + 60),
             // Another program, which has not loaded it.
-            process(21, 20, BEGIN + 70),
+            process(20, 1, BEGIN + 70),
+            process(22, 1, BEGIN),
+            module(22, BEGIN + 10),
+            unload,
+            process(24, 1, BEGIN),
+            module(24, BEGIN + 10),
+            module(24, BEGIN + 30),
         ];
-        let known = constants(&notes, image.path(), image.identity());
+        let now = SystemTime::now();
+        let known = constants(&notes, image.path(), image.identity(), now);
         let text = |process, after: u64| {
             let at = ProcessMoment {
                 process,
@@ -258,12 +259,16 @@ mod tests {
         let literal = LITERAL.strip_suffix(b"\0");
         assert_eq!(text(20, 5), None, "not loaded yet");
         assert_eq!(text(20, 10), literal);
-        assert_eq!(text(20, 50), None, "not loaded any more");
-        assert_eq!(text(21, 19), None, "not forked yet");
-        assert_eq!(text(21, 60), literal, "its parent's at the fork");
-        assert_eq!(text(21, 70), None, "executed another program");
-        assert_eq!(text(22, 65), None, "its parent's at the fork");
+        assert_eq!(text(20, 70), None, "executed another program");
+        assert_eq!(
+            text(21, 60),
+            None,
+            "its parent's, perhaps later than the fork"
+        );
+        assert_eq!(text(22, 20), None, "unloaded before the trace says so");
         assert_eq!(text(23, 65), None, "unknown");
+        assert_eq!(text(24, 20), literal, "alone");
+        assert_eq!(text(24, 30), None, "two at one place");
         let at = ProcessMoment {
             process: 20,
             clock: BEGIN + 10,
@@ -275,7 +280,11 @@ mod tests {
         for elsewhere in [0, address, BASE + data.address, BASE + (1 << 40), u64::MAX] {
             assert_eq!(known.text(elsewhere, at), None, "{elsewhere:#x}");
         }
-        let other = constants(&notes, image.path(), "0".into());
+        let other = constants(&notes, image.path(), "0".into(), now);
         assert_eq!(other.text(BASE + address, at), None, "another file");
+        let built = std::fs::metadata(image.path()).unwrap().modified().unwrap();
+        let before = built - std::time::Duration::from_secs(60);
+        let edited = constants(&notes, image.path(), image.identity(), before);
+        assert_eq!(edited.text(BASE + address, at), None, "written to since");
     }
 }

@@ -10,6 +10,7 @@ use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::progress::Progress;
 use crate::collecting::snapshot::Snapshots;
 use crate::collecting::tracepoints::TracepointReading;
+use crate::memory::bell::Bell;
 use crate::memory::region::{Counts, Occupancy, Region};
 use crate::patch::remove::processes_with;
 use crate::tracee::Settings;
@@ -61,7 +62,9 @@ struct Past {
 /// The state shared by the draining thread and the rest of the session.
 pub struct Shared {
     pub writer: Mutex<Writer>,
-    pub regions: Arc<Mutex<Vec<Arc<Region>>>>,
+    regions: Mutex<Vec<Arc<Region>>>,
+    /// Rung for the session's own thread.
+    bell: Arc<Bell>,
     past: Mutex<Past>,
     stop: AtomicBool,
     /// Kernel events that are to be read from now on, where that has changed.
@@ -84,7 +87,8 @@ impl Shared {
     pub fn new(writer: Writer) -> Shared {
         Shared {
             writer: Mutex::new(writer),
-            regions: Arc::default(),
+            regions: Mutex::default(),
+            bell: Arc::default(),
             past: Mutex::default(),
             stop: AtomicBool::new(false),
             system: Mutex::default(),
@@ -155,7 +159,7 @@ impl Shared {
     pub fn subscriber(&self) -> Box<dyn Subscriber> {
         Box::new(TriggerSubscriber {
             triggers: self.triggers.clone(),
-            regions: self.regions.clone(),
+            bell: self.bell.clone(),
         })
     }
 
@@ -217,17 +221,21 @@ impl Shared {
 
     /// Wakes the session's own thread.
     pub fn wake(&self) {
-        wake(&self.regions);
+        self.bell.ring();
     }
 
-    /// Wakes the session's own thread if a bell has been rung since `rung`: perhaps by a thread that may make no system
-    /// call.
+    /// What the session's own thread waits for.
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Wakes the session's own thread if a process has rung since `rung`: perhaps a thread that may make no system call,
+    /// or a process that the session does not wait for.
     fn pass_on_bells(&self, rung: &mut Vec<u32>) {
-        let regions = self.regions();
-        let bells: Vec<u32> = regions.iter().map(|region| region.bell()).collect();
+        let bells: Vec<u32> = self.regions().iter().map(|region| region.bell()).collect();
         if bells != *rung {
-            regions.iter().for_each(|region| region.wake_waiting());
             *rung = bells;
+            self.wake();
         }
     }
 
@@ -264,15 +272,9 @@ impl Shared {
     }
 }
 
-fn wake(regions: &Mutex<Vec<Arc<Region>>>) {
-    for region in regions.lock().iter() {
-        region.ring();
-    }
-}
-
 struct TriggerSubscriber {
     triggers: Arc<Mutex<Triggers>>,
-    regions: Arc<Mutex<Vec<Arc<Region>>>>,
+    bell: Arc<Bell>,
 }
 
 impl Subscriber for TriggerSubscriber {
@@ -287,7 +289,7 @@ impl Subscriber for TriggerSubscriber {
         drop(triggers);
         // At once: this round may have much more to read.
         if has_fired {
-            wake(&self.regions);
+            self.bell.ring();
         }
     }
 
@@ -547,7 +549,7 @@ fn leave_deserted(shared: &Shared, collector: &mut Collector) -> Result<()> {
     Ok(())
 }
 
-/// Takes the snapshot that triggers or commands want, and wakes the session for what else triggers are to do.
+/// Takes the snapshot that triggers or commands want.
 fn obey_triggers(shared: &Shared, collector: &mut Collector) -> Result<()> {
     let mut wanted_for = std::mem::take(&mut shared.snapshots().asked);
     let fired = shared.triggers().take_snapshots().into_iter();

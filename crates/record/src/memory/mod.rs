@@ -1,6 +1,7 @@
 //! Memory of a traced process: where nopal has its own, and what tool and process share.
 
 pub mod arena;
+pub mod bell;
 pub mod code;
 pub mod control_block;
 pub mod inject;

@@ -13,21 +13,12 @@ use nopal_abi::{
 };
 use nopal_trace::losses;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
-use rustix::io::Errno;
-use rustix::thread::futex::{self, Timespec};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::thread::futex;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Add;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
-
-/// The kernel's limit of futexes to wait for at once.
-const MOST_WAITED_FOR: usize = 128;
-/// How often to look at several bells, where the kernel cannot wait for them at once.
-const WITHOUT_WAITING: Duration = Duration::from_millis(1);
 
 /// The owner of a chunk at some moment.
 #[derive(Clone, Copy)]
@@ -543,43 +534,6 @@ impl Region {
         }
     }
 
-    /// Sleeps until the bell, which stood so, is rung, or `time` is over.
-    fn wait_for_bell(&self, seen: u32, time: Duration) {
-        let bell = self.word(offset_of!(Layout, bell));
-        // Any outcome is a fine reason to look again.
-        let time = Timespec::try_from(time).ok();
-        let _ = futex::wait(bell, futex::Flags::empty(), seen, time.as_ref());
-    }
-
-    /// The same for any of several; who collects wakes for those above the first 128.
-    pub fn wait_for_bells(regions: &[Arc<Region>], seen: &[u32], time: Duration) {
-        let (Some(last), Some(seen_of_last)) = (regions.last(), seen.last()) else {
-            std::thread::sleep(time);
-            return;
-        };
-        if regions.len() == 1 {
-            last.wait_for_bell(*seen_of_last, time);
-            return;
-        }
-        let wait = |(region, seen): (&Arc<Region>, &u32)| {
-            let mut wait = futex::Wait::new();
-            wait.val = u64::from(*seen);
-            wait.uaddr = futex::WaitPtr::new(region.word(offset_of!(Layout, bell)).as_ptr().cast());
-            wait.flags = futex::WaitFlags::SIZE_U32;
-            wait
-        };
-        let first = regions.iter().zip(seen).take(MOST_WAITED_FOR);
-        let waits: Vec<futex::Wait> = first.map(wait).collect();
-        let time = Timespec::try_from(time).ok();
-        let until = time.and_then(|time| clock_gettime(ClockId::Monotonic).checked_add(time));
-        let flags = futex::WaitvFlags::empty();
-        let waited = futex::waitv(&waits, flags, until.as_ref(), ClockId::Monotonic);
-        // Before Linux 5.16.
-        if waited == Err(Errno::NOSYS) {
-            last.wait_for_bell(*seen_of_last, WITHOUT_WAITING);
-        }
-    }
-
     /// Stores the address of the process structure, for cleaning up.
     pub fn set_head(&self, head: u64) {
         self.long(offset_of!(Layout, head))
@@ -593,22 +547,12 @@ impl Region {
         set(offset_of!(Layout, guardian), guardian);
     }
 
-    /// Wakes who waits for the bell.
-    pub fn ring(&self) {
-        let bell = self.word(offset_of!(Layout, bell));
-        // Release pairs with the acquire of who looks at the bell before it looks for work.
-        bell.fetch_add(1, Ordering::Release);
-        self.wake_waiting();
-    }
-
-    /// Wakes who waits for the bell: a thread that may make no system call has rung it in silence.
-    pub fn wake_waiting(&self) {
-        // All: threads of the process wait for it, too, when they wait for a chunk.
-        wake(self.word(offset_of!(Layout, bell)), i32::MAX as u32);
+    pub fn bell_word(&self) -> &AtomicU32 {
+        self.word(offset_of!(Layout, bell))
     }
 
     pub fn bell(&self) -> u32 {
-        self.word(offset_of!(Layout, bell)).load(Ordering::Acquire)
+        self.bell_word().load(Ordering::Acquire)
     }
 
     fn state(&self, chunk: usize) -> &AtomicU32 {

@@ -19,6 +19,7 @@ use crate::collecting::naming::task_note;
 use crate::collecting::notes::{self, counter, note};
 use crate::guardian::Guardian;
 use crate::launch::{self, Arrived};
+use crate::memory::bell::Bells;
 use crate::memory::own_memory::take_back;
 use crate::memory::region::Region;
 use crate::options::{Ended, Options};
@@ -46,7 +47,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// How long the session sleeps where nobody wakes it for what it waits for: its budget, or the last processes' end.
-const NAP: Duration = Duration::from_millis(20);
+const NAP: Duration = Duration::from_millis(10);
 /// How often processes are looked for that no event has announced.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
@@ -203,6 +204,7 @@ impl Session {
         signals: &Signals,
         drain: &Drain,
     ) -> Result<(Ended, Vec<i32>)> {
+        let shared = self.context.shared.clone();
         let is_woken = self.wake_for(main, signals);
         // While the program runs; at our end, it would be waited for.
         self.context.files.let_pages_go();
@@ -214,16 +216,16 @@ impl Session {
         let mut grown = looked;
         let deadline = self.options.time.map(|time| looked + time);
         loop {
-            let regions = self.context.shared.regions();
-            let bells: Vec<u32> = regions.iter().map(|region| region.bell()).collect();
-            for region in &regions {
+            // Before all that they are rung for.
+            let bells = Bells::read(shared.bell(), shared.regions());
+            for region in bells.regions() {
                 for request in region.requests() {
                     self.answer(region, &request);
                 }
             }
             if looked_around.elapsed() > LOOK_AROUND {
                 looked_around = Instant::now();
-                self.look_around(&regions);
+                self.look_around(bells.regions());
             }
             if may_grow && grown.elapsed() > GROWTH {
                 self.attach_newcomers();
@@ -269,7 +271,10 @@ impl Session {
                 false => NAP,
             };
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            Region::wait_for_bells(&regions, &bells, left.map_or(nap, |left| left.min(nap)));
+            // The bell of a process that has come meanwhile is to be heard, too.
+            if bells.regions().count() == shared.regions().len() {
+                bells.wait(shared.bell(), left.map_or(nap, |left| left.min(nap)));
+            }
         }
     }
 
@@ -280,7 +285,8 @@ impl Session {
         let (Ok(process), Ok(signals)) = (clone(main.as_fd()), clone(signals.as_fd())) else {
             return false;
         };
-        let shared = self.context.shared.clone();
+        // The session may be over before either comes.
+        let shared = Arc::downgrade(&self.context.shared);
         let wake = move || {
             let mut process = Some(process);
             loop {
@@ -290,7 +296,12 @@ impl Session {
                 match poll(&mut files, None) {
                     Err(Errno::INTR) => continue,
                     Err(_) => return,
-                    Ok(_) => shared.wake(),
+                    Ok(_) => {
+                        let Some(shared) = shared.upgrade() else {
+                            return;
+                        };
+                        shared.wake();
+                    }
                 }
                 let has_ended = files.get(1).is_some_and(|file| !file.revents().is_empty());
                 drop(files);
@@ -319,7 +330,7 @@ impl Session {
     }
 
     /// Forgets what is no more, so that a session does not grow with each process that it has seen.
-    fn look_around(&mut self, regions: &[Arc<Region>]) {
+    fn look_around<'a>(&mut self, regions: impl Iterator<Item = &'a Arc<Region>>) {
         for region in regions {
             region.free_answered(|process, thread| !nopal_process::thread_alive(process, thread));
         }
