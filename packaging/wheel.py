@@ -22,7 +22,7 @@ def main(installed, version, into):
     tag = f"py3-none-{PLATFORM}"
     files = {
         **{
-            str(path.relative_to(PACKAGE)): path.read_text()
+            str(path.relative_to(PACKAGE)): path.read_text("utf-8")
             for path in sorted(PACKAGE.glob("nopal/*"))
             if path.is_file()
         },
@@ -31,19 +31,19 @@ def main(installed, version, into):
             f"Metadata-Version: 2.1\nName: nopal\nVersion: {version}\n"
             "Summary: Trace any Linux program: every call of every function, without recompiling\n"
             "License: MIT OR Apache-2.0\nRequires-Python: >=3.10\n"
-            "Provides-Extra: tables\nRequires-Dist: pyarrow; extra == 'tables'\n"
+            "Provides-Extra: tables\nRequires-Dist: pyarrow>=20; extra == 'tables'\n"
             "Description-Content-Type: text/markdown\n\n"
-            + pathlib.Path("README.md").read_text()
+            + pathlib.Path("README.md").read_text("utf-8")
         ),
         f"{name}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: nopal\nRoot-Is-Purelib: false\n"
         + "".join(f"Tag: py3-none-{one}\n" for one in PLATFORM.split(".")),
     }
     for licence in ["LICENSE-MIT", "LICENSE-APACHE"]:
-        files[f"{name}.dist-info/{licence}"] = pathlib.Path(licence).read_text()
-    files[f"{name}.dist-info/third-party"] = (installed / "third-party").read_text()
+        files[f"{name}.dist-info/{licence}"] = pathlib.Path(licence).read_text("utf-8")
+    files[f"{name}.dist-info/third-party"] = (installed / "third-party").read_text("utf-8")
     for path in sorted((installed / "share").rglob("*")):
         if path.is_file():
-            files[f"{name}.data/data/{path.relative_to(installed)}"] = path.read_text()
+            files[f"{name}.data/data/{path.relative_to(installed)}"] = path.read_text("utf-8")
 
     record = ""
     with zipfile.ZipFile(pathlib.Path(into) / f"{name}-{tag}.whl", "w", zipfile.ZIP_DEFLATED) as wheel:

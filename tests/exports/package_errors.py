@@ -1,6 +1,7 @@
 """What the package of packaging/python says where something is missing or wrong: package_errors.py INCOMPLETE_TRACE"""
 
 import os
+import signal
 import sys
 import warnings
 
@@ -16,23 +17,39 @@ def raised(kind, call, *words):
         raise AssertionError(f"no {kind}")
 
 
-incomplete = nopal.open(sys.argv[1])
+# A path that begins as an option does.
+os.rename(sys.argv[1], "-trace")
+incomplete = nopal.open("-trace")
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     assert "losses" not in incomplete.functions().column_names
     incomplete.calls()
+    none = incomplete.functions(function="climb", range=("0%", "0%"))
+    assert none.num_rows == 0 and {"function", "calls"} <= set(none.column_names), none
 found = [(one.category, one.filename) for one in said]
-assert found == [(nopal.Incomplete, __file__)] * 2, found
+assert found == [(nopal.Incomplete, __file__)] * 3, found
 assert all("this trace is incomplete" in str(one.message) for one in said), said
 
 raised(FileNotFoundError, lambda: nopal.open("nowhere"), "nowhere")
 raised(nopal.Error, lambda: incomplete.threads(range=("101%", None)), "101%")
 raised(nopal.Error, lambda: nopal.record(["./nowhere"], "trace of it"), "127")
 
-trace = nopal.record(["sh", "-c", "exit 7"], "a shell's", options=["-F", "*"])
+trace = nopal.record(["sh", "-c", "exit 7"], "-a shell's", options=["-F", "*"])
 assert trace.status == 7 and trace.functions().num_rows > 0, trace
 # An older trace is not taken for a new one.
-raised(nopal.Error, lambda: nopal.record(["./nowhere"], "a shell's"), "127")
+raised(nopal.Error, lambda: nopal.record(["./nowhere"], "-a shell's"), "127")
+
+# A trace is complete whose program takes a while to end when it is interrupted, or ends at the second interrupt alone.
+os.setpgid(0, 0)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+group = "trap 'sleep 1; : >ended; exit' INT; kill -INT 0; sleep 100"
+alone = f"trap ': >ended; exit' TERM; for second in $(seq 30); do kill -INT {os.getpid()}; sleep 1; done"
+for script in (group, alone):
+    raised(KeyboardInterrupt, lambda: nopal.record(["sh", "-c", script], "interrupted", options=["-F", "*"]))
+    os.remove("ended")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert nopal.open("interrupted").functions().num_rows > 0
 
 sys.modules["pyarrow"] = None
 for table in (trace.functions, trace.threads, trace.calls):

@@ -75,31 +75,40 @@ class Trace(NamedTuple):
 
         With a function (a glob, as of `-F`), the calls of this function, and the calls in them."""
         _need_pyarrow()
-        import pyarrow.parquet
-
-        with tempfile.TemporaryDirectory() as directory:
-            options = ["--as", "parquet", "-o", directory, *_selection(range, function)]
-            _, said = _ask(["export", *options, str(self.path)])
-
-            def table(name: str) -> pyarrow.Table:
-                [file] = pathlib.Path(directory).glob(f"{name}/**/*.parquet")
-                return pyarrow.parquet.ParquetFile(file).read()
-
-            _tell([said, *table("traces")["losses"].to_pylist()], 3)
-            return table("calls")
+        calls, losses, said = self._calls_and_losses(range, function)
+        _tell([said, *losses], 3)
+        return calls
 
     def _report(self, options: list[str], range: Range, function: str | None) -> pyarrow.Table:
         _need_pyarrow()
         import pyarrow
 
-        text, said = _ask(["report", "--json", *options, *_selection(range, function), str(self.path)])
-        rows: list[Any] = json.loads(text)
-        # They are those of the trace, and stand in the first row.
-        losses = [row.pop("losses") for row in rows if "losses" in row]
-        _tell([said, *(f"this trace is incomplete: {json.dumps(lost)}" for lost in losses)], 4)
+        def ask(selection: list[str]) -> tuple[list[Any], str]:
+            text, said = _ask(["report", "--json", *options, *selection, "--", str(self.path)])
+            return json.loads(text), said
+
+        rows, said = ask(_selection(range, function))
+        # Those of the report stand in its first row, and there may be none.
+        _, losses, _ = self._calls_and_losses(("0%", "0%"), None)
+        _tell([said, *losses], 4)
+        # A table without rows has the columns of the whole trace.
+        known = rows or ask([])[0]
         # Some members are there only where they are needed.
-        names = dict.fromkeys(name for row in rows for name in row)
-        return pyarrow.table({name: [row.get(name) for row in rows] for name in names})
+        names = dict.fromkeys(name for row in known for name in row if name != "losses")
+        return pyarrow.table({name: [row.get(name) for row in known] for name in names})[: len(rows)]
+
+    def _calls_and_losses(self, range: Range, function: str | None) -> tuple[pyarrow.Table, list[str | None], str]:
+        import pyarrow.parquet
+
+        with tempfile.TemporaryDirectory() as directory:
+            options = ["--as", "parquet", f"--output={directory}", *_selection(range, function)]
+            _, said = _ask(["export", *options, "--", str(self.path)])
+
+            def table(name: str) -> pyarrow.Table:
+                [file] = pathlib.Path(directory).glob(f"{name}/**/*.parquet")
+                return pyarrow.parquet.ParquetFile(file).read()
+
+            return table("calls"), table("traces")["losses"].to_pylist(), said
 
 
 def open(path: Path = "nopal.data") -> Trace:
@@ -113,14 +122,33 @@ def open(path: Path = "nopal.data") -> Trace:
 def record(command: Sequence[Path], path: Path = "nopal.data", options: Sequence[str] = ()) -> Trace:
     """Runs a program as `nopal record` with these options does, and returns its trace.
 
-    The program has the input and output of this one. An older trace of that path is kept as `….old`."""
+    The program has the input and output of this one. An older trace of that path is kept as `….old`.
+
+    At KeyboardInterrupt it waits for the program, whose trace is complete then. At another one it sends SIGTERM to the
+    program."""
     place = pathlib.Path(path)
     before = _identity(place)
-    words = [find_nopal(), "record", "-o", str(place), *options, "--", *(os.fspath(word) for word in command)]
-    status = subprocess.run(words, check=False).returncode
+    words = [find_nopal(), "record", f"--output={place}", *options, "--", *(os.fspath(word) for word in command)]
+    status = _wait(subprocess.Popen(words))
     if _identity(place) in (None, before):
         raise Error(f"nothing was recorded: nopal ended with status {status}")
     return Trace(place, status)
+
+
+def _wait(nopal: subprocess.Popen[bytes]) -> int:
+    interrupt = None
+    while nopal.returncode is None:
+        try:
+            nopal.wait()
+        except KeyboardInterrupt as another:
+            # SIGINT goes to the process group, by ^C as by Jupyter, and so to the program. Where this process alone has got
+            # it, the program knows of none: nopal hands on SIGTERM, and no SIGINT.
+            if interrupt is not None:
+                nopal.terminate()
+            interrupt = another
+    if interrupt is not None:
+        raise interrupt
+    return nopal.returncode
 
 
 def _identity(path: pathlib.Path) -> tuple[int, int] | None:
