@@ -119,8 +119,9 @@ def speedscope(data):
 def firefox(data):
     profile = json.loads(data)
     product = profile["meta"]["product"]
-    calls, ns = collections.Counter(), collections.Counter()
+    calls, ns, processes = collections.Counter(), collections.Counter(), {}
     for thread in profile["threads"]:
+        assert processes.setdefault(thread["pid"], thread["processName"]) == thread["processName"]
         for table in (table for table in thread.values() if isinstance(table, dict)):
             assert {len(column) for column in table.values() if isinstance(column, list)} == {table["length"]}
         texts, functions, frames = thread["stringArray"], thread["funcTable"]["name"], thread["frameTable"]["func"]

@@ -237,6 +237,11 @@ impl<'a> ThreadNames<'a> {
         if !thread.name.is_empty() {
             return printable(thread.name);
         }
+        self.of_process(thread)
+    }
+
+    /// The name of a thread's process.
+    pub fn of_process(&self, thread: &ThreadInfo) -> String {
         let before = self.processes.partition_point(|process| {
             (process.process, process.counter) <= (thread.process, thread.begin)
         });

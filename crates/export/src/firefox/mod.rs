@@ -62,9 +62,9 @@ struct Threads<'a> {
 
 impl Events for &mut Threads<'_> {
     fn begin_thread(&mut self, thread: &ThreadInfo, begin_ns: u64, end_ns: u64) {
-        let name = self.thread_names.of(thread);
         self.all.begin(Profile {
-            name,
+            name: self.thread_names.of(thread),
+            process_name: self.thread_names.of_process(thread),
             process: thread.process,
             thread: thread.thread,
             begin_ns,
@@ -286,10 +286,10 @@ impl Json<'_> {
         push_milliseconds(&mut self.text, profile.begin_ns);
         self.raw(",\"unregisterTime\":");
         push_milliseconds(&mut self.text, profile.end_ns);
-        for key in [",\"name\":", ",\"processName\":"] {
-            self.raw(key);
-            self.string(&profile.name);
-        }
+        self.raw(",\"name\":");
+        self.string(&profile.name);
+        self.raw(",\"processName\":");
+        self.string(&profile.process_name);
 
         let functions = Functions::of(&profile.stacks, modules);
         let length = functions.all.len();

@@ -18,6 +18,7 @@ pub struct Sample {
 /// A thread.
 pub struct Profile {
     pub name: String,
+    pub process_name: String,
     pub process: u32,
     pub thread: u32,
     pub begin_ns: u64,
@@ -143,12 +144,12 @@ impl Samples {
             if length <= self.limit / 2 {
                 break;
             }
-            if Some(cell) > end {
+            let Some(longer) = cell.checked_mul(2).filter(|_| Some(cell) <= end) else {
                 // There are as many stacks.
                 self.limit = 2 * length;
                 break;
-            }
-            self.cell = 2 * cell;
+            };
+            self.cell = longer;
         }
         let present = self.profiles.last();
         self.before = self.length() - present.map_or(0, |profile| profile.samples.len());
@@ -196,6 +197,7 @@ mod tests {
     fn profile(end_ns: u64) -> Profile {
         Profile {
             name: String::new(),
+            process_name: String::new(),
             process: 1,
             thread: 1,
             begin_ns: 5,
@@ -280,6 +282,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn merging_ends_where_no_cell_is_longer() {
+        let mut all = Samples::new(usize::MAX);
+        let mut merged = Samples::new(16);
+        for samples in [&mut all, &mut merged] {
+            samples.begin(profile(u64::MAX));
+            for function in 0..100 {
+                let ns = 10 * u64::from(function + 1);
+                samples.push(function, ns);
+                samples.pop(ns + 5);
+            }
+            samples.end();
+        }
+        assert!(merged.merged_ns() > 0);
+        assert_eq!(sums(&all.profiles[0]), sums(&merged.profiles[0]));
     }
 
     #[test]
