@@ -45,6 +45,19 @@ impl Drop for Awake {
     }
 }
 
+/// The first that this process is to use.
+pub fn first_processor() -> usize {
+    // SAFETY: a set of nothing is all zeros.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a set of that size; 0 is the calling thread.
+    let got = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) };
+    assert_eq!(got, 0, "sched_getaffinity: {}", Error::last_os_error());
+    let mut all = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: the number is within the set.
+    all.find(|processor| unsafe { libc::CPU_ISSET(*processor, &set) })
+        .expect("a processor")
+}
+
 /// The calling thread runs only where nothing else can.
 fn give_way() {
     let parameters = libc::sched_param { sched_priority: 0 };

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::processors::first_processor;
+
 /// Longer than any of the programs takes, even on a machine that does other work.
 const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -94,7 +96,7 @@ impl Start {
 
     /// On one processor, where collecting has to wait for the program: with a small buffer, records are lost.
     pub fn on_one_processor(mut self) -> Start {
-        let words = ["taskset", "-c", "0"].map(Into::into);
+        let words = ["taskset", "-c", &first_processor().to_string()].map(Into::into);
         self.words.splice(0..0, words);
         self
     }

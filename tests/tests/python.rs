@@ -94,13 +94,9 @@ fn the_package_says_what_is_missing_or_wrong() {
     let recorded = scratch();
     let directory = recorded.path();
     let case = Case::new(c("lossy", &[])).options(["--buffer", "256K"]);
-    // On one processor, collecting has to wait for the program.
     let case = case.arguments(["3", "60000"]);
-    let mut start = case.traced_start(&directory.join("trace"));
-    start
-        .words
-        .splice(0..0, ["taskset", "-c", "0"].map(Into::into));
-    let ended = start.run("");
+    let start = case.traced_start(&directory.join("trace"));
+    let ended = start.on_one_processor().run("");
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     let script = repository().join("tests/exports/package_errors.py");
     output(python(directory).arg(script).arg("trace"));
