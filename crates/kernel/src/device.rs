@@ -166,7 +166,7 @@ impl Device {
     }
 
     /// What the module makes of the functions of all plans, by their addresses; the last plan's where a function was
-    /// in several. Not of modules that have gone.
+    /// in several. Not of modules that have gone; none where nopal's module is an earlier one, which tells none.
     pub fn verdicts(&mut self) -> Result<HashMap<u64, Verdict>> {
         let mut all = vec![DeviceVerdict::default(); DEVICE_FUNCTIONS];
         let mut message = DeviceVerdicts {
@@ -175,8 +175,10 @@ impl Device {
             verdicts: all.as_mut_ptr().expose_provenance() as u64,
         };
         // SAFETY: the number is the one of this message. The module writes as many verdicts as there is room for.
-        unsafe { ioctl(&self.0, Updater::<DEVICE_VERDICTS, _>::new(&mut message)) }
-            .context(DEVICE)?;
+        match unsafe { ioctl(&self.0, Updater::<DEVICE_VERDICTS, _>::new(&mut message)) } {
+            Err(Errno::NOTTY) => return Ok(HashMap::new()),
+            done => done.context(DEVICE),
+        }?;
         all.truncate(message.count as usize);
         let all = all
             .into_iter()
