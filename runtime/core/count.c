@@ -53,8 +53,13 @@ static uint64_t *counters_of(struct nopal_process *process, uint64_t stack, uint
 		if (!counters)
 			return 0;
 		counted->counters[place] = counters;
-		__atomic_store_n(&counted->stacks[place], stack, __ATOMIC_RELEASE);
-		return counters;
+		port_race_point("counters noted");
+		/* If a handler has forked meanwhile, and we are in the child, the table is empty, and the counters are the
+		 * parent's. */
+		uint64_t claimed = stack | NOPAL_COUNTED_CLAIMED;
+		bool ours = __atomic_compare_exchange_n(&counted->stacks[place], &claimed, stack, false, __ATOMIC_RELEASE,
+							__ATOMIC_RELAXED);
+		return ours ? counters : 0;
 	}
 	return 0;
 }

@@ -78,6 +78,34 @@ static void a_forked_child_has_counters_of_its_own(void)
 	world_end(0);
 }
 
+static const char *fork_at;
+
+static void fork_once(const char *name)
+{
+	if (strcmp(name, fork_at))
+		return;
+	sim.at_race_point = 0;
+	memset(process.counted, 0, NOPAL_COUNTER_GROUPS * sizeof *process.counted);
+}
+
+/* A handler forks while its thread looks for counters, which stay the parent's. */
+static void a_child_that_is_forked_meanwhile_has_counters_of_its_own(void)
+{
+	static const char *const points[] = { "counters claimed", "counters noted" };
+	for (uint32_t i = 0; i < 2; i++) {
+		world_begin(2);
+		fork_at = points[i];
+		sim.at_race_point = fork_once;
+		for (uint32_t call = 0; call < 3; call++)
+			nopal_count(STACK, 1);
+		CHECK(!sim.at_race_point && region->counter_pages == 2);
+		CHECK(page(0)[1] == 0 && page(1)[1] == 2 && shared(1) == 1);
+		for (uint32_t place = 0; place < NOPAL_COUNTED_STACKS; place++)
+			CHECK(!process.counted[0].stacks[place] || process.counted[0].counters[place] == page(1));
+		world_end(0);
+	}
+}
+
 static void all_calls_are_counted_where_counters_are_used_up(void)
 {
 	world_begin(2);
@@ -111,6 +139,7 @@ const struct test count_tests[] = {
 	{ "calls_of_a_site_are_added_up", calls_of_a_site_are_added_up },
 	{ "a_handler_counts_while_counters_are_looked_for", a_handler_counts_while_counters_are_looked_for },
 	{ "a_forked_child_has_counters_of_its_own", a_forked_child_has_counters_of_its_own },
+	{ "a_child_that_is_forked_meanwhile_has_counters_of_its_own", a_child_that_is_forked_meanwhile_has_counters_of_its_own },
 	{ "all_calls_are_counted_where_counters_are_used_up", all_calls_are_counted_where_counters_are_used_up },
 	{ "more_stacks_than_places", more_stacks_than_places },
 	{ 0, 0 },

@@ -85,6 +85,8 @@ fn expected_count(site: u32, slowly: u64) -> Vec<String> {
         "cmp [rdx+rax*8], rcx".into(),
         format!("jnz {slowly:#x}"),
         "mov rax, [rdx+rax*8+0x800]".into(),
+        "test rax, rax".into(),
+        format!("jz {slowly:#x}"),
         format!("inc [rax{counter}]"),
         "pop rdx".into(),
         "pop rcx".into(),

@@ -89,6 +89,8 @@ nopal_thunk_count_table:
 	cmp %rcx, (%rdx, %rax, 8)
 	jne .Lcount_slowly
 	mov NOPAL_COUNTED_COUNTERS(%rdx, %rax, 8), %rax
+	test %rax, %rax                 /* a handler has forked meanwhile, and we are in the child: the table is empty */
+	jz .Lcount_slowly
 	.byte 0x48, 0xff, 0x80, 0, 0, 0, 0 /* incq counter(%rax) */
 nopal_thunk_count_counter:
 .Lcounted:

@@ -9,7 +9,7 @@ use machine::{OBSERVED, Registers, enter, observer};
 use nopal_abi::Capture;
 use nopal_abi::*;
 use nopal_agent::{Recorder, Stub, Switched, Thunk};
-use steps::count_steps;
+use steps::{count_steps, wipe_before};
 use world::{Record, World, put};
 
 const PLAIN: Recorder = Recorder {
@@ -226,6 +226,35 @@ fn calls_are_counted_where_all_counters_are_given_out() {
         }
     });
     assert_eq!(world.counters()[&7], [1, 2000]);
+}
+
+/// What happens to a forked child if a signal handler forks at any instruction of a counted call.
+#[test]
+fn a_child_that_is_forked_during_a_counted_call_goes_on_and_counts() {
+    for has_counters in [false, true] {
+        let mut world = World::new(4, 0);
+        let thunk = world.thunk(7, PLAIN, observed());
+        world.write(thunk.entry, &thunk.switch(Switched::Counting));
+        let mut calls = 0;
+        for step in 0.. {
+            world.wipe_counted();
+            if has_counters {
+                assert!(!call(&thunk));
+                calls += 1;
+            }
+            let observing = OBSERVED.lock();
+            let steps = wipe_before(step, world.counted(), world.code(), || {
+                enter(thunk.entry, &mut Registers::distinct(1).stepped());
+            });
+            drop(observing);
+            assert!(!call(&thunk));
+            calls += 2;
+            assert_eq!(world.counters()[&7].iter().sum::<u64>(), calls, "{step}");
+            if step == steps {
+                break;
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Counts instructions by the trap flag.
+//! Counts instructions by the trap flag, and has things happen before one.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -9,6 +9,10 @@ static HIGH: AtomicU64 = AtomicU64::new(0);
 static LEFT_OUT_LOW: AtomicU64 = AtomicU64::new(0);
 static LEFT_OUT_HIGH: AtomicU64 = AtomicU64::new(0);
 static STEPS: AtomicU32 = AtomicU32::new(0);
+/// What is wiped, and before which step.
+static WIPED_LOW: AtomicU64 = AtomicU64::new(0);
+static WIPED_HIGH: AtomicU64 = AtomicU64::new(0);
+static WIPED_AT: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Runs before each instruction.
 extern "C" fn on_trap(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
@@ -19,7 +23,13 @@ extern "C" fn on_trap(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         (low.load(Ordering::Relaxed)..high.load(Ordering::Relaxed)).contains(&address)
     };
     if within(&LOW, &HIGH) && !within(&LEFT_OUT_LOW, &LEFT_OUT_HIGH) {
-        STEPS.fetch_add(1, Ordering::Relaxed);
+        let step = STEPS.fetch_add(1, Ordering::Relaxed);
+        if step == WIPED_AT.load(Ordering::Relaxed) {
+            let low = WIPED_LOW.load(Ordering::Relaxed);
+            let bytes = (WIPED_HIGH.load(Ordering::Relaxed) - low) as usize;
+            // SAFETY: the caller of `wipe_before` passes memory that only generated code uses.
+            unsafe { std::ptr::write_bytes(low as *mut u8, 0, bytes) };
+        }
     }
 }
 
@@ -30,7 +40,7 @@ pub fn count_steps(code: Range<u64>, left_out: Range<u64>, run: impl FnOnce()) -
     LEFT_OUT_LOW.store(left_out.start, Ordering::Relaxed);
     LEFT_OUT_HIGH.store(left_out.end, Ordering::Relaxed);
     STEPS.store(0, Ordering::Relaxed);
-    // SAFETY: zeroes are an empty mask and no flags; the handler does nothing but atomic operations.
+    // SAFETY: zeroes are an empty mask and no flags; the handler calls nothing that is not safe in one.
     unsafe {
         let mut action = std::mem::zeroed::<libc::sigaction>();
         action.sa_sigaction = on_trap as *const () as usize;
@@ -42,4 +52,15 @@ pub fn count_steps(code: Range<u64>, left_out: Range<u64>, run: impl FnOnce()) -
     }
     run();
     STEPS.load(Ordering::Relaxed)
+}
+
+/// Wipes `memory` before the instruction of this number in `code` that `run` executes with the trap flag set, as a fork
+/// in a signal handler does in the child. Returns how many instructions it executes.
+pub fn wipe_before(step: u32, memory: Range<u64>, code: Range<u64>, run: impl FnOnce()) -> u32 {
+    WIPED_LOW.store(memory.start, Ordering::Relaxed);
+    WIPED_HIGH.store(memory.end, Ordering::Relaxed);
+    WIPED_AT.store(step, Ordering::Relaxed);
+    let steps = count_steps(code, 0..0, run);
+    WIPED_AT.store(u32::MAX, Ordering::Relaxed);
+    steps
 }

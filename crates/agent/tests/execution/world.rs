@@ -224,6 +224,15 @@ impl World {
         (chunks_at + self.chunks * CHUNK_BYTES) as u64
     }
 
+    /// The table of the first group of sites, by which counters are found.
+    pub fn counted(&self) -> Range<u64> {
+        self.counted..self.counted + COUNTED_BYTES
+    }
+
+    pub fn wipe_counted(&self) {
+        put(self.counted, &[0; COUNTED_BYTES as usize]);
+    }
+
     /// All pages of counters have been given out.
     pub fn use_up_counters(&self) {
         let asked = self.region + offset_of!(Region, counter_pages) as u64;
