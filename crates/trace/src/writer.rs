@@ -11,7 +11,7 @@ use crate::labels::Named;
 use crate::layout::*;
 use crate::markers::Markers;
 use crate::metadata::{self, Function};
-use crate::note::{Note, Session, SitesLine};
+use crate::note::{Note, Session, SiteState, SitesLine};
 use crate::occurrences::Occurrences;
 use crate::processors::Processors;
 use crate::scan::{Content, Known, Unfinished, scan};
@@ -27,12 +27,13 @@ use anyhow::{Context, Result, bail};
 use nopal_abi::*;
 use serde::Serialize;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// The clock in `metadata` is rewritten when its rate is off by more than one part in this number.
@@ -94,6 +95,7 @@ pub struct Writer {
     site_counts: Option<SiteCounts>,
     short_calls: ShortCalls,
     watched: Watched,
+    counted_sites: Arc<BTreeSet<u32>>,
 }
 
 /// The contents of `metadata`.
@@ -187,6 +189,7 @@ impl Writer {
             site_counts: None,
             short_calls: ShortCalls::default(),
             watched: Watched::default(),
+            counted_sites: Arc::default(),
         })
     }
 
@@ -366,8 +369,18 @@ impl Writer {
                 });
                 self.learn_sites(*image, borrowed);
             }
+            Note::State {
+                state: SiteState::Counted,
+                sites,
+                ..
+            } => Arc::make_mut(&mut self.counted_sites).extend(sites),
             _ => self.markers.learn(note),
         }
+    }
+
+    /// The sites whose calls were counted at any time.
+    pub fn counted_sites(&self) -> Arc<BTreeSet<u32>> {
+        self.counted_sites.clone()
     }
 
     /// With one clock, the rate of the counter is not known.

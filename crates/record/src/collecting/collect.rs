@@ -17,7 +17,7 @@ use nopal_trace::{
     Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, Task, ThreadKey,
     Writer, losses,
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -92,7 +92,7 @@ pub struct Collector {
     others: HashSet<u32>,
     succession: Succession,
     /// How often sites had been counted when that was last noted, by the regions' inodes.
-    counted: HashMap<u64, BTreeMap<u32, u64>>,
+    counted: HashMap<u64, HashMap<u32, u64>>,
     pub totals: Totals,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
@@ -197,30 +197,47 @@ impl Collector {
             }
         }
         self.write(region, writer, ChunkPhase::Settled, usize::MAX)?;
-        self.note_counted(region, writer)?;
+        let counted = region.counted(&writer.counted_sites());
+        self.note_grown(region, counted, writer)?;
         self.counted.remove(&region.inode());
         Ok(())
     }
 
-    /// Notes how often sites have been counted, where that has changed.
-    pub fn note_counted(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
-        let counted = region.counted();
+    /// Notes how often sites have been counted, where that has grown.
+    pub fn note_counted(&mut self, regions: &[Arc<Region>], writer: &Mutex<Writer>) -> Result<()> {
+        let sites = writer.lock().counted_sites();
+        if sites.is_empty() {
+            return Ok(());
+        }
+        for region in regions {
+            let counted = region.counted(&sites);
+            self.note_grown(region, counted, &mut writer.lock())?;
+        }
+        Ok(())
+    }
+
+    fn note_grown(
+        &mut self,
+        region: &Region,
+        mut counted: Vec<(u32, u64)>,
+        writer: &mut Writer,
+    ) -> Result<()> {
         if counted.is_empty() || self.stopped.is_some() {
             return Ok(());
         }
         let known = self.counted.entry(region.inode()).or_default();
-        let is_new = |(site, calls): &(u32, u64)| known.get(site) != Some(calls);
-        let calls = counted.iter().map(|(site, calls)| (*site, *calls));
-        let calls: Vec<(u32, u64)> = calls.filter(is_new).collect();
-        if calls.is_empty() {
+        // What a process does to its counters must not matter.
+        counted.retain(|(site, calls)| known.get(site).is_none_or(|known| calls > known));
+        if counted.is_empty() {
             return Ok(());
         }
-        *known = counted;
+        known.extend(counted.iter().copied());
         let noted = writer.note(&Note::Counted {
             counter: counter(),
             memory: region.inode(),
-            calls,
+            calls: counted,
         });
+        self.weigh(writer);
         self.end_where_full(noted)
     }
 
@@ -655,6 +672,69 @@ mod tests {
         collector.finish(&region, &mut writer).unwrap();
         assert_eq!(region.chunk_state(0), CHUNK_FREE);
         assert_eq!(collector.totals.events, 0);
+    }
+
+    /// A process may write what it likes into its counters.
+    #[test]
+    fn counts_are_noted_of_counted_sites_that_have_grown_and_within_the_limit() {
+        use nopal_trace::{Session, SiteState};
+        use std::os::fd::{AsFd, OwnedFd};
+        use std::os::unix::fs::FileExt;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let trace = scratch.path().join("trace");
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let region = Region::create(file, 2 * CHUNK_BYTES as u64, 0, 0, 0).unwrap();
+        let file = std::fs::File::from(region.file().as_fd().try_clone_to_owned().unwrap());
+        let counters_at = region.layout().counter_offset;
+        let pages_at = std::mem::offset_of!(nopal_abi::Region, counter_pages) as u64;
+        file.write_all_at(&1u32.to_le_bytes(), pages_at).unwrap();
+        file.write_all_at(&1u32.to_le_bytes(), counters_at).unwrap();
+        let count = |site: u64, calls: u64| {
+            let at = counters_at + COUNTERS_AT as u64 + 8 * site;
+            file.write_all_at(&calls.to_le_bytes(), at).unwrap();
+        };
+        let noted = || {
+            let notes = std::fs::read_to_string(trace.join("session/notes")).unwrap();
+            let lines = notes
+                .lines()
+                .filter_map(|line| line.split_once("\"calls\":"));
+            let calls = lines.map(|(_, calls)| calls.split('}').next().unwrap().to_owned());
+            calls.collect::<Vec<_>>()
+        };
+        let regions = [Arc::new(region)];
+        let writer = Mutex::new(Writer::create(&trace, Session::default()).unwrap());
+        let mut collector = Collector::new(Keep::All, None);
+        count(1, 10);
+        count(2, 20);
+        collector.note_counted(&regions, &writer).unwrap();
+        assert_eq!(noted(), [""; 0]);
+        let state = |state, sites: &[u32]| Note::State {
+            counter: 1,
+            state,
+            sites: sites.into(),
+            kept: false,
+        };
+        let states = [
+            state(SiteState::Counted, &[1, 600, u32::MAX]),
+            state(SiteState::Off, &[2]),
+        ];
+        for state in states {
+            writer.lock().note(&state).unwrap();
+        }
+        for calls in [10, 9, 10] {
+            count(1, calls);
+            collector.note_counted(&regions, &writer).unwrap();
+            assert_eq!(noted(), ["[[1,10]]"]);
+        }
+        count(1, 11);
+        collector.limit = Some(Limit::Asked(writer.lock().bytes() + 1));
+        collector.note_counted(&regions, &writer).unwrap();
+        assert_eq!(noted(), ["[[1,10]]", "[[1,11]]"]);
+        assert!(collector.stopped.as_ref().unwrap().contains("--max-size"));
+        count(1, 12);
+        collector.finish(&regions[0], &mut writer.lock()).unwrap();
+        assert_eq!(noted().len(), 2);
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl Collector {
             return Ok(());
         };
         let regions = shared.regions();
+        self.note_counted(&regions, &shared.writer)?;
         let lost = self.lost(shared.counts().lost);
         let given_up = self.given_up();
         let at = counter();

@@ -5,16 +5,16 @@ use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK,
-    COUNTER_GROUPS, COUNTER_PAGE_BYTES, COUNTER_PAGES, COUNTER_SITES_SHIFT, COUNTERS_AT,
-    COUNTERS_BYTES, ChunkHeader, LOST_ALL, LOST_COUNTERS, LOST_INTERRUPTED, LOST_NO_CLOCK,
-    LOST_NO_ROOM, LOST_REASONS, LOST_TOO_MANY_THREADS, LOST_UNKNOWN_THREAD, LostCounter,
-    REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES,
-    Region as Layout, Request,
+    COUNTER_PAGE_BYTES, COUNTER_PAGES, COUNTER_SITES_SHIFT, COUNTERS_AT, COUNTERS_BYTES,
+    ChunkHeader, LOST_ALL, LOST_COUNTERS, LOST_INTERRUPTED, LOST_NO_CLOCK, LOST_NO_ROOM,
+    LOST_REASONS, LOST_TOO_MANY_THREADS, LOST_UNKNOWN_THREAD, LostCounter, REQUEST_DONE,
+    REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES, Region as Layout,
+    Request, SITE_LIMIT,
 };
 use nopal_trace::losses;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
 use rustix::thread::futex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::ops::Add;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -422,33 +422,40 @@ impl Region {
         self.chunk_offset + self.room * CHUNK_BYTES
     }
 
-    /// How often each site was counted so far, by its number, but for those that never were.
-    pub fn counted(&self) -> BTreeMap<u32, u64> {
-        let mut counted = BTreeMap::new();
+    /// How often these sites were counted so far, but for those that never were.
+    pub fn counted(&self, sites: &BTreeSet<u32>) -> Vec<(u32, u64)> {
+        const SITES: usize = 1 << COUNTER_SITES_SHIFT;
+        let sites = || sites.range(..SITE_LIMIT).copied();
+        let mut groups: BTreeMap<usize, [u64; SITES]> = BTreeMap::new();
+        for site in sites() {
+            groups.entry(site as usize / SITES).or_insert([0; SITES]);
+        }
         let taken = self.word(offset_of!(Layout, counter_pages));
         let taken = (taken.load(Ordering::Relaxed) as usize).min(COUNTER_PAGES);
         let at = self.counter_offset();
-        if taken == 0 || at + COUNTERS_BYTES > self.memory.bytes {
-            return counted;
+        if groups.is_empty() || taken == 0 || at + COUNTERS_BYTES > self.memory.bytes {
+            return Vec::new();
         }
-        let shared = COUNTER_PAGES..COUNTER_PAGES + COUNTER_GROUPS;
+        let shared: Vec<usize> = groups.keys().map(|group| COUNTER_PAGES + group).collect();
         for page in (0..taken).chain(shared) {
             // Acquire pairs with the release of the thread that has taken the page.
-            let group = self.word(at + page * 4).load(Ordering::Acquire);
-            if !(1..=COUNTER_GROUPS as u32).contains(&group) {
+            let group = self.word(at + page * 4).load(Ordering::Acquire) as usize;
+            let group = group.checked_sub(1);
+            let Some(sums) = group.and_then(|group| groups.get_mut(&group)) else {
                 continue;
-            }
-            let first = (group - 1) << COUNTER_SITES_SHIFT;
+            };
             let page = at + COUNTERS_AT + page * COUNTER_PAGE_BYTES;
-            for (site, counter) in (first..).zip((page..page + COUNTER_PAGE_BYTES).step_by(8)) {
-                let calls = self.long(counter).load(Ordering::Relaxed);
-                if calls > 0 {
-                    let sum = counted.entry(site).or_insert(0u64);
-                    *sum = sum.wrapping_add(calls);
-                }
+            for (sum, counter) in sums.iter_mut().zip((page..).step_by(8)) {
+                *sum = sum.wrapping_add(self.long(counter).load(Ordering::Relaxed));
             }
         }
-        counted
+        let counted = sites().map(|site| {
+            (
+                site,
+                groups[&(site as usize / SITES)][site as usize % SITES],
+            )
+        });
+        counted.filter(|(_, calls)| *calls > 0).collect()
     }
 
     fn request(&self, place: usize, field: usize) -> usize {
