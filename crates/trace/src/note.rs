@@ -31,6 +31,7 @@ pub enum Note {
     /// of are timed.
     State {
         counter: u64,
+        #[serde(flatten)]
         state: SiteState,
         sites: Vec<u32>,
         /// They begin off, as they were when another session of the program ended.
@@ -202,7 +203,7 @@ pub enum Note {
 
 /// What is recorded of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(from = "WrittenState", into = "WrittenState")]
 pub enum SiteState {
     /// Each call, with its times.
     Timed,
@@ -210,6 +211,43 @@ pub enum SiteState {
     Counted,
     /// Nothing.
     Off,
+}
+
+/// To readers that do not know of counting, a site that is counted is off.
+#[derive(Serialize, Deserialize)]
+struct WrittenState {
+    state: Recorded,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    counted: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Recorded {
+    Timed,
+    Off,
+}
+
+impl From<WrittenState> for SiteState {
+    fn from(written: WrittenState) -> SiteState {
+        match (written.state, written.counted) {
+            (Recorded::Timed, _) => SiteState::Timed,
+            (Recorded::Off, true) => SiteState::Counted,
+            (Recorded::Off, false) => SiteState::Off,
+        }
+    }
+}
+
+impl From<SiteState> for WrittenState {
+    fn from(state: SiteState) -> WrittenState {
+        WrittenState {
+            state: match state {
+                SiteState::Timed => Recorded::Timed,
+                SiteState::Counted | SiteState::Off => Recorded::Off,
+            },
+            counted: state == SiteState::Counted,
+        }
+    }
 }
 
 /// As the kernel has it of a thread: the real user, the nice level, `SCHED_…`, and the priority under `SCHED_FIFO` and

@@ -95,7 +95,7 @@ impl SiteStates {
             counter: 0,
             calls: 0,
         });
-        // As above.
+        // The notes of a damaged trace may go back.
         sums.push(Sum {
             counter: counter.max(last.counter),
             calls: calls.max(last.calls),
@@ -190,6 +190,27 @@ mod tests {
         );
         assert_eq!([off(1, 12, 15), off(1, 20, 30), off(1, 0, 5)], [3, 0, 0]);
         assert_eq!([off(1, 15, 35), off(2, 50, 40)], [10, 0]);
+    }
+
+    /// Readers that do not know of counting must know of the calls that are missing.
+    #[test]
+    fn a_site_that_is_counted_is_written_as_one_that_is_off() {
+        use SiteState::{Counted, Off, Timed};
+        for (is, written) in [
+            (
+                Timed,
+                r#"{"State":{"counter":1,"state":"timed","sites":[7]}}"#,
+            ),
+            (Off, r#"{"State":{"counter":1,"state":"off","sites":[7]}}"#),
+            (
+                Counted,
+                r#"{"State":{"counter":1,"state":"off","counted":true,"sites":[7]}}"#,
+            ),
+        ] {
+            let note = state(1, is, &[7]);
+            assert_eq!(serde_json::to_string(&note).unwrap(), written);
+            assert_eq!(serde_json::from_str::<Note>(written).unwrap(), note);
+        }
     }
 
     #[test]
