@@ -1,6 +1,6 @@
 //! How long functions were off or counted, in the time that is looked at, and how many calls were counted.
 
-use nopal_trace::{SiteStates, Trace};
+use nopal_trace::{Note, SiteStates, Trace, losses};
 
 use crate::filter::Filter;
 use crate::names::Names;
@@ -60,9 +60,13 @@ impl Off {
         // Whose calls they were, and how long, is not known.
         let chooses =
             |filter: &Filter| filter.has_threads() || filter.has_functions() || filter.least_ns > 0;
+        // The records of a flight recorder begin later than its counts.
+        let is_given_up = trace.notes().iter().any(|note| {
+            matches!(note, Note::Lost { reasons, .. } if reasons.contains_key(losses::DROPPED))
+        });
         Off {
             functions,
-            selects_counted: !filter.is_some_and(chooses),
+            selects_counted: !filter.is_some_and(chooses) && !is_given_up,
         }
     }
 
@@ -91,6 +95,12 @@ impl Off {
     /// Whether it is known how many of them were counted.
     pub fn knows_counted(&self) -> bool {
         self.selects_counted
+    }
+
+    /// Whether a function was called, or may have been, while it was off or counted.
+    pub fn hides_calls(&self, function: u32) -> bool {
+        let Untimed { off_ns, calls, .. } = self.at(function);
+        off_ns > 0 || calls > 0
     }
 
     /// Whether calls of a function may be missing that were made while it was off or counted.

@@ -165,13 +165,13 @@ fn summed_up(trace: &Trace, drive: &Drive, mut told: impl FnMut(u32, &Together))
     let sums = Stats::by_function(&workers, &names);
     let off = Off::new(trace, &names, drive.filter);
     let ns = |ticks| trace.clocks().duration_ns(ticks);
-    // Of what is selected, nothing is known of the calls of a function that was off all the time.
+    // Of what is selected, nothing is known of the calls of a function that was off, or counted, all the time.
     let selects = |filter: &Filter| filter.has_threads() || filter.has_functions();
     let is_all = !drive.filter.is_some_and(selects);
     let rows = (0u32..).zip(names.functions()).zip(&sums);
     let rows = rows.filter(|((number, _), sum)| {
         let seen = sum.calls + u64::from(sum.totals.unfinished) + sum.short > 0;
-        seen || off.counted(*number) > 0 || is_all && off.was(*number)
+        seen || is_all && off.hides_calls(*number)
     });
     let rows = rows.map(|((number, function), sum)| {
         told(number, &sum.durations);
