@@ -22,6 +22,15 @@ pub struct Sum {
     pub calls_are_least: bool,
     /// It is off, and for how long by now.
     pub off_ns: Option<u64>,
+    /// Its calls are only counted.
+    pub counted: bool,
+}
+
+impl Sum {
+    /// Its calls are not recorded now.
+    pub fn is_untimed(&self) -> bool {
+        self.off_ns.is_some() || self.counted
+    }
 }
 
 /// The sums of a recording in progress.
@@ -33,8 +42,8 @@ pub struct Ongoing {
     /// By site number.
     functions: Vec<Option<Function>>,
     notes: LiveNotes,
-    /// Sites that were off for the sake of a budget: since when they are.
-    off: HashMap<u32, Option<u64>>,
+    /// Sites that were off for the sake of a budget, or counted: their states, and since when.
+    untimed: HashMap<u32, (SiteState, u64)>,
 }
 
 #[derive(Default)]
@@ -49,7 +58,7 @@ impl Ongoing {
         self.functions.get(site as usize)?.as_ref()
     }
 
-    /// Sites that were called or are off, with their sums at `now`, a value of the counter. `runs` tells whether a thread lives:
+    /// Sites that were called, or off or counted, with their sums at `now`, a value of the counter. `runs` tells whether a thread lives:
     /// what one that has ended left behind takes no more time.
     pub fn sums(&self, now: u64, runs: impl Fn(ThreadKey) -> bool) -> HashMap<u32, Sum> {
         let called = (0..).zip(&self.ended).filter(|(_, sum)| sum.calls > 0);
@@ -67,11 +76,13 @@ impl Ongoing {
                 }
             }
         }
-        for (site, since) in &self.off {
+        for (site, (state, since)) in &self.untimed {
             let sum = ticks.entry(*site).or_default();
             sum.calls_are_least = true;
             sum.bound();
-            sum.off_ns = since.map(|since| clocks.duration_ns(now.saturating_sub(since)));
+            sum.off_ns =
+                (*state == SiteState::Off).then(|| clocks.duration_ns(now.saturating_sub(*since)));
+            sum.counted = *state == SiteState::Counted;
         }
         for sum in ticks.values_mut() {
             sum.total_is_least |= sum.self_ns > sum.total_ns;
@@ -123,8 +134,8 @@ impl Subscriber for Ongoing {
             ..
         } = note
         {
-            let since = (*state == SiteState::Off).then_some(*counter);
-            self.off.extend(sites.iter().map(|site| (*site, since)));
+            let now = (*state, *counter);
+            self.untimed.extend(sites.iter().map(|site| (*site, now)));
         }
         for (site, function) in self.notes.functions(note) {
             let at = site as usize;
@@ -417,6 +428,9 @@ mod tests {
         let sums = turn(1250, SiteState::Timed);
         assert_eq!((sums[&1].calls, sums[&1].off_ns), (1, None));
         assert!(sums[&1].calls_are_least && sums[&1].self_is_least);
+        assert!(!sums[&1].is_untimed());
+        let sums = turn(1270, SiteState::Counted);
+        assert!(sums[&1].counted && sums[&1].calls_are_least && sums[&1].off_ns.is_none());
     }
 
     /// Each thread has its own outermost calls.

@@ -32,6 +32,7 @@ const OTHERS: [Column; 7] = [
         match (row.sum.off_ns, off) {
             (Some(ns), false) => format!("off {}", duration(ns)),
             (_, true) => "off".to_owned(),
+            (None, false) if row.sum.counted => "counted".to_owned(),
             (None, false) => count(row.calls_per_second as u64),
         }
     }),
@@ -81,7 +82,7 @@ const fn number(
 /// Without records there is no value.
 fn percent(row: &Row, share: f64, off: bool) -> String {
     let sign = if row.shares_are_least { "≥ " } else { "" };
-    match off || row.sum.off_ns.is_some() {
+    match off || row.sum.is_untimed() {
         true => String::new(),
         false => format!("{sign}{:.1}", share * 100.0),
     }
@@ -121,7 +122,7 @@ pub fn draw(table: &mut Table, frame: &mut Frame) {
     };
     let row = |row: &Row| {
         let off = table.is_off(row.site);
-        let style = if off || row.sum.off_ns.is_some() {
+        let style = if off || row.sum.is_untimed() {
             Modifier::DIM
         } else {
             Modifier::empty()
@@ -282,6 +283,15 @@ mod tests {
                 "libleaf.so"
             ]
         );
+    }
+
+    #[test]
+    fn what_is_counted_has_no_rates() {
+        let mut table = table();
+        let sum = &mut table.rows[1].sum;
+        (sum.counted, sum.calls_are_least) = (true, true);
+        let lines = screen(&mut table, 120, 6);
+        assert_eq!(words(&lines[3])[..2], ["counted", "≥ 4,005"]);
     }
 
     #[test]

@@ -120,8 +120,7 @@ impl Table {
             row.calls_per_second = per_second(sum.calls, row.sum.calls);
             row.self_share = per_second(sum.self_ns, row.sum.self_ns) / 1e9;
             row.total_share = per_second(sum.total_ns, row.sum.total_ns) / 1e9;
-            row.shares_are_least =
-                lost > self.lost || sum.off_ns.is_some() != row.sum.off_ns.is_some();
+            row.shares_are_least = lost > self.lost || sum.is_untimed() != row.sum.is_untimed();
             row.sum = sum;
         }
         self.updated = Some(now);
