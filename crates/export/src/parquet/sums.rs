@@ -54,7 +54,7 @@ pub fn write_trace(trace: &Trace, drive: &Drive, out: impl Write + Send) -> Resu
     finish(&layout, group, out)
 }
 
-const FUNCTIONS: [Column; 14] = [
+const FUNCTIONS: [Column; 15] = [
     column("trace", Kind::Text),
     column("module", Kind::Text),
     column("function", Kind::Text),
@@ -69,6 +69,7 @@ const FUNCTIONS: [Column; 14] = [
     column("total_is_least", Kind::Small),
     column("self_is_least", Kind::Small),
     column("off_ns", Kind::Number),
+    column("counted", Kind::Number),
 ];
 
 const DURATIONS: [Column; 5] = [
@@ -119,6 +120,7 @@ impl Functions {
         group.small(rows().map(|row| row.total_is_least.into()))?;
         group.small(rows().map(|row| row.self_is_least.into()))?;
         group.numbers(rows().map(|row| Some(row.off_ns)))?;
+        group.numbers(rows().map(|row| Some(row.counted)))?;
         finish(&layout, group, out)
     }
 
