@@ -11,7 +11,7 @@ use nopal_trace::{ThreadKey, Trace};
 
 use crate::control::{Control, Controller, Tracing};
 use crate::draft::Draft;
-use crate::engine::{Act, Engine, FoundSite, Function, Lookup, Mark};
+use crate::engine::{Act, Engine, FoundSite, Function, Lookup, Mark, Mode};
 use crate::grammar::{Command, parse};
 use crate::selection::{FunctionSelection, word};
 use crate::site_key::SiteKey;
@@ -203,10 +203,15 @@ impl Controller<'_> {
                 .traces
                 .iter()
                 .any(|trace| trace.is_on() && trace.held.sites.contains(&site.key));
+        let mut holding = state.traces.iter();
+        let is_counted = holding
+            .any(|trace| trace.mode == Mode::Counted && trace.held.sites.contains(&site.key));
         let traced = match (is_enabled, state.started) {
             _ if traces.is_empty() => return format!("{address:08x} {name}: not traced"),
             (true, true) => "traced",
             (true, false) => "not traced until start",
+            (false, true) if is_counted => "counted",
+            (false, false) if is_counted => "not counted until start",
             (false, _) => "not traced",
         };
         format!("{address:08x} {name}: {traced}: {}", traces.join(", "))

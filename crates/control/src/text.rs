@@ -121,10 +121,14 @@ fn push_trace(out: &mut String, engine: &mut dyn Engine, trace: &Trace) {
     }
     line(out, format_args!("trace {name} {}", mode_of(trace)));
     let Calls { entries, exits } = engine.calls(&held.sites);
+    let counted = match trace.mode {
+        Mode::Counted => ", its calls are counted",
+        _ => "",
+    };
     line(
         out,
         format_args!(
-            "#functions {}, refused {}, entries {entries}, exits {exits}",
+            "#functions {}, refused {}, entries {entries}, exits {exits}{counted}",
             held.sites.len(),
             held.refused.len() + held.left_out
         ),
