@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::kernel::is_torture;
 use crate::paths::target_directory;
 use crate::run::Start;
 
@@ -34,8 +33,6 @@ poweroff -f
 
 /// A machine that is interpreted is slow, and slower beside other work.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// With some ten times as much to do.
-const PATIENCE_WITH_TORTURE: Duration = Duration::from_secs(3600);
 /// The kernel's own choice of a clock would be slow here, and its check of the timer fails where other work stops the
 /// machine for a while.
 const KERNEL_OPTIONS: &str =
@@ -117,11 +114,7 @@ impl Guest<'_> {
             .words
             .extend(["-initrd".into(), path("system").into()]);
         let mut running = start.spawn();
-        running.be_patient(if is_torture() {
-            PATIENCE_WITH_TORTURE
-        } else {
-            PATIENCE
-        });
+        running.be_patient(PATIENCE);
         let ended = running.wait();
         let out = TempDir::new().expect("a directory can be made");
         let unpacked = Command::new("tar")

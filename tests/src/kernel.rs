@@ -5,7 +5,6 @@ use crate::guest::Guest;
 use crate::paths::{nopal, sources, target_directory};
 use nopal_beside::Mutex;
 use serde_json::Value;
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -79,12 +78,9 @@ impl Booted {
     }
 }
 
-/// The kernels that `.ci/packages test` gets, or those in the folder that `NOPAL_KERNELS` names.
+/// The kernels that `.ci/packages test` gets.
 fn kernels() -> Vec<PathBuf> {
-    let (directory, at_least) = match env::var_os("NOPAL_KERNELS") {
-        Some(directory) => (PathBuf::from(directory), 1),
-        None => (target_directory().join("kernel"), 2),
-    };
+    let directory = target_directory().join("kernel");
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
     let mut kernels: Vec<PathBuf> = entries
         .map(|entry| entry.path())
@@ -92,16 +88,11 @@ fn kernels() -> Vec<PathBuf> {
         .collect();
     kernels.sort();
     assert!(
-        kernels.len() >= at_least,
+        kernels.len() >= 2,
         "{}: .ci/packages test puts kernels there",
         directory.display()
     );
     kernels
-}
-
-/// Whether the tests are to kill tools and to load modules as often as `make torture` says.
-pub fn is_torture() -> bool {
-    env::var("NOPAL_KILLS").is_ok_and(|kills| kills == "all")
 }
 
 /// nopal's module, and those of the tests.

@@ -17,6 +17,7 @@
 #include <asm/asm.h>
 #include <asm/percpu.h>
 #include <asm/nospec-branch.h>
+#include "kernels.h"
 #include "section.h"
 
 #define SECTION(field) PER_CPU_VAR(nopal_section + NOPAL_SECTION_##field)
@@ -131,7 +132,7 @@ SYM_FUNC_END(nopal_sti_\joint\()_\at)
 /* \amount is added to the count. */
 .macro more_thunk joint, amount, at
 SYM_FUNC_START_LOCAL_NOALIGN(nopal_more_\joint\()_\amount\()_\at)
-	NOPAL_PREEMPT_COUNT_ADD $\amount, COUNT
+	addl $\amount, COUNT
 	push %rax
 	push %rdx
 	mov COUNT, %eax
@@ -168,9 +169,9 @@ SYM_FUNC_START_LOCAL_NOALIGN(nopal_less_\joint\()_\amount\()_\at)
 	pop %rdx
 	pop %rax
 .if \amount == 1
-	NOPAL_PREEMPT_COUNT_SUBTRACT_ONE COUNT
+	decl COUNT
 .else
-	NOPAL_PREEMPT_COUNT_ADD $-\amount, COUNT
+	addl $-\amount, COUNT
 .endif
 	RET
 	keep \@, (24 + \at)
