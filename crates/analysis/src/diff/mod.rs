@@ -103,7 +103,8 @@ pub fn compare(before: &[Run], after: &[Run]) -> Comparison {
         .sum();
     let rows = pairs.iter().map(|[a, b]| {
         let side = |side: &Option<Side>| side.as_ref().map_or(0.0, Side::self_ns);
-        let is_tested = side(a) + side(b) >= all * TESTED && all > 0.0;
+        let lacks_calls = [a, b].into_iter().flatten().any(Side::lacks_calls);
+        let is_tested = side(a) + side(b) >= all * TESTED && all > 0.0 && !lacks_calls;
         let p = match (a, b, test) {
             _ if !is_tested => None,
             (Some(a), Some(b), Test::Calls) => {
@@ -219,6 +220,11 @@ impl Side<'_> {
             (one.calls as f64 * typical / times).ln_1p()
         });
         runs.collect()
+    }
+
+    /// What is not known of some calls may be the difference.
+    fn lacks_calls(&self) -> bool {
+        self.counted().any(|(_, one)| one.lacks_calls)
     }
 
     fn durations(&self) -> Vec<(f64, u64)> {
@@ -358,6 +364,23 @@ mod tests {
         assert_eq!(comparison.tested, 3);
         comparison.limit(2);
         assert_eq!((comparison.rows.len(), comparison.left_out), (2, 3));
+    }
+
+    /// Of calls that were only counted, nothing is known that could differ.
+    #[test]
+    fn functions_that_were_counted_are_not_tested() {
+        let timed = run(vec![function("f", "a", &[(1e3, 1000)])]);
+        let mut counted = timed.clone();
+        let one = &mut counted.functions[0];
+        (one.durations, one.self_ns, one.lacks_calls) = (Vec::new(), 0, true);
+        for number in [1, 3] {
+            let (before, after) = (vec![timed.clone(); number], vec![counted.clone(); number]);
+            let comparison = compare(&before, &after);
+            let row = row(&comparison, "f");
+            assert_eq!((row.p, row.significant), (None, false));
+            let calls = [&row.before, &row.after].map(|side| side.as_ref().unwrap().calls);
+            assert_eq!(calls, [1000.0; 2]);
+        }
     }
 
     /// Runs whose times vary by a third differ as much as that; one that never does is changed.

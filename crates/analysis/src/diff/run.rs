@@ -9,6 +9,7 @@ use nopal_trace::{Note, Trace};
 use crate::drive::Drive;
 use crate::losses;
 use crate::names::{Function, Names, printable};
+use crate::off::Off;
 use crate::report::Stats;
 
 /// One trace of a side.
@@ -35,6 +36,8 @@ pub struct Counted {
     pub self_ns: u64,
     pub total_is_least: bool,
     pub self_is_least: bool,
+    /// It was off or counted for a time: calls may be missing, and have no times.
+    pub lacks_calls: bool,
     /// The durations of the calls whose begin and end are known.
     pub durations: Vec<(f64, u64)>,
 }
@@ -102,20 +105,27 @@ impl Run {
         let sums = Stats::by_function(&workers, &names);
         let identities = identities(trace);
         let ns = |ticks| trace.clocks().duration_ns(ticks);
-        let functions = names.functions().iter().zip(&sums).skip(1);
-        let functions = functions.map(|(function, sum)| {
+        let off = Off::new(trace, &names, drive.filter);
+        let calls = |number: u32| {
+            let recorded = sums[number as usize].calls;
+            recorded.saturating_add(off.counted(number))
+        };
+        let functions = (0..).zip(names.functions()).zip(&sums).skip(1);
+        let functions = functions.map(|((number, function), sum)| {
             let totals = &sum.totals;
             let identity = identities.get(&function.path).copied().unwrap_or("");
             let within = |ticks: u64| ns(ticks.clamp(totals.min, totals.max)) as f64;
             let durations = sum.durations.buckets();
+            let lacks_calls = off.lacks_calls(number);
             Counted {
                 known: Known::new(function, identity),
-                calls: sum.calls,
+                calls: calls(number),
                 unfinished: totals.unfinished.into(),
                 total_ns: ns(totals.total.max(totals.own)),
                 self_ns: ns(totals.own),
-                total_is_least: totals.total_is_least || totals.own > totals.total,
-                self_is_least: totals.own_is_least,
+                total_is_least: totals.total_is_least || totals.own > totals.total || lacks_calls,
+                self_is_least: totals.own_is_least || lacks_calls,
+                lacks_calls,
                 durations: durations
                     .filter(|(_, count)| *count > 0)
                     .map(|(ticks, count)| (within(ticks), count))
@@ -126,7 +136,7 @@ impl Run {
         let name = printable(name);
         let times = match per {
             None => 1,
-            Some(per) => per.iter().map(|number| sums[*number as usize].calls).sum(),
+            Some(per) => per.iter().map(|number| calls(*number)).sum(),
         };
         if times == 0 {
             bail!("no selected call of {name} is one of the function to divide by");

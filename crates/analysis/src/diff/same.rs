@@ -80,6 +80,7 @@ impl Counted {
         self.self_ns = self.self_ns.saturating_add(other.self_ns);
         self.total_is_least |= other.total_is_least;
         self.self_is_least |= other.self_is_least;
+        self.lacks_calls |= other.lacks_calls;
         self.durations.extend(&other.durations);
     }
 }
