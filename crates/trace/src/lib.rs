@@ -27,6 +27,7 @@ mod mapping;
 mod markers;
 mod merge;
 mod metadata;
+mod named_sites;
 mod nesting;
 mod note;
 mod occurrences;

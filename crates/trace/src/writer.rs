@@ -11,6 +11,7 @@ use crate::labels::Named;
 use crate::layout::*;
 use crate::markers::Markers;
 use crate::metadata::{self, Function};
+use crate::named_sites::{NamedSite, NamedSites};
 use crate::note::{Note, Session, SiteState, SitesLine};
 use crate::occurrences::Occurrences;
 use crate::processors::Processors;
@@ -30,7 +31,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::Write;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,15 +61,6 @@ pub enum Chunk {
     Unfinished,
 }
 
-/// The data of a site that `metadata` needs.
-struct Site {
-    number: u32,
-    image: u32,
-    address: u64,
-    /// Where its name is among those of all.
-    name: Range<usize>,
-}
-
 /// A trace being written.
 pub struct Writer {
     pub(crate) directory: PathBuf,
@@ -82,9 +73,7 @@ pub struct Writer {
     pub(crate) streams: Streams,
     processors: Processors,
     pub(crate) occurring: Occurrences,
-    /// By number up to those of the last `metadata`, then in the order of their notes. The first of a number counts.
-    sites: Vec<Site>,
-    names_of_sites: String,
+    sites: NamedSites,
     pub(crate) markers: Markers,
     images: HashMap<u32, String>,
     snapshots: Vec<Snapshot>,
@@ -177,8 +166,7 @@ impl Writer {
             notes_length: 0,
             notes_count: 0,
             occurring: Occurrences::new(),
-            sites: Vec::new(),
-            names_of_sites: String::new(),
+            sites: NamedSites::default(),
             markers: Markers::default(),
             images: HashMap::new(),
             snapshots: Vec::new(),
@@ -250,9 +238,7 @@ impl Writer {
 
     /// The readable name of a site; empty if it is not known.
     pub fn name_of(&self, site: u32) -> String {
-        let known = self.sites.iter().find(|known| known.number == site);
-        let name = known.and_then(|known| self.names_of_sites.get(known.name.clone()));
-        (self.readable)(name.unwrap_or_default()).into_owned()
+        (self.readable)(self.sites.name_of(site)).into_owned()
     }
 
     pub fn directory(&self) -> &Path {
@@ -296,7 +282,7 @@ impl Writer {
             sites: sites.clone(),
         };
         self.append_note(BYTES * sites.len(), &line)?;
-        self.learn_sites(image, sites.clone());
+        self.sites.learn(image, sites.clone());
         if self.subscriber.is_some() || self.has_subscribers() {
             let owned = sites.map(|(site, address, size, name)| (site, address, size, name.into()));
             let sites = owned.collect();
@@ -367,7 +353,7 @@ impl Writer {
                 let borrowed = sites.iter().map(|(site, address, size, name)| {
                     (*site, *address, *size, Cow::Borrowed(name.as_str()))
                 });
-                self.learn_sites(*image, borrowed);
+                self.sites.learn(*image, borrowed);
             }
             Note::State {
                 state: SiteState::Counted,
@@ -392,29 +378,6 @@ impl Writer {
         let clocks = self.clocks();
         if clocks.snapshots().len() > 1 {
             self.short_calls.below(clocks.ticks(least_ns));
-        }
-    }
-
-    fn learn_sites<'a>(
-        &mut self,
-        image: u32,
-        sites: impl ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)>,
-    ) {
-        /// Usual bytes of a name.
-        const BYTES: usize = 32;
-        self.sites.reserve(sites.len());
-        self.names_of_sites.reserve(BYTES * sites.len());
-        for (number, address, _, name) in sites {
-            if (1..SITE_LIMIT).contains(&number) {
-                let begin = self.names_of_sites.len();
-                self.names_of_sites.push_str(&name);
-                self.sites.push(Site {
-                    number,
-                    image,
-                    address,
-                    name: begin..self.names_of_sites.len(),
-                });
-            }
         }
     }
 
@@ -700,18 +663,7 @@ impl Writer {
 
     fn write_metadata(&mut self) -> Result<()> {
         let clocks = self.clocks();
-        if !self
-            .sites
-            .is_sorted_by(|one, next| one.number < next.number)
-        {
-            // This sort leaves the first of a number first.
-            self.sites.sort_by_key(|site| site.number);
-            self.sites.dedup_by_key(|site| site.number);
-        }
-        let site_of = |number: u32| {
-            let found = self.sites.binary_search_by_key(&number, |site| site.number);
-            Some(&self.sites[found.ok()?])
-        };
+        self.sites.sort();
         let described = Described {
             occurring: self.occurring.len(),
             markers: self.markers.len(),
@@ -720,14 +672,11 @@ impl Writer {
         let known = self
             .occurring
             .iter()
-            .filter_map(|(number, kinds)| Some((kinds, site_of(number)?)));
-        let names: Vec<(u16, &Site, Cow<str>)> = known
-            .map(|(kinds, site)| {
-                let name = &self.names_of_sites[site.name.clone()];
-                (kinds, site, (self.readable)(name))
-            })
+            .filter_map(|(number, kinds)| Some((kinds, self.sites.get(number)?)));
+        let names: Vec<(u16, &NamedSite, Cow<str>)> = known
+            .map(|(kinds, site)| (kinds, site, (self.readable)(self.sites.name(site))))
             .collect();
-        let module = |site: &Site| self.images.get(&site.image).map_or("?", String::as_str);
+        let module = |site: &NamedSite| self.images.get(&site.image).map_or("?", String::as_str);
         let functions: Vec<Function> = names
             .iter()
             .map(|(kinds, site, name)| {
