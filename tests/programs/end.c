@@ -30,8 +30,11 @@ int main(int count, char **words)
 		syscall(SYS_exit_group, number);
 	if (strcmp(words[1], "abort") == 0)
 		abort();
-	if (strcmp(words[1], "signal") == 0)
+	if (strcmp(words[1], "signal") == 0) {
+		/* It may have begun with the signal ignored, as below nohup. */
+		signal(number, SIG_DFL);
 		kill(getpid(), number);
+	}
 	if (strcmp(words[1], "trap") == 0)
 		__builtin_trap();
 	if (strcmp(words[1], "fault") == 0)

@@ -29,7 +29,7 @@ impl Candidate {
     fn of(process: i32) -> Result<Candidate> {
         attach::refuse_what_cannot_be(process)?;
         let watch = ExitWatch::new(process)?;
-        let program = nopal_process::auxiliary(process)?;
+        let program = nopal_process::auxiliary(process).map_err(|_| gone(process))?;
         Ok(Candidate {
             process,
             watch,
@@ -226,14 +226,16 @@ fn met(process: i32) -> Option<(i32, u64)> {
 
 /// An error of a process, which may be that it has ended, or executed another program than this.
 fn or_gone(candidate: &Candidate, error: Error) -> Error {
-    let Candidate {
-        process, program, ..
-    } = candidate;
-    if !nopal_process::alive(*process) {
-        return StopError::Ended.into();
+    match nopal_process::auxiliary(candidate.process) {
+        Ok(now) if now == candidate.program => error,
+        _ => gone(candidate.process).into(),
     }
-    match nopal_process::auxiliary(*process) {
-        Ok(now) if now != *program => StopError::Executes.into(),
-        _ => error,
+}
+
+/// Why a process has not the program that it had. While one of its threads executes another one, it has none.
+fn gone(process: i32) -> StopError {
+    match nopal_process::alive(process) {
+        true => StopError::Executes,
+        false => StopError::Ended,
     }
 }
