@@ -30,6 +30,8 @@ impl Candidate {
         attach::refuse_what_cannot_be(process)?;
         let watch = ExitWatch::new(process)?;
         let program = nopal_process::auxiliary(process).map_err(|_| gone(process))?;
+        // A process has memory for its next program before it has the program.
+        ensure!(program.entry.is_some(), gone(process));
         Ok(Candidate {
             process,
             watch,
