@@ -17,6 +17,7 @@ use anyhow::{Error, Result, bail, ensure};
 use nopal_kernel_events::{Allowed, allowed};
 use nopal_process::{Auxiliary, ExitWatch, StopError};
 use nopal_trace::Subscriber;
+use std::io;
 
 /// A process that runs, as it was when it was looked at first.
 struct Candidate {
@@ -27,15 +28,24 @@ struct Candidate {
 
 impl Candidate {
     fn of(process: i32) -> Result<Candidate> {
-        attach::refuse_what_cannot_be(process)?;
-        let watch = ExitWatch::new(process)?;
-        let program = nopal_process::auxiliary(process).map_err(|_| gone(process))?;
-        // A process has memory for its next program before it has the program.
-        ensure!(program.entry.is_some(), gone(process));
-        Ok(Candidate {
-            process,
-            watch,
-            program,
+        let examine = || {
+            attach::refuse_what_cannot_be(process)?;
+            let watch = ExitWatch::new(process)?;
+            let program = nopal_process::auxiliary(process)?;
+            // A process has memory for its next program before it has the program.
+            ensure!(program.entry.is_some(), gone(process));
+            Ok(Candidate {
+                process,
+                watch,
+                program,
+            })
+        };
+        examine().map_err(|error: Error| {
+            let cause = error.root_cause().downcast_ref::<io::Error>();
+            match cause.and_then(io::Error::raw_os_error) {
+                Some(libc::ESRCH) => gone(process).into(),
+                _ => error,
+            }
         })
     }
 }
