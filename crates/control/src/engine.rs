@@ -9,6 +9,7 @@ use nopal_analysis::tracers::{Live, Tracer};
 use nopal_analysis::triggers::{Hits, Trigger};
 
 use crate::budget::Share;
+use crate::metrics::Metric;
 use crate::probe::Probe;
 use crate::selection::Location;
 use crate::site_key::SiteKey;
@@ -297,4 +298,7 @@ pub trait Engine: Lookup {
 
     /// The results of snapshots so far, a line each, for people.
     fn snapshots(&mut self) -> Vec<String>;
+
+    /// What the session has come to, for a machine.
+    fn metrics(&mut self) -> Vec<Metric>;
 }

@@ -25,6 +25,7 @@ mod file;
 mod files;
 mod grammar;
 mod manual;
+mod metrics;
 mod obey;
 mod probe;
 mod selection;
@@ -49,6 +50,7 @@ pub use engine::{
 pub use file::File;
 pub use grammar::{Command, probe};
 pub use manual::manual;
+pub use metrics::{Kind, Metric, Value, escaped};
 pub use nopal_abi::Capture;
 pub use nopal_serve::{Access, Content, Entry, Failure};
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};

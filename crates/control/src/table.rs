@@ -24,6 +24,7 @@ pub struct Row {
 pub enum Role {
     Control,
     Devtrace,
+    Metrics,
     AvailableTracers,
     CurrentTracer,
     TracingOn,
@@ -78,6 +79,14 @@ pub const FILES: &[Row] = &[
         role: Role::Devtrace,
         about: "All records in order of time, one on each line: E for an entry or X for an exit, the address of the function, the time stamp counter, the thread id, then the first four arguments or the result. Numbers have 16 hexadecimal digits; arguments and results are 0 unless the session records them. Reading does not consume the records.",
         example: "grep ^E trace | head",
+    },
+    Row {
+        folder: "",
+        name: "metrics",
+        mode: READ,
+        role: Role::Metrics,
+        about: "What the session has come to, in the text format of Prometheus: processes, calls and losses, how often triggers fired, and the calls of the thousand functions with most of them.",
+        example: "grep nopal_lost metrics",
     },
     Row {
         folder: FOLDER,

@@ -15,6 +15,7 @@ use crate::draft::Draft;
 use crate::engine::{Act, FoundSite, Function, Mark, Mode};
 use crate::file::{File, Shown, failure, invalid};
 use crate::grammar::Command;
+use crate::metrics::{Kind, Metric};
 use crate::obey::waits;
 use crate::selection::{FunctionSelection, Part, word};
 use crate::site_key::SiteKey;
@@ -47,6 +48,7 @@ impl Controller<'_> {
         let failed = |error: anyhow::Error| failure(libc::EIO, format_args!("{error:#}"));
         let text = match role {
             Role::Control => self.text(),
+            Role::Metrics => self.metrics(),
             Role::Devtrace => return self.stream(Format::Devtrace, "").map_err(failed),
             Role::Trace => {
                 return self
@@ -116,6 +118,23 @@ impl Controller<'_> {
             Role::Marks => self.marks(),
         };
         Ok(Shown::Text(text.into_bytes()))
+    }
+
+    fn metrics(&mut self) -> String {
+        let mut metrics = self.engine.metrics();
+        let triggers = self.control.state.triggers.iter();
+        let hits = triggers.map(|active| {
+            let name = active.name.clone();
+            let fired = self.engine.hits(&name).fired;
+            (vec![("trigger", name)], fired as f64)
+        });
+        metrics.push(Metric {
+            name: "nopal_trigger_fired_total",
+            kind: Kind::Counter,
+            about: "How often the condition of a trigger held.",
+            values: hits.collect(),
+        });
+        metrics.iter().map(Metric::to_string).collect()
     }
 
     fn tracer(&self) -> String {

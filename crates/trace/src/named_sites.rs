@@ -63,6 +63,10 @@ impl NamedSites {
         Some(&self.sites[found.ok()?])
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &NamedSite> {
+        self.sites.iter()
+    }
+
     /// As it is recorded.
     pub fn name(&self, site: &NamedSite) -> &str {
         &self.names[site.name.clone()]

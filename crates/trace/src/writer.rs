@@ -241,6 +241,21 @@ impl Writer {
         (self.readable)(self.sites.name_of(site)).into_owned()
     }
 
+    /// The functions that were called so far, each with the name of its module, its own name, and its calls: those of
+    /// [`Writer::site_counts`] and `more`, by site.
+    pub fn called_functions(&mut self, more: &HashMap<u32, u64>) -> Vec<(String, String, u64)> {
+        self.sites.sort();
+        let counts = self.site_counts.get_or_insert_default();
+        let called = self.sites.iter().filter_map(|site| {
+            let counted = more.get(&site.number).copied().unwrap_or(0);
+            let calls = counts.calls(site.number).entries.wrapping_add(counted);
+            let module = self.images.get(&site.image).map_or("?", String::as_str);
+            let name = || (self.readable)(self.sites.name(site)).into_owned();
+            (calls > 0).then(|| (module.to_owned(), name(), calls))
+        });
+        called.collect()
+    }
+
     pub fn directory(&self) -> &Path {
         &self.directory
     }

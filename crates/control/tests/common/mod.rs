@@ -11,8 +11,8 @@ use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
     Access, Act, Applied, Calls, Capture, Change, Content, Control, Counts, Engine, Facts, Failure,
-    File, FileAddress, FoundSite, Location, Lookup, Missing, Mode, Probe, Refused, Share, SiteKey,
-    Spot, Watch,
+    File, FileAddress, FoundSite, Kind, Location, Lookup, Metric, Missing, Mode, Probe, Refused,
+    Share, SiteKey, Spot, Watch,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
@@ -570,6 +570,16 @@ impl Engine for Fake {
 
     fn snapshots(&mut self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn metrics(&mut self) -> Vec<Metric> {
+        let lost = self.counts.lost as f64;
+        vec![Metric::plain(
+            "nopal_lost_events_total",
+            Kind::Counter,
+            "Lost.",
+            lost,
+        )]
     }
 }
 

@@ -53,6 +53,8 @@ const DESERTED: Duration = Duration::from_millis(20);
 #[derive(Default)]
 struct Past {
     counts: Counts,
+    /// How often sites were counted.
+    counted: HashMap<u32, u64>,
     /// The guardian still has them.
     guarded: Vec<Arc<Region>>,
     /// The processes of all regions, also of those that are not past.
@@ -248,6 +250,18 @@ impl Shared {
         counts.fold(past, Counts::add)
     }
 
+    /// How often sites have been counted, in all regions, including former ones.
+    pub fn counted(&self) -> HashMap<u32, u64> {
+        let sites = self.writer.lock().counted_sites();
+        // Regions become past with their list held.
+        let regions = self.regions.lock();
+        let mut counted = self.past.lock().counted.clone();
+        for region in regions.iter() {
+            add(&mut counted, region.counted(&sites));
+        }
+        counted
+    }
+
     /// The processes that have had regions.
     pub fn processes(&self) -> HashSet<u32> {
         self.past.lock().processes.clone()
@@ -259,16 +273,25 @@ impl Shared {
     }
 
     fn make_past(&self, region: &Arc<Region>) {
+        let sites = self.writer.lock().counted_sites();
         let mut regions = self.regions.lock();
         regions.retain(|other| !Arc::ptr_eq(other, region));
         let mut past = self.past.lock();
         past.counts = past.counts + region.counts();
+        add(&mut past.counted, region.counted(&sites));
         past.guarded.push(region.clone());
     }
 
     pub fn add_region(&self, region: Arc<Region>) {
         self.past.lock().processes.insert(region.process() as u32);
         self.regions.lock().push(region);
+    }
+}
+
+fn add(sums: &mut HashMap<u32, u64>, counted: Vec<(u32, u64)>) {
+    for (site, calls) in counted {
+        let sum = sums.entry(site).or_default();
+        *sum = sum.wrapping_add(calls);
     }
 }
 

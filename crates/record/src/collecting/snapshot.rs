@@ -40,6 +40,11 @@ enum Written {
 }
 
 impl Snapshots {
+    /// How many there are.
+    pub fn taken(&self) -> usize {
+        self.taken.len()
+    }
+
     /// A line each, for people.
     pub fn describe(&self) -> Vec<String> {
         let taken = (1..).zip(&self.taken).map(|(number, (why, written))| {

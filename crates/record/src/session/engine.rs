@@ -5,8 +5,8 @@ use crate::collecting::notes::{counter, note};
 use crate::patch::remove;
 use crate::patch::switch::on_or_off;
 use crate::patch::traps::RISK;
-use crate::session::Session;
 use crate::session::states::Turn;
+use crate::session::{Session, metrics};
 use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::choose::Loaded;
 use crate::tracee::{PatchContext, Tracee};
@@ -19,7 +19,7 @@ use nopal_analysis::tracers::{Live, Tracer};
 use nopal_analysis::triggers::Hits;
 use nopal_control::{
     Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Location,
-    Lookup, Mark, Missing, Mode, Probe, Refused, SiteKey, Spot, Watch, Way,
+    Lookup, Mark, Metric, Missing, Mode, Probe, Refused, SiteKey, Spot, Watch, Way,
 };
 use nopal_trace::{Note, Watched};
 use std::collections::BTreeMap;
@@ -449,5 +449,9 @@ impl Engine for Session {
 
     fn snapshots(&mut self) -> Vec<String> {
         self.context.shared.snapshots().describe()
+    }
+
+    fn metrics(&mut self) -> Vec<Metric> {
+        metrics::of(self)
     }
 }

@@ -6,6 +6,7 @@ pub mod engine;
 pub mod finish;
 pub mod handle;
 pub mod lock;
+mod metrics;
 pub mod requests;
 pub mod serve;
 pub mod signals;
