@@ -83,13 +83,16 @@ impl Drop for End<'_> {
 }
 
 fn show(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32) -> Result<()> {
-    let _end = End(handle);
+    let end = End(handle);
     let title = format!("{process} {}", name(process).unwrap_or_default());
     let mut terminal = ratatui::try_init().context(UNUSABLE)?;
     let (updates, updated) = mpsc::channel();
     let shown = thread::scope(|scope| {
         scope.spawn(|| update(handle, ongoing, process, updates));
-        serve(handle, ongoing, updated, &mut terminal, Table::new(title))
+        let shown = serve(handle, ongoing, updated, &mut terminal, Table::new(title));
+        // Before the wait for the other thread, which may wait for all that a busy process has recorded.
+        drop(end);
+        shown
     });
     if is_there(Duration::ZERO).unwrap_or(true) {
         ratatui::restore();

@@ -149,6 +149,10 @@ impl Collector {
         if self.keep == Keep::Newest {
             return Ok(());
         }
+        // Threads may hand chunks over faster than they are written: only those count that they have now.
+        let held: Vec<bool> = (0..region.chunks())
+            .map(|chunk| region.chunk_state(chunk) == CHUNK_OWNED)
+            .collect();
         self.write(region, writer, ChunkPhase::HandedOver, usize::MAX)?;
         self.subscription.round(region, writer, usize::MAX)?;
         for chunk in 0..region.chunks() {
@@ -160,8 +164,9 @@ impl Collector {
                 region.beat();
             }
         }
-        // A chunk that was handed over since the first look has records from before the flush, its successor has none.
-        self.write(region, writer, ChunkPhase::HandedOver, usize::MAX)?;
+        // One that was handed over since the first look has records from before the flush, its successor has none.
+        let wanted = |chunk: usize| held[chunk];
+        self.write_wanted(region, writer, ChunkPhase::HandedOver, usize::MAX, wanted)?;
         Ok(())
     }
 
@@ -249,9 +254,20 @@ impl Collector {
         state: ChunkPhase,
         most: usize,
     ) -> Result<usize> {
+        self.write_wanted(region, writer, state, most, |_| true)
+    }
+
+    fn write_wanted(
+        &mut self,
+        region: &Region,
+        writer: &mut Writer,
+        state: ChunkPhase,
+        most: usize,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Result<usize> {
         let is_settled = state == ChunkPhase::Settled;
         let mut freed = 0;
-        let waiting = self.reader.full(region, |_| true);
+        let waiting = self.reader.full(region, wanted);
         let owners = if waiting.is_empty() {
             HashSet::new()
         } else {
