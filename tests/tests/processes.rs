@@ -88,7 +88,8 @@ fn shells_and_pipes() {
     exec("shell", "5").check();
 }
 
-/// Whether nopal meets a program or none, it says so, and the process goes on with its own programs.
+/// Whether nopal meets a program or none, it says so, and the process goes on with its own programs. Where nopal is slow,
+/// the last program may have ended when it comes.
 #[test]
 fn a_process_that_executes_programs_while_nopal_attaches() {
     const TRIES: u64 = 12;
@@ -106,6 +107,7 @@ fn a_process_that_executes_programs_while_nopal_attaches() {
         start.words.push(trace.clone().into());
         start.words.push(program.id().to_string().into());
         let ended = start.run("");
+        let is_over = program.has_ended();
         let of_program = program.wait();
         let what = format!("try {number}: {ended:?}, {of_program:?}");
         assert_eq!(of_program.end, End::Code(7), "{what}");
@@ -113,6 +115,7 @@ fn a_process_that_executes_programs_while_nopal_attaches() {
         assert_eq!(of_program.stderr, "", "{what}");
         let begins = match ended.end {
             End::Code(0) => "nopal: tracing process ",
+            _ if is_over && ended.stderr.contains("has ended") => "nopal: ",
             _ => "nopal: the process is executing another program: try again\n",
         };
         assert!(ended.stderr.starts_with(begins), "{what}");
@@ -450,7 +453,7 @@ fn the_slowest_requests_come_first_with_what_other_processes_did_meanwhile() {
         "{text}"
     );
     assert!(
-        text.contains("of the clock") && text.contains("doze 1.00 s"),
+        text.contains("of the clock") && text.contains(": doze "),
         "{text}"
     );
     let text = requests(&["--value", "11"], &trace);
