@@ -21,6 +21,7 @@ use nopal_analysis::names::Style;
 use nopal_analysis::report::{PROCESSES_BY, RELATED_BY, Sort, THREADS_BY};
 use nopal_record::Options;
 
+use crate::daemon::metrics::Endpoint;
 use calls::FilterArguments;
 use calls::subject_and_trace;
 pub use calls::{ByArgument, Hist, PerArgument, Requests, Slow, Subject};
@@ -94,6 +95,7 @@ pub enum Command {
     Detach(Detach),
     Ctl(Ctl),
     Mount(Mount),
+    Daemon(Daemon),
     Top(Top),
     Report(Report),
     Tui(Tui),
@@ -137,6 +139,27 @@ pub struct Mount {
     /// The directory to mount on
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
+}
+
+/// Record services as long as the machine runs, as files tell
+///
+/// Each file NAME.toml describes a service: its keys are the long options of `nopal attach`, and process, keep, keep-for
+/// and control. A recording begins when the service is there, and the next one when that has ended; the oldest ones are
+/// removed. Ends at SIGTERM or Ctrl-C; reads the files again at SIGHUP.
+#[derive(Debug, Args)]
+pub struct Daemon {
+    /// The directory with the files
+    #[arg(long, value_name = "DIR", default_value = "/etc/nopal.d")]
+    pub configuration: PathBuf,
+
+    /// Where the recordings are, DIR/NAME/TIME
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/nopal")]
+    pub directory: PathBuf,
+
+    /// Show metrics in the text format of Prometheus, at /metrics: on a port of 127.0.0.1, for everybody on this machine, or at
+    /// a socket, for this user
+    #[arg(long, value_name = "PORT|SOCKET", value_parser = Endpoint::parse)]
+    pub metrics: Option<Endpoint>,
 }
 
 /// Show for each function how often it was called, and how long it took

@@ -128,6 +128,19 @@ const ALL: &[(&str, &[Example])] = &[
         &[("Show sessions as files", "nopal mount /tmp/nopal")],
     ),
     (
+        "daemon",
+        &[
+            (
+                "Record what the files in /etc/nopal.d describe",
+                "nopal daemon",
+            ),
+            (
+                "The same for oneself, with metrics for Prometheus",
+                "nopal daemon --configuration ~/services --directory ~/recordings --metrics 9464",
+            ),
+        ],
+    ),
+    (
         "top",
         &[
             ("Watch a running process", "nopal top 4711"),

@@ -4,6 +4,7 @@
 mod arguments;
 mod ctl;
 mod cut;
+mod daemon;
 mod diff;
 mod doctor;
 mod dump;
@@ -38,6 +39,7 @@ mod status_line;
 mod terminal;
 mod time;
 mod top;
+mod trusted_file;
 mod tui;
 mod view;
 
@@ -108,6 +110,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Detach(detach) => ctl::detach(&detach)?,
         Command::Ctl(ctl) => ctl::run(&ctl)?,
         Command::Mount(mount) => mount::run(&mount)?,
+        Command::Daemon(daemon) => daemon::run(&daemon)?,
         Command::Top(top) => return top::run(top.options(), top.pid),
         Command::Report(report) => report::run(&report)?,
         Command::Tui(tui) => tui::run(&tui)?,

@@ -1,19 +1,14 @@
 //! Defaults that the user has set: in variables `NOPAL_…`, or in the file `nopal.toml` of the user's own configuration.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::Deserialize;
 
 use crate::arguments::{Color, NamesArgument};
-use crate::size;
-
-const LARGEST_FILE: u64 = 64 << 10;
+use crate::{size, trusted_file};
 
 /// The settings of this process.
 static OF_PROCESS: LazyLock<Settings> =
@@ -108,40 +103,15 @@ fn path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     Some(directory?.join("nopal.toml"))
 }
 
-/// What a file sets, if it exists.
+/// What a file sets, if it exists. A pager is a command: whoever may write the file could run it as this user.
 fn keys(path: &Path) -> Result<Option<Keys>> {
-    let shown = path.display();
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(_) if fs::symlink_metadata(path).is_err() => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("{shown} cannot be read")),
+    let Some(text) = trusted_file::read(path)? else {
+        return Ok(None);
     };
-    let facts = file.metadata().with_context(|| shown.to_string())?;
-    ensure!(facts.is_file(), "{shown} is not read: it is no file");
-    // A pager is a command: whoever may write the file could run it as this user.
-    let user = rustix::process::geteuid().as_raw();
-    ensure!(
-        facts.uid() == user || facts.uid() == 0,
-        "{shown} is not read: it belongs to another user ({})",
-        facts.uid()
-    );
-    ensure!(
-        facts.mode() & 0o022 == 0,
-        "{shown} is not read: others may write to it (chmod go-w would change that)"
-    );
-    ensure!(
-        facts.len() <= LARGEST_FILE,
-        "{shown} is not read: it is too large"
-    );
-    let mut text = String::new();
-    file.by_ref()
-        .take(LARGEST_FILE)
-        .read_to_string(&mut text)
-        .with_context(|| format!("{shown} cannot be read"))?;
     let keys = toml::from_str(&text);
     keys.map_err(|error| {
         let error = error.message().to_owned();
-        anyhow::anyhow!("{shown} is not read: {error}")
+        anyhow::anyhow!("{} is not read: {error}", path.display())
     })
     .map(Some)
 }
@@ -149,6 +119,7 @@ fn keys(path: &Path) -> Result<Option<Keys>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn read(file: Option<&str>, variables: &[(&str, &str)], mode: u32) -> Settings {

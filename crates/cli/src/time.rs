@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `10`, `10s`, `500ms`, `20us`, `100ns`, `1.5m`, `2h`; seconds without a unit.
+/// `10`, `10s`, `500ms`, `20us`, `100ns`, `1.5m`, `2h`, `7d`; seconds without a unit.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
@@ -15,7 +15,12 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("unknown unit {unit:?} (use ns, us, ms, s, m or h)")),
+        "d" => 86_400.0,
+        _ => {
+            return Err(format!(
+                "unknown unit {unit:?} (use ns, us, ms, s, m, h or d)"
+            ));
+        }
     };
     number
         .parse::<f64>()
@@ -38,6 +43,7 @@ mod tests {
             ("10", 10_000),
             ("1.5s", 1500),
             ("2m", 120_000),
+            ("7d", 7 * 86_400_000),
             ("1h", 3_600_000),
         ] {
             assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)));

@@ -30,6 +30,11 @@ impl Client {
         }
     }
 
+    /// To the session that a process of this user holds, the tool. An error: it has none, or not yet.
+    pub fn of_tool(tool: i32) -> Result<Client> {
+        Client::greet(sockets::connect_to_tool(tool).context("it has no session")?)
+    }
+
     /// To the session that finds out only now that a process is its own.
     fn search(process: i32) -> Option<Client> {
         sockets::sessions().into_iter().find_map(|socket| {

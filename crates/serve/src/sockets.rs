@@ -146,6 +146,15 @@ pub fn connect(process: i32) -> Result<UnixStream> {
     bail!(NotTraced { process })
 }
 
+/// Connects to the session of a tool, by the tool's own process. `None`: it has none, or not yet.
+pub fn connect_to_tool(tool: i32) -> Option<UnixStream> {
+    let directory = Directory::own().ok()??;
+    let prefix = format!("{PREFIX}{tool}.");
+    let mut names = directory.names().unwrap_or_default().into_iter();
+    let name = names.find(|name| name.starts_with(&prefix))?;
+    connect_to(&directory, &name).ok()?
+}
+
 /// Connections to all sessions of this user.
 pub fn sessions() -> Vec<UnixStream> {
     let Ok(Some(directory)) = Directory::own() else {

@@ -14,7 +14,7 @@ mod tracks;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::connection::Response;
+use crate::http::Response;
 use crate::shown::Shown;
 use query::Query;
 

@@ -5,7 +5,7 @@
 
 mod api;
 mod cases;
-mod connection;
+pub mod http;
 mod kernel;
 mod page;
 mod server;

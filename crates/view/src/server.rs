@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use uuid::Uuid;
 
-use crate::connection::{Request, Requests, Response};
+use crate::http::{Request, Requests, Response};
 use crate::{Shown, api, page};
 
 /// Clients at once. A browser has six connections to a host.
@@ -84,7 +84,7 @@ fn answer_all(stream: &TcpStream, shown: &Shown, token: &str) -> Result<()> {
     stream.set_nodelay(true)?;
     let mut requests = Requests::new(stream);
     loop {
-        match requests.next() {
+        match requests.take() {
             Ok(Some(request)) => answer(&request, shown, token).write(stream)?,
             Ok(None) => return Ok(()),
             Err(error) => {
@@ -98,12 +98,9 @@ fn answer_all(stream: &TcpStream, shown: &Shown, token: &str) -> Result<()> {
 /// Whether a request comes from the page, or from a person who opens it.
 fn is_our_own(request: &Request) -> bool {
     let host = request.host.as_str();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     // The port may be another one, as behind `ssh -L`.
     let origin = |origin: &String| origin.strip_prefix("http://") == Some(host);
-    matches!(name, "127.0.0.1" | "localhost")
-        && request.origin.as_ref().is_none_or(origin)
-        && !request.is_cross_site
+    request.is_local() && request.origin.as_ref().is_none_or(origin) && !request.is_cross_site
 }
 
 fn answer(request: &Request, shown: &Shown, token: &str) -> Response {

@@ -10,7 +10,7 @@ use nopal_trace::{ThreadKey, Trace};
 
 use super::query::Query;
 use super::tables::filter;
-use crate::connection::Response;
+use crate::http::Response;
 use crate::shown::State;
 
 fn format(name: &str) -> Option<(Format, &'static str)> {

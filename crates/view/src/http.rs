@@ -1,7 +1,6 @@
-//! Requests and responses of HTTP/1.1, of the kind that a browser makes for this page: GET, without a body.
+//! Requests and responses of HTTP/1.1, of the kind that a browser makes for a page of this machine: GET, without a body.
 
 use std::io::{self, BufWriter, Read, Write};
-use std::net::TcpStream;
 
 use anyhow::{Result, bail};
 
@@ -20,14 +19,23 @@ pub struct Request {
     pub is_cross_site: bool,
 }
 
+impl Request {
+    /// Whether it comes from this machine, under a name that no other page can have given it.
+    pub fn is_local(&self) -> bool {
+        let host = self.host.as_str();
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        matches!(name, "127.0.0.1" | "localhost")
+    }
+}
+
 /// Reads the requests of a connection.
-pub struct Requests<'a> {
-    stream: &'a TcpStream,
+pub struct Requests<Stream> {
+    stream: Stream,
     bytes: Vec<u8>,
 }
 
-impl<'a> Requests<'a> {
-    pub fn new(stream: &'a TcpStream) -> Requests<'a> {
+impl<Stream: Read> Requests<Stream> {
+    pub fn new(stream: Stream) -> Requests<Stream> {
         Requests {
             stream,
             bytes: Vec::new(),
@@ -35,7 +43,7 @@ impl<'a> Requests<'a> {
     }
 
     /// The next request; none if the client has closed the connection.
-    pub fn next(&mut self) -> Result<Option<Request>> {
+    pub fn take(&mut self) -> Result<Option<Request>> {
         let mut buffer = [0; 4096];
         loop {
             if let Some((length, request)) = parse(&self.bytes)? {
@@ -137,7 +145,7 @@ impl Response {
     }
 
     /// Fails where the client is gone, or the file cannot be written as a whole: the client finds it cut short.
-    pub fn write(self, mut stream: &TcpStream) -> Result<()> {
+    pub fn write(self, mut stream: impl Write) -> Result<()> {
         let Response { status, kind, body } = self;
         let length = match &body {
             Body::Whole(body) => format!("Content-Length: {}", body.len()),
@@ -159,9 +167,10 @@ impl Response {
             }
             Body::File(_, work) => {
                 stream.write_all(&bytes)?;
-                let mut out = BufWriter::with_capacity(CHUNK, Chunks(stream));
+                let mut out = BufWriter::with_capacity(CHUNK, Chunks(&mut stream));
                 work(&mut out)?;
                 out.flush()?;
+                drop(out);
                 stream.write_all(b"0\r\n\r\n")?;
             }
         }
@@ -173,9 +182,9 @@ impl Response {
 const CHUNK: usize = 1 << 16;
 
 /// Writes what it gets as chunks of HTTP.
-struct Chunks<'a>(&'a TcpStream);
+struct Chunks<Stream>(Stream);
 
-impl Write for Chunks<'_> {
+impl<Stream: Write> Write for Chunks<Stream> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // An empty chunk would end the file.
         if !bytes.is_empty() {

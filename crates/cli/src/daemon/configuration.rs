@@ -1,0 +1,304 @@
+//! The services that the daemon follows: a file each, `NAME.toml`. Its keys are the long options of `nopal attach`, and
+//! some of the daemon's own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use clap::error::ErrorKind;
+use toml::{Spanned, Value};
+
+use crate::arguments::Arguments;
+use crate::{size, time, trusted_file};
+
+const SUFFIX: &str = ".toml";
+
+/// What is kept of a service, if its file does not say.
+const KEEP: u64 = 1 << 30;
+const KEEP_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+/// A recording that is no flight recorder ends after this, and the next one begins.
+const FOR: &str = "1h";
+
+/// Options of `nopal attach` that are not for a service: the daemon chooses them, or a person would.
+const NOT_KEYS: [&str; 5] = ["output", "max-size", "help", "color", "names"];
+
+/// A service, as its file describes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// That of the file.
+    pub name: String,
+    /// Those behind `nopal attach -o DIR`.
+    pub words: Vec<String>,
+    /// Commands for the session, as `nopal ctl` takes them.
+    pub control: Vec<String>,
+    /// Bytes of traces that are kept at most.
+    pub keep: u64,
+    /// How long they are.
+    pub keep_for: Duration,
+}
+
+impl Service {
+    /// Bytes that one recording may have: beside the present one there is room for those before.
+    pub fn most(&self) -> u64 {
+        self.keep / 2
+    }
+}
+
+/// What a key says of a service.
+struct Key {
+    name: String,
+    place: Range<usize>,
+    values: Vec<String>,
+    /// Whether `true`, and no text, stands there.
+    is_flag: bool,
+}
+
+/// The services of a directory, and what is wrong with the files of others, a line each.
+pub fn read(directory: &Path) -> Result<(Vec<Service>, Vec<String>)> {
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(SUFFIX)).collect();
+    names.sort();
+    let (mut services, mut wrong) = (Vec::new(), Vec::new());
+    for file in names {
+        let path = directory.join(&file);
+        let name = file.trim_end_matches(SUFFIX);
+        let text = match trusted_file::read(&path) {
+            Ok(Some(text)) => text,
+            Ok(None) => continue,
+            Err(error) => {
+                wrong.push(format!("{error:#}"));
+                continue;
+            }
+        };
+        match service(name, &text) {
+            Ok(service) => services.push(service),
+            Err((at, why)) => {
+                let line = 1 + text[..at.min(text.len())].matches('\n').count();
+                wrong.push(format!("{}:{line}: {why}", path.display()));
+            }
+        }
+    }
+    Ok((services, wrong))
+}
+
+/// The place of what is wrong, in bytes, and why.
+type Wrong = (usize, String);
+
+fn service(name: &str, text: &str) -> Result<Service, Wrong> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.@".contains(letter);
+    if name.starts_with('.') || name.is_empty() || !name.chars().all(is_plain) {
+        let why = "a service's file has a name of letters, digits and - _ . @";
+        return Err((0, why.into()));
+    }
+    let table: BTreeMap<Spanned<String>, Spanned<Value>> =
+        toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            (at, error.message().to_owned())
+        })?;
+    let mut service = Service {
+        name: name.into(),
+        words: Vec::new(),
+        control: Vec::new(),
+        keep: KEEP,
+        keep_for: KEEP_FOR,
+    };
+    let (mut processes, mut options) = (Vec::new(), Vec::new());
+    for (name, value) in table {
+        let key = key(name, value)?;
+        let at = key.place.start;
+        let wrong = |why: String| (at, format!("{}: {why}", key.name));
+        let text = || match key.values.as_slice() {
+            [text] if !key.is_flag => Ok(text.as_str()),
+            _ => Err(wrong("one text is expected".into())),
+        };
+        match key.name.as_str() {
+            "process" => processes = key.values,
+            "control" => service.control = key.values,
+            "keep" => service.keep = size::parse(text()?).map_err(wrong)?,
+            "keep-for" => service.keep_for = time::parse(text()?).map_err(wrong)?,
+            name if NOT_KEYS.contains(&name) => {
+                return Err(wrong("this is not for a service".into()));
+            }
+            _ => options.push(key),
+        }
+    }
+    let has = |name: &str| {
+        options
+            .iter()
+            .any(|key| key.name == name && !key.values.is_empty())
+    };
+    if processes.is_empty() && !["unit", "cgroup", "container"].iter().any(|name| has(name)) {
+        let why = "nothing to follow: process, unit, cgroup or container is expected";
+        return Err((0, why.into()));
+    }
+    if !has("flight") && !has("for") {
+        service.words.push(format!("--for={FOR}"));
+    }
+    let most = service.most();
+    service.words.push(format!("--max-size={most}"));
+    service.words.extend(options.iter().flat_map(Key::words));
+    service.words.push("--".into());
+    service.words.extend(processes);
+    check(&service.words).map_err(|(_, why)| {
+        let alone = |key: &Key| {
+            let words = [key.words(), vec!["1".into()]].concat();
+            Some((check(&words).err()?.0, key.place.start))
+        };
+        let mut wrong: Vec<(ErrorKind, usize)> = options.iter().filter_map(alone).collect();
+        // An option that needs another is wrong alone, and may be right beside that.
+        wrong.sort_by_key(|(kind, _)| *kind == ErrorKind::MissingRequiredArgument);
+        (wrong.first().map_or(0, |(_, at)| *at), why)
+    })?;
+    Ok(service)
+}
+
+fn key(name: Spanned<String>, value: Spanned<Value>) -> Result<Key, Wrong> {
+    let place = name.span();
+    let name = name.into_inner();
+    let wrong = |what: &str| (place.start, format!("{name}: {what}"));
+    let text = |value: &Value| match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
+        _ => Err(wrong(
+            "a text, a number, true, false, or a list of texts is expected",
+        )),
+    };
+    let value = value.into_inner();
+    let values = match &value {
+        Value::Boolean(false) => Vec::new(),
+        Value::Boolean(true) => vec![String::new()],
+        Value::Array(values) => values.iter().map(text).collect::<Result<_, _>>()?,
+        value => vec![text(value)?],
+    };
+    Ok(Key {
+        is_flag: value.is_bool(),
+        place,
+        name,
+        values,
+    })
+}
+
+impl Key {
+    fn words(&self) -> Vec<String> {
+        let word = |value: &String| match self.is_flag {
+            true => format!("--{}", self.name),
+            false => format!("--{}={value}", self.name),
+        };
+        self.values.iter().map(word).collect()
+    }
+}
+
+/// Whether `nopal attach` takes these words.
+fn check(words: &[String]) -> Result<(), (ErrorKind, String)> {
+    let attach = ["nopal", "attach"].into_iter().map(str::to_owned);
+    let parsed = Arguments::try_parse_from(attach.chain(words.iter().cloned()));
+    let Err(error) = parsed else {
+        return Ok(());
+    };
+    let (kind, error) = (error.kind(), error.to_string());
+    // Usage and help follow, which are those of the command line.
+    let said = error.split("\n\nUsage:").next().unwrap_or_default();
+    let said = said.split("\n\nFor more").next().unwrap_or_default();
+    let said = said.trim_start_matches("error: ");
+    let words: Vec<&str> = said.split_whitespace().collect();
+    Err((kind, words.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_the_options_of_attach_and_those_of_the_daemon() {
+        let text = "unit = 'postgresql'\nflight = true\nlibs = false\nsnapshot-when = ['return a if duration > 1ms', 'b']\n\
+                    depth = 5\nkeep = '2G'\nkeep-for = '3h'\ncontrol = ['trace x new y', 'trace y count']\nprocess = 'nginx'\n";
+        let found = service("pg", text).unwrap();
+        let mut words = found.words.clone();
+        words.sort();
+        assert_eq!(
+            words,
+            [
+                "--",
+                "--depth=5",
+                "--flight",
+                "--max-size=1073741824",
+                "--snapshot-when=b",
+                "--snapshot-when=return a if duration > 1ms",
+                "--unit=postgresql",
+                "nginx"
+            ]
+        );
+        assert_eq!(found.words.last().unwrap(), "nginx");
+        assert_eq!((found.keep, found.keep_for.as_secs()), (2 << 30, 3 * 3600));
+        assert_eq!(found.control, ["trace x new y", "trace y count"]);
+        let plain = service("a", "process = 'a'").unwrap();
+        assert_eq!(plain.words, ["--for=1h", "--max-size=536870912", "--", "a"]);
+        assert_eq!((plain.keep, plain.keep_for), (KEEP, KEEP_FOR));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let wrong = |text: &str| {
+            let (at, why) = service("a", text).unwrap_err();
+            format!("{}: {why}", 1 + text[..at].matches('\n').count())
+        };
+        for (text, said) in [
+            (
+                "process = 'a'\nbuffer = '12Q'",
+                "2: invalid value '12Q' for '--buffer <SIZE>'",
+            ),
+            (
+                "process = 'a'\n\nbufer = '1M'",
+                "3: unexpected argument '--bufer' found tip: a similar argument exists: '--buffer'",
+            ),
+            ("process = 'a'\nkeep = 'x'", "2: keep: "),
+            (
+                "process = 'a'\nkeep = true",
+                "2: keep: one text is expected",
+            ),
+            (
+                "process = 'a'\nkeep-for = '7q'",
+                "2: keep-for: unknown unit",
+            ),
+            (
+                "process = 'a'\noutput = 'x'",
+                "2: output: this is not for a service",
+            ),
+            ("flight = true", "1: nothing to follow"),
+            (
+                "process = 'a'\nsnapshot-when = 'f'",
+                "2: the following required arguments were not provided: --flight",
+            ),
+            (
+                "process = 'a'\nflight = true\nsnapshot-when = 'f'\nzzz = 1",
+                "4: unexpected argument '--zzz'",
+            ),
+            (
+                "process = 'a'\nmax-size = '1G'",
+                "2: max-size: this is not for a service",
+            ),
+            ("process = 'a'\nunit = 1.5", "2: unit: a text"),
+            (
+                "process = 'a'\nlibs = 'yes'",
+                "2: unexpected value 'yes' for '--libs'",
+            ),
+            ("process = 'a'\nprocess = 'b'", "2: duplicate key"),
+            ("process = 'a", "1: invalid"),
+            (
+                "process = 'a'\nhelp = true",
+                "2: help: this is not for a service",
+            ),
+        ] {
+            assert!(wrong(text).starts_with(said), "{text:?}: {}", wrong(text));
+        }
+        assert!(
+            service("a b", "process = 'a'").is_err() && service("..", "process = 'a'").is_err()
+        );
+    }
+}

@@ -1,0 +1,245 @@
+//! A service that is followed: a `nopal attach` of its own that records it while it runs, and another one afterwards.
+
+use std::collections::HashSet;
+use std::fs::DirBuilder;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nopal_analysis::text::bytes;
+use nopal_beside::Mutex;
+use nopal_serve::Client;
+
+use super::configuration::Service;
+use super::metrics::Status;
+use super::recordings::{self, Room};
+use crate::message;
+
+/// Between one look for a service that does not run and the next, and between two recordings.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Between two looks at the disk.
+const LOOK: Duration = Duration::from_secs(10);
+/// How long the end of a recording waits for what it says.
+const FOR_WORDS: Duration = Duration::from_secs(1);
+/// Different lines that are remembered as said.
+const MOST_SAID: usize = 256;
+
+pub struct Followed {
+    pub service: Service,
+    /// Of its recordings.
+    directory: PathBuf,
+    recording: Option<Recording>,
+    next: Instant,
+    next_look: Instant,
+    /// What need not be said again, while the service does not run.
+    said: Arc<Mutex<HashSet<String>>>,
+    begun: u64,
+    room: Room,
+}
+
+struct Recording {
+    tool: Child,
+    /// Says what the tool says.
+    said: Option<JoinHandle<()>>,
+    directory: PathBuf,
+    /// The session is there, and has got its commands.
+    is_controlled: bool,
+    is_ending: bool,
+}
+
+impl Followed {
+    pub fn new(service: Service, directory: &Path) -> Followed {
+        let now = Instant::now();
+        Followed {
+            directory: directory.join(&service.name),
+            service,
+            recording: None,
+            next: now,
+            next_look: now,
+            said: Arc::default(),
+            begun: 0,
+            room: Room::default(),
+        }
+    }
+
+    pub fn is_recording(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// Does what is to be done now. The calling thread is the one that lives as long as the daemon.
+    pub fn work(&mut self) {
+        if let Err(error) = self.go_on() {
+            say(&self.said, &self.service.name, &format!("{error:#}"));
+            self.next = Instant::now() + PAUSE;
+        }
+    }
+
+    fn go_on(&mut self) -> Result<()> {
+        self.notice_end()?;
+        if self.recording.is_none() && Instant::now() >= self.next {
+            self.begin()?;
+        }
+        self.control();
+        if Instant::now() >= self.next_look {
+            self.next_look = Instant::now() + LOOK;
+            self.limit()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the recording has ended meanwhile.
+    pub fn notice_end(&mut self) -> Result<()> {
+        let Some(recording) = &mut self.recording else {
+            return Ok(());
+        };
+        if recording.tool.try_wait().context("no status")?.is_some() {
+            // Its last words are on their way, unless another process holds the pipe open.
+            let since = Instant::now();
+            let is_saying = |said: &JoinHandle<()>| !said.is_finished();
+            while recording.said.as_ref().is_some_and(is_saying) && since.elapsed() < FOR_WORDS {
+                thread::sleep(Duration::from_millis(1));
+            }
+            self.recording = None;
+            self.next = Instant::now() + PAUSE;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        let made = builder.create(&self.directory);
+        made.with_context(|| format!("cannot make {}", self.directory.display()))?;
+        let directory = recordings::name_now(&self.directory);
+        if directory.exists() {
+            // Of this very second: the next one has another name.
+            return Ok(());
+        }
+        let tool = std::env::current_exe().ok().filter(|path| path.exists());
+        let mut command = Command::new(tool.unwrap_or_else(|| "/proc/self/exe".into()));
+        command.arg("attach").arg("-o").arg(&directory);
+        command.args(&self.service.words);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::piped());
+        // SAFETY: prepare makes system calls only.
+        unsafe { command.pre_exec(prepare) };
+        let mut tool = command.spawn().context("cannot start nopal attach")?;
+        let lines = tool.stderr.take();
+        let pass_on = |lines| pass_on(lines, &self.service.name, Arc::clone(&self.said));
+        self.recording = Some(Recording {
+            said: lines.and_then(pass_on),
+            tool,
+            directory,
+            is_controlled: false,
+            is_ending: false,
+        });
+        Ok(())
+    }
+
+    /// Once the session is there, gives it the service's commands.
+    fn control(&mut self) {
+        let Some(recording) = &mut self.recording else {
+            return;
+        };
+        if recording.is_controlled || recording.is_ending {
+            return;
+        }
+        let Ok(mut session) = Client::of_tool(recording.tool.id() as i32) else {
+            return;
+        };
+        recording.is_controlled = true;
+        self.begun += 1;
+        self.said.lock().clear();
+        for command in &self.service.control {
+            if let Err(error) = session.command(command) {
+                say(&self.said, &self.service.name, &format!("{error:#}"));
+            }
+        }
+    }
+
+    fn limit(&mut self) -> Result<()> {
+        let running = self.recording.as_ref();
+        let running = running.map(|recording| recording.directory.as_path());
+        let Service { keep, keep_for, .. } = self.service;
+        self.room = recordings::limit(&self.directory, running, keep, keep_for)?;
+        let most = self.service.most();
+        if self.room.running >= most && self.end() {
+            let line = format!("the recording has {}, and another one begins", bytes(most));
+            say(&self.said, &self.service.name, &line);
+        }
+        Ok(())
+    }
+
+    /// Lets the recording end. Whether it was not ending already.
+    pub fn end(&mut self) -> bool {
+        let Some(recording) = &mut self.recording else {
+            return false;
+        };
+        let was_ending = std::mem::replace(&mut recording.is_ending, true);
+        if !was_ending {
+            // SAFETY: a plain system call, to a child that has not been waited for.
+            unsafe { libc::kill(recording.tool.id() as i32, libc::SIGINT) };
+        }
+        !was_ending
+    }
+
+    pub fn status(&self) -> Status {
+        let recording = self.recording.as_ref();
+        let controlled = recording.filter(|recording| recording.is_controlled);
+        Status {
+            service: self.service.name.clone(),
+            tool: controlled.map(|recording| recording.tool.id() as i32),
+            begun: self.begun,
+            bytes: self.room.bytes,
+        }
+    }
+}
+
+/// Runs in the child, before it executes nopal. It is to have no signal blocked, and to end its recording when the
+/// daemon has been killed.
+fn prepare() -> io::Result<()> {
+    // SAFETY: system calls, and a set that sigemptyset makes.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGINT) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Says what a recording says, in the name of its service. Without a thread it is silent.
+fn pass_on(
+    lines: ChildStderr,
+    service: &str,
+    said: Arc<Mutex<HashSet<String>>>,
+) -> Option<JoinHandle<()>> {
+    let service = service.to_owned();
+    let work = move || {
+        for line in BufReader::new(lines).split(b'\n') {
+            let Ok(line) = line else { return };
+            let line = String::from_utf8_lossy(&line);
+            say(&said, &service, line.trim_start_matches("nopal: "));
+        }
+    };
+    thread::Builder::new().spawn(work).ok()
+}
+
+/// Once, while the service does not run.
+fn say(said: &Mutex<HashSet<String>>, service: &str, line: &str) {
+    let mut said = said.lock();
+    if said.len() >= MOST_SAID {
+        said.clear();
+    }
+    if said.insert(line.to_owned()) {
+        message::write(&format!("{service}: {line}"));
+    }
+}

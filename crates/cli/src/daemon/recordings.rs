@@ -1,0 +1,186 @@
+//! The recordings of a service on the disk: a trace each, named by when it began, `2026-11-26T15-04-05`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use nopal_analysis::text::date;
+
+/// A snapshot that has not changed for so long is not being written.
+const STILL: Duration = Duration::from_secs(60);
+const SNAPSHOT: &str = "snapshot-";
+
+/// The directory of a recording that begins now.
+pub fn name_now(directory: &Path) -> PathBuf {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = date(now.unwrap_or_default().as_nanos() as u64);
+    let name = now.replace(" UTC", "").replace(' ', "T").replace(':', "-");
+    directory.join(name)
+}
+
+/// Whether a recording can have this name.
+fn is_name(name: &str) -> bool {
+    let pattern = "dddd-dd-ddTdd-dd-dd";
+    let fits = |(letter, expected): (char, char)| match expected {
+        'd' => letter.is_ascii_digit(),
+        other => letter == other,
+    };
+    name.len() == pattern.len() && name.chars().zip(pattern.chars()).all(fits)
+}
+
+/// A recording that has ended, or a snapshot of one that goes on.
+struct Kept {
+    path: PathBuf,
+    bytes: u64,
+    changed: SystemTime,
+}
+
+/// What there is on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    pub bytes: u64,
+    /// Those of the recording that goes on, without its snapshots: they cannot be removed.
+    pub running: u64,
+}
+
+/// Removes recordings and snapshots that have not changed for `keep_for`, and the oldest while all have more than `keep`
+/// bytes. `running` goes on, and stays. What is there afterwards.
+pub fn limit(
+    directory: &Path,
+    running: Option<&Path>,
+    keep: u64,
+    keep_for: Duration,
+) -> Result<Room> {
+    let mut kept: Vec<Kept> = Vec::new();
+    let mut room = Room::default();
+    for (name, path) in below(directory) {
+        if !is_name(&name) {
+            continue;
+        }
+        if Some(path.as_path()) != running {
+            kept.extend(measured(path));
+            continue;
+        }
+        let (snapshots, others): (Vec<_>, Vec<_>) = below(&path)
+            .into_iter()
+            .partition(|(name, _)| name.starts_with(SNAPSHOT));
+        room.running = others.into_iter().map(|(_, path)| bytes(&path)).sum();
+        kept.extend(snapshots.into_iter().filter_map(|(_, path)| measured(path)));
+    }
+    kept.sort_by_key(|one| one.changed);
+    room.bytes = room.running + kept.iter().map(|one| one.bytes).sum::<u64>();
+    let now = SystemTime::now();
+    for Kept {
+        path,
+        bytes,
+        changed,
+    } in kept
+    {
+        let age = now.duration_since(changed).unwrap_or_default();
+        let is_running = running.is_some_and(|running| path.starts_with(running));
+        let goes = age > keep_for || room.bytes > keep;
+        if goes && !(is_running && age < STILL) {
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot remove {}", path.display()))?;
+            room.bytes -= bytes;
+        }
+    }
+    Ok(room)
+}
+
+fn below(directory: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let named =
+        entries.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())));
+    named.collect()
+}
+
+fn measured(path: PathBuf) -> Option<Kept> {
+    let facts = fs::symlink_metadata(&path).ok()?;
+    let session = fs::symlink_metadata(path.join("session/notes"));
+    let changed = session
+        .and_then(|notes| notes.modified())
+        .or_else(|_| facts.modified());
+    facts.is_dir().then_some(Kept {
+        bytes: bytes(&path),
+        changed: changed.ok()?,
+        path,
+    })
+}
+
+/// Of all files below a path, without what links lead to.
+fn bytes(path: &Path) -> u64 {
+    match fs::symlink_metadata(path) {
+        Ok(facts) if facts.is_dir() => below(path).iter().map(|(_, path)| bytes(path)).sum(),
+        Ok(facts) => facts.len(),
+        Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of `bytes` that was changed `seconds` ago.
+    fn put(path: &Path, bytes: usize, seconds: u64) {
+        fs::create_dir_all(path.join("session")).unwrap();
+        let notes = path.join("session/notes");
+        fs::write(&notes, vec![0; bytes]).unwrap();
+        let when = SystemTime::now() - Duration::from_secs(seconds);
+        fs::File::options()
+            .write(true)
+            .open(notes)
+            .unwrap()
+            .set_modified(when)
+            .unwrap();
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_nothing_else_is_touched() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let running = at("2026-11-26T00-00-00");
+        put(&at("2026-11-25T00-00-00"), 100, 5000);
+        put(&at("2026-11-25T01-00-00"), 100, 4000);
+        put(&at("somebody's"), 1000, 9000);
+        put(&running, 50, 0);
+        put(&running.join("snapshot-1"), 100, 3000);
+        put(&running.join("snapshot-2"), 100, 1);
+        let limit = |keep, seconds| {
+            limit(
+                directory.path(),
+                Some(&running),
+                keep,
+                Duration::from_secs(seconds),
+            )
+            .unwrap()
+        };
+        let room = |bytes| Room { bytes, running: 50 };
+        assert_eq!(limit(450, 10_000), room(450));
+        assert_eq!(limit(449, 10_000), room(350));
+        assert!(!at("2026-11-25T00-00-00").exists() && at("2026-11-25T01-00-00").exists());
+        assert_eq!(limit(10_000, 3500), room(250));
+        assert_eq!(limit(200, 10_000), room(150));
+        // What goes on, or is being written, stays.
+        assert_eq!(limit(0, 0), room(150));
+        assert!(running.join("snapshot-2").exists() && at("somebody's").exists());
+        let ended = super::limit(directory.path(), None, 0, Duration::ZERO).unwrap();
+        assert_eq!(ended, Room::default());
+    }
+
+    #[test]
+    fn names_tell_when_a_recording_began() {
+        let path = name_now(Path::new("a"));
+        assert!(is_name(path.file_name().unwrap().to_str().unwrap()));
+        for name in [
+            "",
+            "2026-11-25",
+            "2026-11-25T00:00:00",
+            "2026-11-25T00-00-0x",
+            "é026-11-25T00-00-0",
+        ] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+}

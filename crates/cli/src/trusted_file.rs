@@ -1,0 +1,42 @@
+//! Files of configuration, which decide what nopal does in the name of its user.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+const LARGEST: u64 = 64 << 10;
+
+/// The text of a file that belongs to this user or to root, and that nobody else may write to; none if there is no file.
+pub fn read(path: &Path) -> Result<Option<String>> {
+    let shown = path.display();
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(_) if fs::symlink_metadata(path).is_err() => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("{shown} cannot be read")),
+    };
+    let facts = file.metadata().with_context(|| shown.to_string())?;
+    ensure!(facts.is_file(), "{shown} is not read: it is no file");
+    let user = rustix::process::geteuid().as_raw();
+    ensure!(
+        facts.uid() == user || facts.uid() == 0,
+        "{shown} is not read: it belongs to another user ({})",
+        facts.uid()
+    );
+    ensure!(
+        facts.mode() & 0o022 == 0,
+        "{shown} is not read: others may write to it (chmod go-w would change that)"
+    );
+    ensure!(
+        facts.len() <= LARGEST,
+        "{shown} is not read: it is too large"
+    );
+    let mut text = String::new();
+    file.by_ref()
+        .take(LARGEST)
+        .read_to_string(&mut text)
+        .with_context(|| format!("{shown} cannot be read"))?;
+    Ok(Some(text))
+}

@@ -1,0 +1,218 @@
+//! The daemon records a service whenever it is there, tells metrics of it, and leaves nothing behind, however it ends.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use nopal_tests::process::{assert_nothing_left, nopals_mappings, wait_until};
+use nopal_tests::{End, Report, Running, Start, c, nopal, scratch};
+use tempfile::TempDir;
+
+/// A daemon with one service, a program of a name that no other process has.
+struct Scene {
+    place: TempDir,
+    service: String,
+}
+
+impl Scene {
+    fn new(keys: &str) -> Scene {
+        let place = scratch();
+        let number = place.path().file_name().unwrap().to_str().unwrap();
+        // At most 15 bytes are the name of a process.
+        let service: String = format!("s{}", number.replace('.', ""));
+        let scene = Scene { place, service };
+        // May have to be built first, which takes longer than a program may run.
+        nopal();
+        std::fs::copy(c("phases", &[]).path, scene.program()).unwrap();
+        std::fs::create_dir(scene.place.path().join("nopal.d")).unwrap();
+        scene.describe(&format!("process = {:?}\n{keys}", scene.service));
+        scene
+    }
+
+    fn describe(&self, text: &str) {
+        let file = self.place.path().join("nopal.d/service.toml");
+        std::fs::write(file, text).unwrap();
+    }
+
+    fn program(&self) -> PathBuf {
+        self.place.path().join(&self.service)
+    }
+
+    fn recordings(&self) -> PathBuf {
+        self.place.path().join("recordings")
+    }
+
+    fn start(&self) -> Start {
+        let path = |name: &str| self.place.path().join(name).into_os_string();
+        let mut start = Start::new([nopal().as_os_str()]);
+        start.words.extend([
+            "daemon".into(),
+            "--configuration".into(),
+            path("nopal.d"),
+            "--directory".into(),
+            path("recordings"),
+            "--metrics".into(),
+            path("metrics"),
+        ]);
+        start
+    }
+
+    fn daemon(&self) -> Running {
+        let mut daemon = self.start().spawn();
+        daemon.wait_for_error(|text| text.contains("following 1 service: service\n"));
+        wait_until("metrics", || self.metrics().is_some());
+        daemon
+    }
+
+    fn run(&self) -> Running {
+        let mut running = Start::new([self.program().into_os_string(), "busy".into()]).spawn();
+        running.wait_for(|text| text.contains("phase 0\n"));
+        running
+    }
+
+    fn answer(&self, request: &str) -> Option<String> {
+        let mut stream = UnixStream::connect(self.place.path().join("metrics")).ok()?;
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    }
+
+    fn metrics(&self) -> Option<String> {
+        self.answer("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    }
+
+    /// The value of a metric, with labels that have this in them.
+    fn value(&self, metric: &str, labels: &str) -> Option<f64> {
+        let metrics = self.metrics()?;
+        let is_it = |line: &&str| line.starts_with(metric) && line.contains(labels);
+        let line = metrics.lines().find(is_it)?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
+    fn wait_for(&self, metric: &str, labels: &str, least: f64) {
+        let what = format!("{metric} of {labels}");
+        wait_until(&what, || {
+            self.value(metric, labels)
+                .is_some_and(|value| value >= least)
+        });
+    }
+
+    /// The traces, the oldest first.
+    fn traces(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.recordings().join("service")).unwrap();
+        let mut traces: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        traces.sort();
+        traces
+    }
+}
+
+/// Sends a signal to a process.
+fn signal(process: &Running, signal: i32) {
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::kill(process.id(), signal) }, 0);
+}
+
+fn assert_ends(mut program: Running) {
+    drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(5));
+}
+
+/// Only what waits is recorded, and how often the leaf is called counted.
+const COUNTED: &str =
+    "filter = 'waits'\ncontrol = ['trace leaf new leaves', 'trace leaves count']\n";
+
+#[test]
+fn a_service_is_recorded_whenever_it_is_there() {
+    let scene = Scene::new(COUNTED);
+    let mut daemon = scene.daemon();
+    daemon.wait_for_error(|text| text.contains("service: no process is named"));
+    assert_eq!(scene.value("nopal_service_recording", ""), Some(0.0));
+    let first = scene.run();
+    scene.wait_for("nopal_function_calls_total", "function=\"leaf\"", 1.0);
+    assert_eq!(
+        scene.value("nopal_processes", "service=\"service\""),
+        Some(1.0)
+    );
+    assert_eq!(scene.value("nopal_service_recording", ""), Some(1.0));
+    assert_ends(first);
+    wait_until("the first recording's end", || {
+        scene.value("nopal_service_recording", "") == Some(0.0)
+    });
+    let second = scene.run();
+    scene.wait_for("nopal_service_recordings_total", "", 2.0);
+    signal(&daemon, libc::SIGTERM);
+    let ended = daemon.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("service: tracing process").count(), 2);
+    assert_nothing_left(second.id());
+    assert_ends(second);
+    let traces = scene.traces();
+    assert_eq!(traces.len(), 2, "{traces:?}");
+    assert!(Report::of(&traces[0]).calls("leaf") > 0);
+}
+
+#[test]
+fn a_daemon_that_is_killed_leaves_nothing_behind() {
+    let scene = Scene::new(COUNTED);
+    let mut daemon = scene.daemon();
+    let program = scene.run();
+    scene.wait_for("nopal_service_recordings_total", "", 1.0);
+    signal(&daemon, libc::SIGKILL);
+    daemon.wait();
+    wait_until("the recording's end", || {
+        nopals_mappings(program.id()).is_empty()
+    });
+    assert_nothing_left(program.id());
+    // The next one goes on with it, and takes the place of the socket that was left.
+    let mut daemon = scene.daemon();
+    scene.wait_for("nopal_service_recordings_total", "", 1.0);
+    // Another one is refused.
+    let other = scene.start().run("");
+    assert_eq!(other.end, End::Code(1));
+    assert!(
+        other.stderr.contains("another daemon records into"),
+        "{other:?}"
+    );
+    signal(&daemon, libc::SIGINT);
+    assert_eq!(daemon.wait().end, End::Code(0));
+    assert_nothing_left(program.id());
+    assert_ends(program);
+}
+
+#[test]
+fn its_files_are_read_again_and_what_is_wrong_is_told() {
+    let scene = Scene::new(COUNTED);
+    let mut daemon = scene.daemon();
+    let program = scene.run();
+    scene.wait_for("nopal_service_recordings_total", "", 1.0);
+    scene.describe("process = 'x'\nbufer = '1M'\n");
+    signal(&daemon, libc::SIGHUP);
+    daemon.wait_for_error(|text| text.contains("service.toml:2: unexpected argument '--bufer'"));
+    wait_until("the end of what is not described any more", || {
+        scene
+            .metrics()
+            .is_some_and(|text| !text.contains("service=\""))
+    });
+    assert_nothing_left(program.id());
+    assert_ends(program);
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", "404"),
+        ("POST /metrics HTTP/1.1\r\n\r\n", "400"),
+    ] {
+        let answer = scene.answer(request).unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{answer}"
+        );
+    }
+    signal(&daemon, libc::SIGTERM);
+    assert_eq!(daemon.wait().end, End::Code(0));
+    // With nothing to follow, it does not begin.
+    let ended = scene.start().run("");
+    assert_eq!(ended.end, End::Code(1));
+    assert!(
+        ended.stderr.contains("no service is described in"),
+        "{ended:?}"
+    );
+}
