@@ -188,12 +188,13 @@ fn files_go_with_their_session() {
     assert_eq!(mounted.program.wait().end, End::Code(5));
 }
 
-/// The devices are files here: only their names matter.
+/// The devices are files here: only their names matter. The sessions are those of a directory of its own.
 #[test]
 fn the_kernel_s_module_has_a_folder_while_it_is_loaded() {
     let scratch = scratch();
     let script = r#"set -e
         mkdir dev mount
+        mkdir -m 700 nopal
         for device in fuse null; do touch dev/$device; mount --bind /dev/$device dev/$device; done
         mount --rbind dev /dev
         "$0" mount mount 2>/dev/null &
