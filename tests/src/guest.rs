@@ -3,14 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::paths::target_directory;
-use crate::run::Start;
+use crate::run::{Ended, Running, Start};
 
 /// The begin of each script: sets up a usual system, and `/out`, which is copied back.
 const BEGIN: &str = "#!/bin/busybox sh
@@ -24,6 +26,11 @@ mkdir -p /out /root /dev/shm
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /tmp
 cd /tmp
+# A line on the console, with the time since the boot: what a guest that does not end was last at.
+step() {
+	read -r uptime idle </proc/uptime
+	echo \"$uptime $*\" >/dev/console
+}
 ";
 const END: &str = "
 stty -F /dev/ttyS1 raw
@@ -34,9 +41,24 @@ poweroff -f
 /// A machine that is interpreted is slow, and slower beside other work.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// The kernel's own choice of a clock would be slow here, and its check of the timer fails where other work stops the
-/// machine for a while.
-const KERNEL_OPTIONS: &str =
-    "console=ttyS0 quiet panic=-1 nowatchdog clocksource=tsc tsc=reliable no_timer_check";
+/// machine for a while. The last two are for `QUESTIONS`.
+const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 nowatchdog clocksource=tsc tsc=reliable no_timer_check \
+    sysrq_always_enabled unknown_nmi_panic";
+
+/// What a guest that does not end is asked, and for how many seconds. C-a c changes between its serial line and QEMU's
+/// monitor, and C-a b is a break on that line: the registers, three times; all messages, the stacks of the processors
+/// and of all tasks (SysRq), if interrupts still come; an interrupt that cannot be masked, which ends the kernel with a
+/// stack.
+const QUESTIONS: [(&str, u64); 8] = [
+    ("\x01c\ninfo registers -a\n", 1),
+    ("info registers -a\n", 1),
+    ("info registers -a\n\x01c", 1),
+    ("\x01b9", 1),
+    ("\x01bl", 10),
+    ("\x01bt", 60),
+    ("\x01c\nnmi\n\x01c", 10),
+    ("\x01c\nquit\n", 5),
+];
 
 /// A machine to run a script on.
 pub struct Guest<'a> {
@@ -94,7 +116,7 @@ impl Guest<'_> {
         archive.add("init", 0o100755, format!("{BEGIN}{script}{END}").as_bytes());
         fs::write(path("system"), archive.end()).expect("there is room for the guest's system");
         let mut start = Start::new(["qemu-system-x86_64"]);
-        let fixed = "-accel tcg,thread=single -cpu max -m 1G -nodefaults -no-reboot -display none -serial stdio -append";
+        let fixed = "-accel tcg,thread=single -cpu max -m 1G -nodefaults -no-reboot -display none -serial mon:stdio -append";
         start.words.extend(fixed.split(' ').map(Into::into));
         start.words.push(KERNEL_OPTIONS.into());
         start
@@ -114,8 +136,7 @@ impl Guest<'_> {
             .words
             .extend(["-initrd".into(), path("system").into()]);
         let mut running = start.spawn();
-        running.be_patient(PATIENCE);
-        let ended = running.wait();
+        let ended = wait(&mut running);
         let out = TempDir::new().expect("a directory can be made");
         let unpacked = Command::new("tar")
             .arg("-xzf")
@@ -131,6 +152,26 @@ impl Guest<'_> {
         );
         out
     }
+}
+
+/// Waits for a guest's end. One that does not end in time tells its state, as far as it can, in what it has said.
+fn wait(running: &mut Running) -> Ended {
+    let deadline = Instant::now() + PATIENCE;
+    while !running.has_ended() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20));
+    }
+    if !running.has_ended() {
+        let mut stdin = running.stdin();
+        for (keys, seconds) in QUESTIONS {
+            // It may end now.
+            let _ = stdin.write_all(keys.as_bytes());
+            thread::sleep(Duration::from_secs(seconds));
+        }
+        // What `eprintln` prints is kept until the tests end, and lost if a timeout ends them.
+        let _ = writeln!(io::stderr(), "A guest does not end:\n{}", running.stdout());
+    }
+    running.be_patient(Duration::from_secs(60));
+    running.wait()
 }
 
 /// What debuggers need would fill the guest's memory.

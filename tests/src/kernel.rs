@@ -19,6 +19,7 @@ echo user::1000:1000::/:/bin/sh >/etc/passwd
 say() {
 	said=$1
 	shift
+	step $said
 	\"$@\" >/out/$said 2>&1
 	echo $? >/out/$said.status
 }

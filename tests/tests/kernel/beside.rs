@@ -34,6 +34,7 @@ functions() { echo __do_sys_getppid >set_ftrace_filter; echo function >current_t
 no_functions() { grep -c sys_getppid trace; echo nop >current_tracer; echo >set_ftrace_filter; }
 # What the kernel itself keeps changed after its own tracers is not nopal's.
 for other in graph probes functions; do
+	step without: $other
 	$other
 	no_$other >/dev/null
 done
@@ -41,7 +42,7 @@ kernel_text /tmp/text.before
 cd /tmp
 
 insmod /nopal.ko
-nopal ctl kernel load >/out/load 2>&1
+say load nopal ctl kernel load
 tell() { echo \"$@\" >/dev/nopal || cat /dev/nopal >>/out/tell.failed; }
 sections() {
 	tracer=$1
@@ -50,6 +51,7 @@ sections() {
 	for kind in \"$@\"; do
 		for length in 200 2000 5000; do
 			told=0
+			step $tracer $kind $length
 			# Something longer on the same processor hides it: when the machine stood still, say. The first line that
 			# is read makes the whole state, without a program's start in between.
 			for try in $(seq 40); do
@@ -73,6 +75,7 @@ of_preemption='lock_with_preemption_off switch_preemption_off nest_preemption_of
 sections irqsoff $of_irqs >/out/irqsoff
 sections preemptoff $of_preemption >/out/preemptoff
 sections preemptirqsoff $of_irqs $of_preemption overlap >/out/preemptirqsoff
+step latency_trace
 tell tracer preemptirqsoff on
 cat /dev/nopal_latency >/out/latency_trace
 tell trace wait_for@nopal_sections new waits
@@ -93,6 +96,7 @@ for try in $(seq 40); do
 done
 say latency.refused sh -c 'echo frobnicate >/dev/nopal_latency'
 tell trace waits remove
+step wakeup
 # The kernel has urgent tasks of its own: its events tell how many woke.
 events=/sys/kernel/tracing/instances/urgent
 mkdir $events
@@ -115,12 +119,14 @@ tell tracer wakeup off
 cd /sys/kernel/tracing
 asks() {
 	name=$1
+	step $name first
 	kernel_work ask 1000
 	say beside_$name nopal record -o /tmp/beside --kernel-functions '*sys_getppid' -- kernel_work ask 1000
 	say beside_$name.report nopal report --json /tmp/beside
 	rm -rf /tmp/beside
 }
 mine_first() {
+	step $1 after
 	nopal ctl kernel 'trace *sys_getppid new mine' 'trace mine on'
 	\"$@\"
 	kernel_work ask 100
@@ -159,6 +165,7 @@ say cyclictest cyclictest -t1 -p 90 -i 2000 -l 300 -q
 cat /dev/nopal >/out/cyclictest.state
 tell tracer wakeup off
 # They are on before the module's places are, and after.
+step perf_around
 kernel_work count 300000 >/out/perf_around &
 for times in 1 2 3; do
 	nopal ctl kernel 'trace *sys_getppid new mine' 'trace mine on'
@@ -177,24 +184,30 @@ shows() {
 	say livepatch_$1.report nopal report --json /tmp/shown
 	rm -rf /tmp/shown
 }
+step livepatch after
 nopal ctl kernel 'trace cmdline_proc_show new shown' 'trace shown on'
 insmod /nopal_livepatch.ko && patched && unpatched >/out/livepatch.first 2>&1
 nopal ctl kernel reset
+step livepatch first
 insmod /nopal_livepatch.ko
 patched
 shows during
+step livepatch goes
 unpatched >/out/livepatch.after 2>&1
 shows after
 
 seed=$(cut -c1-8 /proc/sys/kernel/random/uuid)
 echo $seed >/out/seed
 for number in 1 2 3; do
+	step hostile $((0x$seed + number))
 	kernel_work hostile $((0x$seed + number)) || echo $number >>/out/hostile.failed
 done
+step meddle $((0x$seed))
 kernel_work meddle $((0x$seed)) || echo meddle >>/out/hostile.failed
 tell reset
 
 # While it records.
+step killed
 nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work sleep 600 >/dev/null 2>&1 &
 tool=$!
 for wait in $(seq 1500); do
@@ -223,6 +236,7 @@ until_recording() {
 for number in $(seq KILLS); do
 	times=30000
 	[ $((number % 3)) = 2 ] && times=1000
+	step killed $number
 	nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work pipe $times >/dev/null 2>&1 &
 	tool=$!
 	case $((number % 3)) in
@@ -243,12 +257,15 @@ cat /dev/nopal >/out/killed.state
 
 while :; do kernel_work fork 5; kernel_work pipe 50; usleep 300000; done >/out/load.failed 2>&1 &
 load=$!
+step under load
 tell reset
 rmmod nopal
 as_before
 for number in $(seq WHOLE); do
+	step all functions under load $number
 	insmod /nopal.ko && nopal ctl kernel load >/dev/null && nopal ctl kernel 'trace * new all' 'trace all on' && rmmod nopal || echo $number
 done >/out/reload 2>&1
+step uniform
 insmod /nopal.ko && nopal ctl kernel load >/dev/null && nopal ctl kernel 'trace vfs_write new written' 'trace written on' reset \
 	'trace vfs_write new written' 'trace written on' \\
 	stop 'uniform on' start || echo uniform >>/out/reload
@@ -258,9 +275,11 @@ cat /dev/nopal >/out/uniform.state
 cat /dev/nopal_trace >/out/uniform.trace
 rmmod nopal || echo uniform >>/out/reload
 for number in $(seq LOADS); do
+	step loaded under load $number
 	insmod /nopal.ko && echo tracer preemptirqsoff on >/dev/nopal && rmmod nopal || echo $number
 done >>/out/reload 2>&1
 kill $load
+step locked
 dmesg >/out/kernel.log
 
 insmod /nopal.ko

@@ -20,6 +20,7 @@ say pipe.report nopal report --json /tmp/pipe
 say pipe.graph nopal graph /tmp/pipe
 say pipe.replay nopal replay /tmp/pipe
 
+step devtrace
 begin=$(grep ' __do_sys_getppid$' /proc/kallsyms | cut -d' ' -f1)
 echo trace $begin $(printf %x $((0x$begin + 16))) new asked >/dev/nopal
 echo trace asked on >/dev/nopal
@@ -40,6 +41,7 @@ echo start >/dev/nopal
 grep -v '^#' /out/devtrace.state >/dev/nopal
 echo start >/dev/nopal
 for processors in 1 0 all; do
+	step processors $processors
 	echo processors $processors >/dev/nopal
 	grep -v '^#' /dev/nopal >/tmp/state
 	echo reset >/dev/nopal
@@ -67,11 +69,13 @@ say resized_again nopal ctl kernel 'logsize 21'
 # What all functions record is more than is collected meanwhile where the machine is busy.
 nopal ctl kernel 'logsize 22'
 for what in vfs_write '*'; do
+	step arguments of \"$what\"
 	say arguments nopal record --args -o /tmp/arguments --kernel-functions \"$what\" -- kernel_work pipe 100
 	nopal replay /tmp/arguments | grep vfs_write
 	rm -r /tmp/arguments
 done >/out/arguments.replay
 nopal ctl kernel 'logsize 21' reset
+step probes
 for at in $(seq 5 60); do
 	nopal ctl kernel \"probe vfs_write+$at new inside\" 2>>/out/probe.refused && break
 done
@@ -85,6 +89,7 @@ say probed.replay nopal replay /tmp/probed
 say opened nopal record -o /tmp/opened --kernel-probe 'do_sys_openat2 new open fetch name=+0($arg2):string none=+0($arg1):u8' -- cat /etc/passwd
 say opened.replay nopal replay /tmp/opened
 rm -r /tmp/probed /tmp/opened
+step what is refused
 for probe in 'vfs_read new a b' 'no_such_function new x' 'return vfs_read new x' 'vfs_read new x fetch count' 'asm_exc_page_fault new x' \
 	'vfs_read+9000 new x' 'none on'; do
 	echo \"== $probe\"
@@ -106,6 +111,7 @@ echo 'echo typed 1 >/proc/nopal_markers; echo met 5000 >/proc/nopal_markers; ech
 say marked nopal record -o /tmp/marked --kernel-markers 'test_*' --kernel-functions proc_reg_write -- sh /tmp/meet
 say marked.replay nopal replay /tmp/marked
 rm -r /tmp/marked
+step markers
 echo met 10 >/proc/nopal_markers
 say marks nopal ctl kernel 'mark test_* on' 'mark test_met off' 'mark test_b* on' 'mark test_b* off'
 cat /dev/nopal >/out/marks.read
@@ -133,6 +139,7 @@ say all_report nopal report --json /tmp/all
 rm -r /tmp/all
 nopal ctl kernel 'logsize 21'
 
+step sleepers
 kernel_work sleep 1000 &
 early=$!
 nopal ctl kernel 'trace *@kernel new all'
@@ -145,11 +152,13 @@ cat /proc/$sleeper/stack >/out/stack.sleeper
 end=$(($(cut -d. -f1 /proc/uptime) + 60))
 rounds=0
 while [ $(cut -d. -f1 /proc/uptime) -lt $end ]; do
+	step load $rounds
 	kernel_work ask 1000 && kernel_work fork 20 && kernel_work pipe 200 && ls -R /sys/kernel >/tmp/list || echo failed >>/out/load.failed
 	rounds=$((rounds + 1))
 done
 echo $rounds >/out/load.rounds
 cat /dev/nopal >/out/all_state
+step interrupts that cannot be masked
 # Interrupts that cannot be masked, wherever the other processor is: in the recorder, too.
 dmesg -c >/tmp/kernel.log
 kernel_work ask 100000000 &
@@ -158,6 +167,7 @@ for time in $(seq 20); do echo l >/proc/sysrq-trigger; done
 kill $asking
 dmesg -c >/out/interrupted.log
 say unload rmmod nopal
+step unloaded
 cat /proc/$sleeper/stack >/out/stack.after
 kill -USR1 $early $sleeper
 wait $sleeper
