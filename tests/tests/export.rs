@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use nopal_tests::{Case, End, Start, c, node_packages, nopal, scratch, target_directory};
 use serde_json::Value;
@@ -84,6 +85,8 @@ fn firefox(directory: &Path) -> BTreeMap<String, u64> {
         start
     };
     let mut server = start(&["--daemon", "firefox"]).spawn();
+    // It and each of its clients start as long as a browser, beside other work for minutes.
+    server.be_patient(Duration::from_secs(600));
     let is_ready = || start(&["profile", "info"]).run("").end == End::Code(0);
     server.wait_until(is_ready);
     let profile = std::fs::read(directory.join("firefox")).unwrap();
