@@ -6,8 +6,9 @@
  * fork N     the same in a forked child, and in its parent meanwhile
  * signals N  the same, while a timer's handler calls it, too
  * deep N     deep(), N levels, over many pages of the stack
+ * work N     work(), N times, which takes far longer than counting a call and far less than recording one
  * again      executes the same program
- * Says "ready", then "made M" and "done" for each line: so many calls of leaf() in all. */
+ * Says "ready", then "made M" and "done" for each line: so many calls of leaf(), or of work(), in all. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>
@@ -38,6 +39,15 @@ static void call(unsigned long times)
 {
 	for (unsigned long i = 0; i < times; i++)
 		leaf();
+}
+
+KEPT static void work(void)
+{
+	unsigned long number = 1;
+	for (int i = 0; i < 12; i++) {
+		number *= 2654435761;
+		__asm__ volatile("" : "+r"(number));
+	}
 }
 
 static void *thread(void *times)
@@ -91,6 +101,10 @@ int main(int count, char **arguments)
 			made = times + (unsigned long)by_handler;
 		} else if (!strcmp(what, "deep")) {
 			deep(times);
+		} else if (!strcmp(what, "work")) {
+			for (unsigned long i = 0; i < times; i++)
+				work();
+			made = times;
 		} else {
 			CHECK(!strcmp(what, "again"));
 			execl("/proc/self/exe", arguments[0], what, NULL);

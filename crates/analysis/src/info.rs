@@ -128,26 +128,27 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     fact("end", end_of(trace))
 }
 
-/// `5 %; functions went off or on 14 times (listed below)`
+/// `5 % of the processor time: 12 functions were counted for a time, 3 were off, 14 changes`
 fn budget(trace: &Trace) -> String {
     let states = SiteStates::of(trace);
     let Some(percent) = states.percent else {
         return String::new();
     };
-    let functions = several(
-        states.sites().count() as u64,
-        "function was off for a time",
-        "functions were off for a time",
+    let counted = several(
+        states.counted_sites().count() as u64,
+        "function was counted for a time",
+        "functions were counted for a time",
     );
+    let off = several(states.sites().count() as u64, "was off", "were off");
     let changes = several(states.changes, "change", "changes");
-    let begun = match states.begun_off {
+    let begun = match states.begun_untimed {
         0 => String::new(),
-        number => {
-            let began = several(number, "began off", "began off");
-            format!("; {began}, as the last recording of the program ended")
-        }
+        number => format!(
+            "; {} so, as the last recording of the program ended",
+            several(number, "began", "began")
+        ),
     };
-    format!("{percent} % of the processor time: {functions}, {changes}{begun}")
+    format!("{percent} % of the processor time: {counted}, {off}, {changes}{begun}")
 }
 
 /// `12,345 calls of 3 functions`
@@ -194,7 +195,8 @@ fn states(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
             } => {
                 let state = match (state, kept) {
                     (SiteState::Timed, _) => "timed",
-                    (SiteState::Counted, _) => "counted",
+                    (SiteState::Counted, false) => "counted",
+                    (SiteState::Counted, true) => "kept counted",
                     (SiteState::Off, false) => "off",
                     (SiteState::Off, true) => "kept off",
                 };

@@ -1,4 +1,4 @@
-//! A budget: how much more processor time recording may take, and the functions that are off for its sake.
+//! A budget: how much more processor time tracing may take, and the functions that are not timed for its sake.
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,19 +56,13 @@ impl fmt::Display for Share {
     }
 }
 
-/// Functions that are off for a budget's sake.
+/// Functions that are not timed for a budget's sake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spared {
-    /// Their calls pay a jump or two.
-    pub switched: Arc<[SiteKey]>,
-    /// Their jumps are out, too.
-    pub removed: Arc<[SiteKey]>,
-}
-
-impl Spared {
-    pub fn has(&self, site: SiteKey) -> bool {
-        self.switched.contains(&site) || self.removed.contains(&site)
-    }
+    /// Their calls are only counted.
+    pub counted: Arc<[SiteKey]>,
+    /// Their jumps are out.
+    pub off: Arc<[SiteKey]>,
 }
 
 #[cfg(test)]

@@ -118,13 +118,13 @@ impl Control {
         self.state.budget
     }
 
-    /// What is off for the budget's sake.
+    /// What is not timed for the budget's sake.
     pub fn spared(&self) -> &Spared {
         &self.state.spared
     }
 
-    /// Has these functions off for the sake of the budget, if there is one, and no others. Those that it may not have
-    /// off, see [`Setup::may_spare`], stay as they are.
+    /// Has these functions counted or off for the sake of the budget, if there is one, and no others. Those that it may not
+    /// spare, see [`Setup::may_spare`], stay as they are.
     pub fn spare(&mut self, engine: &mut dyn Engine, spared: Spared) -> Result<()> {
         if self.state.budget.is_none() {
             return Ok(());

@@ -69,7 +69,7 @@ pub enum Mode {
     /// Its calls are not recorded, and pay a jump or two.
     #[default]
     Off,
-    /// Like that, for the sake of a budget: the trace tells that its calls are missing.
+    /// Like that, for the sake of a budget, which has its jump out then: the trace tells that its calls are missing.
     Spared,
     /// Its calls are counted, and nothing else is known of them: the trace tells how many there were, and when.
     Counted,

@@ -71,26 +71,27 @@ impl Setup {
         }
     }
 
-    /// Has of these sites those off that are to be recorded and that nobody has named.
+    /// Has of these sites those counted or off that are to be recorded and that nobody has named.
     pub fn spare(&mut self, spared: &Spared) {
-        let removed = spared.removed.iter().map(|site| (site, true));
-        let switched = spared.switched.iter().map(|site| (site, false));
-        for (site, is_out) in switched.chain(removed) {
-            if !self.may_spare(*site) {
+        let counted = spared.counted.iter().map(|site| (site, Mode::Counted));
+        let off = spared.off.iter().map(|site| (site, Mode::Spared));
+        for (key, mode) in counted.chain(off) {
+            // Who counts a function himself has it counted.
+            if !self.records(*key) || !self.may_spare(*key) {
                 continue;
             }
-            let site = &mut self.sites[site.0 as usize];
-            site.mode = Some(Mode::Spared);
-            if is_out {
+            let site = &mut self.sites[key.0 as usize];
+            site.mode = Some(mode);
+            if mode == Mode::Spared {
                 site.jump = Jump::Out;
             }
         }
     }
 
-    /// Whether a budget may have a site off, or has.
+    /// Whether a budget may have a site counted or off, or has.
     pub fn may_spare(&self, site: SiteKey) -> bool {
         let mode = self.site(site).mode;
-        matches!(mode, Some(Mode::On | Mode::Spared)) && !self.named.contains(&site)
+        matches!(mode, Some(Mode::On | Mode::Counted | Mode::Spared)) && !self.named.contains(&site)
     }
 
     fn make_room(&mut self, sites: usize) {
@@ -422,7 +423,7 @@ mod tests {
             let first = random.below(SITES) as u32;
             (first..first + 5).map(SiteKey).collect()
         };
-        (spared.switched, spared.removed) = (some(random), some(random));
+        (spared.counted, spared.off) = (some(random), some(random));
         setup.named = some(random).iter().copied().collect();
         setup.spare(&spared);
         for name in ["a", "b", "c"] {
@@ -499,19 +500,19 @@ mod tests {
         on.hold(&sites, Capture::default(), Mode::On);
         let mut named = on.clone();
         named.named = [site].into();
-        let [switched, removed] = [false, true].map(|is_out| {
+        let [counted, off] = [false, true].map(|is_off| {
             let mut spared = Spared::default();
-            match is_out {
-                true => spared.removed = sites.clone(),
-                false => spared.switched = sites.clone(),
+            match is_off {
+                true => spared.off = sites.clone(),
+                false => spared.counted = sites.clone(),
             }
             let mut setup = on.clone();
             setup.spare(&spared);
             named.spare(&spared);
             setup
         });
-        assert!(switched.may_spare(site) && removed.may_spare(site) && !named.may_spare(site));
-        assert!(named.records(site) && !switched.records(site));
+        assert!(counted.may_spare(site) && off.may_spare(site) && !named.may_spare(site));
+        assert!(named.records(site) && !counted.records(site) && !off.records(site));
         let said = |old: &Setup, new: &Setup| -> Vec<String> {
             let changes = reconcile(old, new);
             let said = changes.iter().map(|change| match change {
@@ -523,13 +524,23 @@ mod tests {
             said.collect()
         };
         let none = Setup::default();
-        assert_eq!(said(&on, &switched), ["Spared"]);
-        assert_eq!(said(&switched, &removed), ["out"]);
-        assert_eq!(said(&on, &removed), ["Spared", "out"]);
-        assert_eq!(said(&removed, &switched), ["in", "Spared"]);
-        assert_eq!(said(&removed, &on), ["in", "On"]);
-        assert_eq!(said(&removed, &none), ["Off"]);
-        assert_eq!(said(&switched, &none), ["Off", "out"]);
+        assert_eq!(said(&on, &counted), ["Counted"]);
+        assert_eq!(said(&counted, &off), ["Spared", "out"]);
+        assert_eq!(said(&on, &off), ["Spared", "out"]);
+        assert_eq!(said(&off, &counted), ["in", "Counted"]);
+        assert_eq!(said(&off, &on), ["in", "On"]);
+        assert_eq!(said(&off, &none), ["Off"]);
+        assert_eq!(said(&counted, &none), ["Off", "out"]);
+
+        // What somebody counts is not switched off.
+        let mut theirs = Setup::default();
+        theirs.hold(&sites, Capture::default(), Mode::Counted);
+        let before = theirs.clone();
+        theirs.spare(&Spared {
+            off: sites,
+            ..Spared::default()
+        });
+        assert_eq!(said(&before, &theirs), [""; 0]);
     }
 
     #[test]

@@ -493,7 +493,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "budget SHARE",
-        about: "Keeps the processor time that recording adds within a share of what the processes use themselves, from 0.01% to 100%. The functions whose calls cost most and show least are switched off, and their jumps removed where even these cost too much; they are recorded again when there is room. Functions that somebody has named, by more than *, in a trace, a trigger or a section, are never switched off, and none while uniform is on. The trace records which functions were off, and when.",
+        about: "Keeps the processor time that recording adds within a share of what the processes use themselves, from 0.01% to 100%. The functions whose calls cost most and show least are counted, and the jumps of those that are called most removed where even this costs too much; they are recorded again when there is room. Functions that somebody has named, by more than *, in a trace, a trigger or a section, are always recorded, and all are while uniform is on. The trace records which functions were counted or off, and when.",
         examples: &["budget 5%"],
     },
     Description {

@@ -180,15 +180,15 @@ fn a_budget_spares_what_nobody_has_named() {
         "trace * new all\ntrace all on\ntrace parse_line new p\nstart\nbudget 5%",
     );
     let spared = |fake: &Fake, names: &[&str]| Spared {
-        switched: names.iter().map(|name| fake.key(name)).collect(),
-        removed: [fake.key("parse_file")].into(),
+        counted: names.iter().map(|name| fake.key(name)).collect(),
+        off: [fake.key("parse_file")].into(),
     };
     let off = spared(&fake, &["main", "parse_line"]);
     control.spare(&mut fake, off).unwrap();
     assert_eq!(fake.budget, "5%".parse().ok());
-    assert_eq!(fake.in_mode(Mode::Spared), ["main"], "parse_line is named");
+    assert_eq!(fake.in_mode(Mode::Counted), ["main"], "parse_line is named");
     assert_eq!(fake.mode("parse_file"), None);
-    // The text of the state restores all but what is off.
+    // The text of the state restores all but what is spared.
     let state = text(&mut control, &mut fake);
     assert!(state.contains("\nbudget 5%\n"), "{state}");
     obey(&mut control, &mut fake, "stop");
@@ -196,7 +196,7 @@ fn a_budget_spares_what_nobody_has_named() {
     obey(&mut control, &mut fake, "start\nuniform on");
     assert_eq!(fake.mode("main"), Some(Mode::On), "all pay");
     obey(&mut control, &mut fake, "uniform off");
-    assert_eq!(fake.in_mode(Mode::Spared), ["main"]);
+    assert_eq!(fake.in_mode(Mode::Counted), ["main"]);
     obey(&mut control, &mut fake, "budget off");
     assert_eq!((fake.mode("main"), fake.budget), (Some(Mode::On), None));
     assert_eq!(fake.mode("parse_file"), Some(Mode::On));

@@ -27,7 +27,7 @@ pub use body::{Body, PlaceError};
 pub use elements::{Fixup, FrameChange};
 pub use plan::{EntriesOnly, How, Plan, Refused, Site};
 pub use probe::{Judged, Probes, Unprobed, probes};
-pub use profile::{KeptOff, keep_off, kept_off};
+pub use profile::{Untimed, keep_untimed, kept_untimed};
 pub use reason::Reason;
 pub use vectors::{VectorUse, vector_use};
 

@@ -1,4 +1,5 @@
-//! Which functions a budget had off when the last session of a program ended: on disk beside plans, and checked like these.
+//! Which functions a budget had counted or off when the last session of a program ended: on disk beside plans, and checked
+//! like these.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -18,9 +19,9 @@ const HEADER: usize = 16;
 const MOST_BYTES: u64 = 4 << 20;
 const MOST_FUNCTIONS: usize = 1 << 16;
 
-/// A function that was off.
+/// A function that was counted or off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KeptOff {
+pub struct Untimed {
     /// The identity of its file, and its address there.
     pub file: String,
     pub address: u64,
@@ -32,16 +33,16 @@ pub struct KeptOff {
     pub failed: u32,
 }
 
-impl KeptOff {
+impl Untimed {
     fn is_possible(&self) -> bool {
         let is_time = |value: f64| value.is_finite() && value >= 0.0;
         is_time(self.share) && is_time(self.worth)
     }
 }
 
-/// The functions that were off. `program` is the identity of its file. None if nothing is kept, or if it is damaged, of
-/// another version, or if others could have written it.
-pub fn kept_off(cache_dir: &Path, program: &str) -> Option<Vec<KeptOff>> {
+/// The functions that were counted or off. `program` is the identity of its file. None if nothing is kept, or if it is
+/// damaged, of another version, or if others could have written it.
+pub fn kept_untimed(cache_dir: &Path, program: &str) -> Option<Vec<Untimed>> {
     read(&path(cache_dir, program)).ok()
 }
 
@@ -49,7 +50,7 @@ fn path(cache_dir: &Path, program: &str) -> PathBuf {
     cache_dir.join(format!("{program}.budget"))
 }
 
-fn read(path: &Path) -> Result<Vec<KeptOff>> {
+fn read(path: &Path) -> Result<Vec<Untimed>> {
     let (file, _) = cache::open_ours(path)?;
     let mut bytes = Vec::new();
     file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
@@ -61,16 +62,16 @@ fn read(path: &Path) -> Result<Vec<KeptOff>> {
         header == self::header(rest),
         "damaged, or of another version"
     );
-    let kept: Vec<KeptOff> = postcard::from_bytes(rest)?;
-    let is_possible = kept.len() <= MOST_FUNCTIONS && kept.iter().all(KeptOff::is_possible);
+    let kept: Vec<Untimed> = postcard::from_bytes(rest)?;
+    let is_possible = kept.len() <= MOST_FUNCTIONS && kept.iter().all(Untimed::is_possible);
     ensure!(is_possible, "values that are not possible");
     Ok(kept)
 }
 
 /// Keeps these in place of what is kept.
-pub fn keep_off(cache_dir: &Path, program: &str, off: &[KeptOff]) -> Result<()> {
-    let off = off.get(..MOST_FUNCTIONS).unwrap_or(off);
-    let rest = postcard::to_stdvec(off)?;
+pub fn keep_untimed(cache_dir: &Path, program: &str, untimed: &[Untimed]) -> Result<()> {
+    let untimed = untimed.get(..MOST_FUNCTIONS).unwrap_or(untimed);
+    let rest = postcard::to_stdvec(untimed)?;
     ensure!(
         (HEADER + rest.len()) as u64 <= MOST_BYTES,
         "too many functions"
@@ -95,8 +96,8 @@ mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
-    fn function(address: u64) -> KeptOff {
-        KeptOff {
+    fn function(address: u64) -> Untimed {
+        Untimed {
             file: "ab12".into(),
             address,
             share: 0.25,
@@ -106,45 +107,45 @@ mod tests {
     }
 
     #[test]
-    fn what_was_off_is_kept_and_private() {
+    fn what_was_untimed_is_kept_and_private() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("plans");
-        assert_eq!(kept_off(&directory, "p"), None);
+        assert_eq!(kept_untimed(&directory, "p"), None);
         let off = [function(0x1000), function(0x2000)];
-        keep_off(&directory, "p", &off).unwrap();
-        assert_eq!(kept_off(&directory, "p").unwrap(), off);
-        assert_eq!(kept_off(&directory, "q"), None);
+        keep_untimed(&directory, "p", &off).unwrap();
+        assert_eq!(kept_untimed(&directory, "p").unwrap(), off);
+        assert_eq!(kept_untimed(&directory, "q"), None);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(
             (mode(&directory), mode(&path(&directory, "p"))),
             (0o700, 0o600)
         );
-        keep_off(&directory, "p", &[]).unwrap();
-        assert_eq!(kept_off(&directory, "p").unwrap(), []);
+        keep_untimed(&directory, "p", &[]).unwrap();
+        assert_eq!(kept_untimed(&directory, "p").unwrap(), []);
     }
 
     #[test]
     fn what_is_damaged_impossible_or_of_others_is_not_taken() {
         let place = tempfile::tempdir().unwrap();
         let (directory, path) = (place.path(), path(place.path(), "p"));
-        keep_off(directory, "p", &[function(0x1000)]).unwrap();
+        keep_untimed(directory, "p", &[function(0x1000)]).unwrap();
         let good = fs::read(&path).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
             fs::write(&path, bad).unwrap();
-            assert_eq!(kept_off(directory, "p"), None, "byte {at}");
+            assert_eq!(kept_untimed(directory, "p"), None, "byte {at}");
             fs::write(&path, &good[..at]).unwrap();
-            assert_eq!(kept_off(directory, "p"), None, "cut at {at}");
+            assert_eq!(kept_untimed(directory, "p"), None, "cut at {at}");
         }
         let hostile = |rest: &[u8]| {
             fs::write(&path, [&header(rest)[..], rest].concat()).unwrap();
-            assert_eq!(kept_off(directory, "p"), None);
+            assert_eq!(kept_untimed(directory, "p"), None);
         };
         // As many functions as there can be, of which none is there.
         hostile(&[0xff, 0xff, 0xff, 0xff, 0x0f]);
         for (share, worth) in [(f64::NAN, 1.0), (-1.0, 1.0), (1.0, f64::INFINITY)] {
-            let one = KeptOff {
+            let one = Untimed {
                 share,
                 worth,
                 ..function(0)
@@ -153,11 +154,11 @@ mod tests {
         }
         hostile(&vec![0; MOST_BYTES as usize]);
         fs::write(&path, &good).unwrap();
-        assert!(kept_off(directory, "p").is_some());
+        assert!(kept_untimed(directory, "p").is_some());
         fs::set_permissions(&path, Permissions::from_mode(0o622)).unwrap();
-        assert_eq!(kept_off(directory, "p"), None, "others may write it");
+        assert_eq!(kept_untimed(directory, "p"), None, "others may write it");
         fs::rename(&path, directory.join("other")).unwrap();
         std::os::unix::fs::symlink(directory.join("other"), &path).unwrap();
-        assert_eq!(kept_off(directory, "p"), None, "a symbolic link");
+        assert_eq!(kept_untimed(directory, "p"), None, "a symbolic link");
     }
 }

@@ -201,8 +201,8 @@ pub enum Note {
     },
 }
 
-/// What is recorded of a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What is recorded of a site, from most to least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "WrittenState", into = "WrittenState")]
 pub enum SiteState {
     /// Each call, with its times.

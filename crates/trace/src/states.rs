@@ -17,8 +17,8 @@ pub struct SiteStates {
     counted: BTreeMap<u32, BTreeMap<u64, Vec<Sum>>>,
     /// How often a site went from one state to another.
     pub changes: u64,
-    /// Sites that began off, as they were when another session of the program ended.
-    pub begun_off: u64,
+    /// Sites that began off or counted, as they were not timed when another session of the program ended.
+    pub begun_untimed: u64,
 }
 
 /// How many calls had been counted at a moment.
@@ -45,7 +45,7 @@ impl SiteStates {
                     kept,
                 } => {
                     if *kept {
-                        states.begun_off += sites.len() as u64;
+                        states.begun_untimed += sites.len() as u64;
                     }
                     for site in sites {
                         states.change(*site, *state, *counter);

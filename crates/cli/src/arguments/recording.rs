@@ -318,7 +318,8 @@ struct Recording {
     max_size: Option<u64>,
 
     /// Keep the processor time that recording adds within this share, such as 5%, of what the program uses itself:
-    /// functions whose calls cost most and show least are off for as long as it takes. Functions that -F names are not
+    /// functions whose calls cost most and show least are counted, or off, for as long as it takes. Functions that -F names
+    /// are not
     #[arg(long, value_name = "SHARE", value_parser = Share::from_str)]
     budget: Option<Share>,
 

@@ -2,59 +2,60 @@
 
 use std::collections::HashMap;
 
-/// Parts of the budget: what recording may cost before functions are switched off, and what it costs then; below what
-/// functions are switched on again. The distances are what keeps functions from going to and fro.
-const MOST_RECORDED: f64 = 0.8;
-const RECORDED_THEN: f64 = 0.65;
+/// Parts of the budget: what tracing may cost before less is recorded, and what it costs then; below what more is recorded
+/// again. The distances are what keeps functions from going to and fro.
+const MOST: f64 = 0.8;
+const THEN: f64 = 0.65;
 const ROOM: f64 = 0.6;
-/// The same for the jumps of functions that are switched off.
-const MOST_JUMPS: f64 = 0.2;
-const JUMPS_THEN: f64 = 0.1;
-/// For functions that are recorded again to find out whether there is room for them now, and for pauses of all threads.
+/// What of this timed functions may take where counting the others takes more than they leave.
+const TIMED: f64 = 0.5;
+/// For functions that are counted again to find out whether there is room for them now, and for pauses of all threads.
 const TRIALS: f64 = 0.1;
 const PAUSES: f64 = 0.05;
 /// Trials may use what they have not used before, so many seconds of it.
 const TRIALS_SAVED: f64 = 60.0;
 
-/// The cost of the jumps of a call that is switched off, as a part of that of recording it: 1.5 ns of 27 in python3,
-/// in which all is called that calls little.
-pub const JUMPS: f64 = 0.06;
+/// The cost of counting a call, as a part of that of recording it: 2 ns of 27 in python3, in which all is called that calls
+/// little.
+pub const COUNTING: f64 = 0.075;
 
-/// Seconds. Nothing is switched on sooner after something was switched off, and no jump is removed sooner.
+/// Seconds. Nothing is recorded again sooner after less was recorded, and no jump is removed sooner.
 const QUIET: f64 = 1.0;
 const SETTLED: f64 = 0.2;
 /// Between pauses of all threads, at least.
 const APART: f64 = 1.0;
-/// A function that is recorded again for less was switched on too soon: it waits twice as long the next time, and half
-/// as long for each such time that it was recorded.
+/// A function of which more was recorded for less was raised too soon: it waits twice as long the next time, and half as
+/// long for each such time that it stayed.
 const SHORT: f64 = 60.0;
 const MOST_FAILED: u32 = 8;
 
 /// What a call tells, in nanoseconds, where it is too long to be measured.
 const LONG: f64 = 1e6;
 
-/// What is done for the sake of a budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is done for the sake of a budget, from least to most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     Timed,
-    /// Switched off: its calls pay two jumps.
-    Switched,
-    /// Its jump is out of the text, too. All threads stop to take it out, and to put it back.
-    Removed,
+    /// Its calls are counted.
+    Counted,
+    /// Its jump is out of the text. All threads stop to take it out, and to put it back.
+    Off,
 }
 
-/// What the recording of a function took since the last look.
+/// What the calls of a function took since the last look.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub site: u32,
-    /// In seconds of processor time.
-    pub cost: f64,
+    /// In seconds of processor time: of those that were recorded.
+    pub recorded: f64,
+    /// The same of those that were counted, if they had been recorded.
+    pub counted: f64,
     /// What a call tells: its mean time and how far calls differ from that, together, in nanoseconds.
     pub worth: Option<f64>,
-    pub may_be_off: bool,
+    pub may_be_spared: bool,
 }
 
-/// What is known of a function that is off: see [`Policy::kept`].
+/// What is known of a function that is not timed: see [`Policy::kept`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
     pub share: f64,
@@ -66,40 +67,65 @@ pub struct Kept {
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
     pub now: f64,
-    /// The processor time that the processes used since the last look, with that of recording.
+    /// The processor time that the processes used since the last look, with that of tracing.
     pub used: f64,
     pub loads: &'a [Load],
 }
 
 struct Site {
     state: State,
-    /// What its recording adds to the processor time that the processes use without, while it is timed.
+    /// What recording it adds, or would add, to the processor time that the processes use without: since the last look,
+    /// and of late.
+    now: f64,
     share: f64,
     worth: f64,
+    may_be_spared: bool,
+    /// When it was in another state last.
     since: f64,
-    /// How often it was timed again for a short time only, less the times that it was for long.
+    /// When more was recorded of it, if not less since.
+    raised: Option<f64>,
+    /// How often that was for a short time only, less the times that it was for long.
     failed: u32,
-    was_off: bool,
 }
 
 impl Site {
+    fn new(state: State, share: f64, worth: f64) -> Site {
+        Site {
+            state,
+            now: share,
+            share,
+            worth,
+            may_be_spared: true,
+            since: 0.0,
+            raised: None,
+            failed: 0,
+        }
+    }
+
     fn wait(&self) -> f64 {
         QUIET * f64::from(1 << self.failed)
     }
 
+    fn is_due(&self, now: f64) -> bool {
+        now - self.since >= self.wait()
+    }
+
+    /// The most that it is known to cost where it is recorded.
+    fn most(&self) -> f64 {
+        self.share.max(self.now)
+    }
+
     fn turn(&mut self, state: State, now: f64) {
-        if state == State::Switched && self.state == State::Timed {
-            let lasted = (now - self.since) / SHORT;
-            self.failed = match self.was_off && lasted < 1.0 {
+        if state < self.state {
+            self.raised = Some(now);
+        } else if let Some(raised) = self.raised.take() {
+            let lasted = (now - raised) / SHORT;
+            self.failed = match lasted < 1.0 {
                 true => (self.failed + 1).min(MOST_FAILED),
                 false => self.failed.saturating_sub(lasted as u32),
             };
-            self.was_off = true;
         }
-        // A jump may be removed, and the function waits on.
-        if state == State::Timed || self.state == State::Timed {
-            self.since = now;
-        }
+        self.since = now;
         self.state = state;
     }
 }
@@ -107,15 +133,18 @@ impl Site {
 pub struct Policy {
     budget: f64,
     sites: HashMap<u32, Site>,
-    /// The cost of recording of late, as a part of the processor time without it.
-    recorded: f64,
-    /// The same of the jumps of functions that are off, as they were when they were timed.
-    jumps: f64,
+    /// The cost of tracing of late, as a part of the processor time without it.
+    spent: f64,
+    looked: f64,
     /// Seconds of processor time that trials may take.
     saved: f64,
-    switched_off: f64,
+    lowered: f64,
     next_pause: f64,
-    /// The function with most cost that may not be off, and its share, where the budget cannot be held.
+    /// How far pauses are apart, as long as they take.
+    apart: f64,
+    /// Counting cost too much at the last look, too.
+    overruns: bool,
+    /// The function with most cost that may not be spared, and its share, where the budget cannot be held.
     pub too_much: Option<(u32, f64)>,
 }
 
@@ -124,11 +153,13 @@ impl Policy {
         Policy {
             budget,
             sites: HashMap::new(),
-            recorded: 0.0,
-            jumps: 0.0,
+            spent: 0.0,
+            looked: 0.0,
             saved: 0.0,
-            switched_off: f64::NEG_INFINITY,
+            lowered: f64::NEG_INFINITY,
             next_pause: f64::NEG_INFINITY,
+            apart: APART,
+            overruns: false,
             too_much: None,
         }
     }
@@ -139,34 +170,39 @@ impl Policy {
 
     /// What tracing adds now to the processor time without it.
     pub fn spent(&self) -> f64 {
-        self.recorded + self.jumps
+        self.spent
     }
 
-    /// The functions that are off.
-    pub fn off(&self) -> impl Iterator<Item = (u32, State)> {
-        let sites = self.sites.iter();
-        let off = sites.filter(|(_, site)| site.state != State::Timed);
-        off.map(|(number, site)| (*number, site.state))
+    pub fn state(&self, number: u32) -> State {
+        self.sites
+            .get(&number)
+            .map_or(State::Timed, |site| site.state)
     }
 
-    /// A function begins off, as it was when another session of the program ended.
-    pub fn begin_off(&mut self, number: u32, kept: Kept) {
-        let site = Site {
-            state: State::Switched,
-            share: kept.share,
-            worth: kept.worth,
-            since: 0.0,
-            failed: kept.failed.min(MOST_FAILED),
-            was_off: true,
-        };
+    fn in_state(&self, state: State) -> impl Iterator<Item = (u32, &Site)> {
+        let sites = self.sites.iter().map(|(number, site)| (*number, site));
+        sites.filter(move |(_, site)| site.state == state)
+    }
+
+    /// The functions that are counted or off.
+    pub fn untimed(&self) -> impl Iterator<Item = (u32, State)> {
+        let counted = self.in_state(State::Counted);
+        let untimed = counted.chain(self.in_state(State::Off));
+        untimed.map(|(number, site)| (number, site.state))
+    }
+
+    /// A function begins counted, as it was not timed when another session of the program ended.
+    pub fn begin_counted(&mut self, number: u32, kept: Kept) {
+        let mut site = Site::new(State::Counted, kept.share, kept.worth);
+        site.failed = kept.failed.min(MOST_FAILED);
         self.sites.insert(number, site);
     }
 
-    /// The functions that are off, and what the policy of another session has to know of them.
+    /// The functions that are not timed, and what the policy of another session has to know of them.
     pub fn kept(&self) -> impl Iterator<Item = (u32, Kept)> {
         let sites = self.sites.iter();
-        let off = sites.filter(|(_, site)| site.state != State::Timed);
-        off.map(|(number, site)| {
+        let untimed = sites.filter(|(_, site)| site.state != State::Timed);
+        untimed.map(|(number, site)| {
             let kept = Kept {
                 share: site.share,
                 worth: site.worth,
@@ -178,174 +214,214 @@ impl Policy {
 
     /// All threads were stopped for so many seconds to bring about what the last look wanted.
     pub fn paused(&mut self, now: f64, pause: f64) {
-        let apart = pause / (PAUSES * self.budget);
-        self.next_pause = now + apart.max(APART);
+        self.apart = (pause / (PAUSES * self.budget)).max(APART);
+        self.next_pause = now + self.apart;
     }
 
     /// Whether any function is to change its state.
     pub fn look(&mut self, look: &Look) -> bool {
-        let recorded: f64 = look.loads.iter().map(|load| load.cost).sum();
-        // However much of it was recording.
-        let alone = (look.used - recorded).max(look.used * 0.02).max(1e-9);
-        let shares = self.measure(look.loads, alone, look.now);
-        let now: f64 = shares.iter().map(|(_, share, _)| share).sum();
-        self.recorded += 0.3 * (now - self.recorded);
+        let loads = look.loads.iter();
+        let traced: f64 = loads
+            .map(|load| load.recorded + load.counted * COUNTING)
+            .sum();
+        // However much of it was tracing.
+        let alone = (look.used - traced).max(look.used * 0.02).max(1e-9);
+        self.measure(look.loads, alone, look.now);
+        self.spent += 0.3 * (traced / alone - self.spent);
         self.saved += look.used * self.budget * TRIALS;
         self.saved = self.saved.min(self.budget * TRIALS * TRIALS_SAVED);
-        let mut changes = match now > self.budget * MOST_RECORDED {
-            true => self.switch_off(shares, now, look.now),
+        let (counted, mut changes) = self.remove(look.now);
+        let timed: f64 = self.in_state(State::Timed).map(|(_, site)| site.now).sum();
+        changes |= match timed + counted > self.budget * MOST {
+            true => self.lower(timed, counted, look.now),
             false => {
                 self.too_much = None;
-                self.switch_on(now, look)
+                self.raise(timed + counted, look)
             }
         };
-        changes |= self.remove(look.now);
+        self.looked = look.now;
         changes
     }
 
-    /// The shares of functions that are timed, and which of these may be off.
-    fn measure(&mut self, loads: &[Load], alone: f64, now: f64) -> Vec<(u32, f64, bool)> {
-        let timed = self.sites.values_mut();
-        timed
-            .filter(|site| site.state == State::Timed)
-            .for_each(|site| site.share *= 0.5);
-        let mut shares = Vec::with_capacity(loads.len());
+    /// Notes what the calls of functions cost, or would.
+    fn measure(&mut self, loads: &[Load], alone: f64, now: f64) {
+        let watched = self.sites.values_mut();
+        let watched = watched.filter(|site| site.state != State::Off);
+        watched.for_each(|site| {
+            site.share *= 0.5;
+            site.now = 0.0;
+        });
         for load in loads {
-            let share = load.cost / alone;
-            let site = self.sites.entry(load.site).or_insert(Site {
-                state: State::Timed,
-                share: share * 0.5,
-                worth: load.worth.unwrap_or(LONG),
-                since: now,
-                failed: 0,
-                was_off: false,
+            let share = (load.recorded + load.counted) / alone;
+            let site = self.sites.entry(load.site).or_insert_with(|| {
+                let mut site = Site::new(State::Timed, share * 0.5, LONG);
+                site.since = now;
+                site
             });
-            if site.state != State::Timed {
-                // What came in late of one that is off by now costs nothing more.
-                if load.may_be_off {
-                    continue;
-                }
+            site.may_be_spared = load.may_be_spared;
+            if !site.may_be_spared && site.state != State::Timed {
                 // Somebody has named it since.
                 site.turn(State::Timed, now);
             }
+            if site.state == State::Off {
+                // What came in late costs nothing more.
+                continue;
+            }
+            site.now = share;
             site.share += share * 0.5;
             if let Some(worth) = load.worth {
                 site.worth = worth;
             }
-            shares.push((load.site, share, load.may_be_off));
         }
-        shares
     }
 
-    /// Switches off those whose calls cost most for what they tell, until the others have room.
-    fn switch_off(&mut self, mut shares: Vec<(u32, f64, bool)>, mut cost: f64, now: f64) -> bool {
-        let then = self.budget * RECORDED_THEN;
-        let named = shares.iter().filter(|(_, _, may_be_off)| !may_be_off);
-        let named = named.max_by(|a, b| a.1.total_cmp(&b.1));
-        let named = named.map(|(site, share, _)| (*site, *share));
-        shares.retain(|(_, _, may_be_off)| *may_be_off);
-        let worth = |site: &u32| self.sites[site].worth.max(1.0);
-        shares.sort_by(|a, b| (b.1 / worth(&b.0)).total_cmp(&(a.1 / worth(&a.0))));
-        let mut off = Vec::new();
-        for (site, share, _) in shares {
-            if cost <= then {
-                break;
-            }
-            cost -= share;
-            off.push((site, share));
-        }
-        // The last one may have made more room than it had to.
-        off.retain(|(_, share)| {
-            let fits = cost + share <= then;
-            cost += if fits { *share } else { 0.0 };
-            !fits
-        });
-        self.too_much = named.filter(|_| cost > self.budget * MOST_RECORDED);
-        for (number, share) in &off {
-            let site = self.sites.get_mut(number).expect("it was measured");
-            site.share = site.share.max(*share);
-            site.turn(State::Switched, now);
-        }
-        if !off.is_empty() {
-            self.switched_off = now;
-        }
-        !off.is_empty()
-    }
-
-    /// Switches on what there is room for, and one more if its cost may have fallen since.
-    fn switch_on(&mut self, cost: f64, look: &Look) -> bool {
-        if look.now - self.switched_off < QUIET {
-            return false;
-        }
-        let mut room = self.budget * ROOM - cost.max(self.recorded);
-        let may_pause = look.now >= self.next_pause;
-        let is_due = |site: &Site| {
-            let is_there = match site.state {
-                State::Timed => false,
-                State::Switched => true,
-                State::Removed => may_pause,
-            };
-            is_there && look.now - site.since >= site.wait()
-        };
-        let sites = self.sites.iter();
-        let due = sites.filter(|(_, site)| is_due(site));
-        let mut due: Vec<(u32, f64, f64)> = due
-            .map(|(number, site)| (*number, site.share, site.since))
+    /// Removes the jumps of functions that are called most, where counting takes more than the timed ones leave it. The
+    /// cost of counting those that stay, and whether any go.
+    fn remove(&mut self, now: f64) -> (f64, bool) {
+        let named: f64 = self.named().map(|(_, site)| site.now).sum();
+        let timed: f64 = self.in_state(State::Timed).map(|(_, site)| site.now).sum();
+        let counted = self.in_state(State::Counted);
+        let mut counted: Vec<(u32, f64)> = counted
+            .map(|(number, site)| (number, site.now * COUNTING))
             .collect();
-        due.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-        let mut on = Vec::new();
-        due.retain(|(number, share, _)| {
-            let fits = *share <= room;
-            if fits {
-                room -= share;
-                on.push(*number);
-            }
-            !fits
-        });
-        // The one that has waited longest, if what it took then can be afforded for the time of a look.
-        if on.is_empty()
-            && let Some((number, share, _)) = due.iter().min_by(|a, b| a.2.total_cmp(&b.2))
-            && share * look.used <= self.saved
-        {
-            self.saved -= share * look.used;
-            on.push(*number);
+        let mut cost: f64 = counted.iter().map(|(_, cost)| cost).sum();
+        let left =
+            |part: f64| self.budget * part - named.max(timed.min(self.budget * part * TIMED));
+        // Once may be by chance: a look that comes late sees calls of a longer time than that of the processor.
+        let overran = std::mem::replace(&mut self.overruns, cost > left(MOST));
+        if !self.overruns {
+            return (cost, false);
         }
-        for number in &on {
-            let site = self.sites.get_mut(number).expect("it is off");
-            if site.state == State::Removed {
-                self.next_pause = look.now + APART;
-            }
-            site.turn(State::Timed, look.now);
-        }
-        !on.is_empty()
-    }
-
-    /// Removes the jumps of functions that are off, where all of them together cost too much.
-    fn remove(&mut self, now: f64) -> bool {
-        let sites = self.sites.iter_mut();
-        let mut switched: Vec<&mut Site> = sites
-            .map(|(_, site)| site)
-            .filter(|site| site.state == State::Switched)
-            .collect();
-        let jumps = |site: &Site| site.share * JUMPS;
-        self.jumps = switched.iter().map(|site| jumps(site)).sum();
-        if self.jumps <= self.budget * MOST_JUMPS || now < self.next_pause {
-            return false;
-        }
-        switched.retain(|site| now - site.since >= SETTLED);
-        switched.sort_by(|a, b| b.share.total_cmp(&a.share));
+        let may_pause = overran && now >= self.next_pause;
+        counted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let mut any = false;
-        for site in switched {
-            if self.jumps <= self.budget * JUMPS_THEN {
+        for (number, share) in counted {
+            if cost <= left(THEN) {
                 break;
             }
-            self.jumps -= jumps(site);
-            site.turn(State::Removed, now);
-            any = true;
+            // What waits for a pause is not held against the others.
+            cost -= share;
+            let site = self.sites.get_mut(&number).expect("it is counted");
+            if may_pause && now - site.since >= SETTLED {
+                site.turn(State::Off, now);
+                any = true;
+            }
         }
         if any {
-            self.next_pause = now + APART;
+            self.next_pause = now + self.apart;
+            self.lowered = now;
+        }
+        (cost, any)
+    }
+
+    /// Those that are timed and may not be spared.
+    fn named(&self) -> impl Iterator<Item = (u32, &Site)> {
+        let timed = self.in_state(State::Timed);
+        timed.filter(|(_, site)| !site.may_be_spared)
+    }
+
+    /// Has those counted whose recording costs most for what it tells, until the others have room.
+    fn lower(&mut self, mut timed: f64, mut counted: f64, now: f64) -> bool {
+        let named = self.named().max_by(|a, b| a.1.now.total_cmp(&b.1.now));
+        let named = named.map(|(number, site)| (number, site.now));
+        let fits = |timed: f64, counted: f64| {
+            let then = self.budget * THEN;
+            timed + counted <= then || timed <= then * TIMED
+        };
+        let sites = self.in_state(State::Timed);
+        let sites = sites.filter(|(_, site)| site.may_be_spared && site.now > 0.0);
+        let mut lowered: Vec<(u32, f64, f64)> = sites
+            .map(|(number, site)| (number, site.now, site.now / site.worth.max(1.0)))
+            .collect();
+        lowered.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
+        lowered.retain(|(_, share, _)| {
+            let goes = !fits(timed, counted);
+            if goes {
+                timed -= share;
+                counted += share * COUNTING;
+            }
+            goes
+        });
+        // The last one may have made more room than it had to.
+        lowered.retain(|(_, share, _)| {
+            let (more, less) = (timed + share, counted - share * COUNTING);
+            let stays = fits(more, less);
+            if stays {
+                (timed, counted) = (more, less);
+            }
+            !stays
+        });
+        self.too_much = named.filter(|_| timed > self.budget * MOST);
+        for (number, ..) in &lowered {
+            let site = self.sites.get_mut(number).expect("it is timed");
+            site.share = site.most();
+            site.turn(State::Counted, now);
+        }
+        if !lowered.is_empty() {
+            self.lowered = now;
+        }
+        !lowered.is_empty()
+    }
+
+    /// Records more of what there is room for, and counts one more if its cost may have fallen since.
+    fn raise(&mut self, cost: f64, look: &Look) -> bool {
+        let now = look.now;
+        if now - self.lowered < QUIET {
+            return false;
+        }
+        let mut room = self.budget * ROOM - cost.max(self.spent);
+        let may_pause = now >= self.next_pause;
+        let mut counted = match may_pause {
+            true => self.raise_from(State::Off, &mut room, now),
+            false => Vec::new(),
+        };
+        let timed = self.raise_from(State::Counted, &mut room, now);
+        // The one that has waited longest, if what it took then can be afforded until it may be off again.
+        if may_pause && counted.is_empty() {
+            let due = self.in_state(State::Off);
+            let due = due.filter(|(_, site)| site.is_due(now));
+            let longest = due.min_by(|a, b| a.1.since.total_cmp(&b.1.since).then(a.0.cmp(&b.0)));
+            let rate = look.used / (now - self.looked).max(1e-3);
+            if let Some((number, site)) = longest {
+                let takes = site.share * COUNTING * rate * self.apart;
+                if takes <= self.saved {
+                    self.saved -= takes;
+                    counted.push(number);
+                }
+            }
+        }
+        if !counted.is_empty() {
+            self.next_pause = now + self.apart;
+        }
+        let any = !timed.is_empty() || !counted.is_empty();
+        for (numbers, state) in [(timed, State::Timed), (counted, State::Counted)] {
+            for number in numbers {
+                let site = self.sites.get_mut(&number).expect("it is known");
+                site.turn(state, now);
+            }
         }
         any
+    }
+
+    /// Those in a state of which more can be recorded, the cheapest first; they take it from the room.
+    fn raise_from(&self, state: State, room: &mut f64, now: f64) -> Vec<u32> {
+        let part = match state {
+            State::Off => COUNTING,
+            _ => 1.0 - COUNTING,
+        };
+        let due = self.in_state(state);
+        let mut due: Vec<(u32, f64)> = due
+            .filter(|(_, site)| site.is_due(now))
+            .map(|(number, site)| (number, site.most() * part))
+            .collect();
+        due.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        due.retain(|(_, share)| {
+            let fits = *share <= *room;
+            if fits {
+                *room -= share;
+            }
+            fits
+        });
+        due.into_iter().map(|(number, _)| number).collect()
     }
 }

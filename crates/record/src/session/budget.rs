@@ -1,7 +1,8 @@
-//! Holds a budget of processor time: measures what recording costs, and has functions off and on as the policy says.
+//! Holds a budget of processor time: measures what tracing costs, and has functions timed, counted and off as the policy
+//! says.
 
 use crate::budget::policy::{Kept, Load, Look, Policy, State};
-use crate::collecting::meter::{Meter, Reading};
+use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note};
 use crate::memory::region::Region;
 use crate::session::Session;
@@ -10,10 +11,10 @@ use anyhow::Result;
 use nopal_abi::{CHUNK_BYTES, CHUNK_FULL};
 use nopal_analysis::text::several;
 use nopal_control::{Share, SiteKey, Spared};
-use nopal_plan::KeptOff;
+use nopal_plan::Untimed;
 use nopal_process::processor_time;
-use nopal_trace::Note;
-use std::collections::{HashMap, HashSet};
+use nopal_trace::{Note, SiteState};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,14 +49,17 @@ pub(crate) struct HeldBudget {
     lost: u64,
     /// Records that waited then.
     waiting: f64,
-    /// The numbers of the sites that were off at any time.
+    /// How often sites had been counted at the last look.
+    counted: HashMap<u32, u64>,
+    /// The numbers of the sites that were counted for its sake at any time, and of those that were off.
+    ever_counted: HashSet<u32>,
     ever_off: HashSet<u32>,
-    /// The file of the program, if what was off is kept for its next session.
+    /// The file of the program, if what is not timed is kept for its next session.
     program: Option<Arc<File>>,
-    /// What is switched off now was off when the last session ended.
+    /// What is switched now was not timed when the last session ended.
     begins: bool,
     /// How many functions began so.
-    begun_off: u64,
+    begun_counted: u64,
     /// Why it was not held, for people.
     failed: Option<String>,
 }
@@ -132,44 +136,52 @@ impl HeldBudget {
             used: Used::default(),
             lost: 0,
             waiting: 0.0,
+            counted: HashMap::new(),
+            ever_counted: HashSet::new(),
             ever_off: HashSet::new(),
             program: None,
             begins: false,
-            begun_off: 0,
+            begun_counted: 0,
             failed: None,
         }
     }
 
-    /// `adds 3.1 % now; 12 functions are off, the jumps of 4 of them removed`
+    /// `recording adds 3.1 % now; 12 functions are counted, 4 are off`
     pub fn describe(&self) -> String {
-        let off: Vec<State> = self.policy.off().map(|(_, state)| state).collect();
-        let removed = off.iter().filter(|state| **state == State::Removed).count();
-        let functions = several(off.len() as u64, "function is off", "functions are off");
-        let jumps = match removed {
-            0 => String::new(),
-            _ => format!(", the jumps of {removed} of them removed"),
-        };
-        let percent = self.policy.spent() * 100.0;
-        format!("recording adds {percent:.1} % now; {functions}{jumps}")
+        let untimed = self.policy.untimed();
+        let (off, counted): (Vec<State>, Vec<State>) = untimed
+            .map(|(_, state)| state)
+            .partition(|state| *state == State::Off);
+        format!(
+            "recording adds {:.1} % now; {}, {}",
+            self.policy.spent() * 100.0,
+            several(
+                counted.len() as u64,
+                "function is counted",
+                "functions are counted"
+            ),
+            several(off.len() as u64, "is off", "are off")
+        )
     }
 
     /// What whoever reads the trace should know.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
-        let off = match self.ever_off.len() as u64 {
-            0 => None,
-            number => Some(format!(
-                "{} off for a time, to hold the budget of {} (`nopal info` says which and when)",
-                several(number, "function was", "functions were"),
-                self.share
-            )),
-        };
-        let begun = (self.begun_off > 0).then(|| {
+        let were = [(&self.ever_counted, "counted"), (&self.ever_off, "off")];
+        let were = were.into_iter().filter(|(sites, _)| !sites.is_empty());
+        let were = were.map(|(sites, state)| {
             format!(
-                "{} off, as when the last recording of this program within a budget ended",
-                several(self.begun_off, "function began", "functions began")
+                "{} {state} for a time, to hold the budget of {} (`nopal info` says which and when)",
+                several(sites.len() as u64, "function was", "functions were"),
+                self.share
             )
         });
-        off.into_iter().chain(begun).chain(self.failed.clone())
+        let begun = (self.begun_counted > 0).then(|| {
+            format!(
+                "{} counted, as the last recording of this program within a budget ended without their times",
+                several(self.begun_counted, "function began", "functions began")
+            )
+        });
+        were.chain(begun).chain(self.failed.clone())
     }
 
     /// Whether it is time for a look, as recording has taken so many seconds since the last.
@@ -208,13 +220,38 @@ impl HeldBudget {
 }
 
 impl HeldBudget {
-    /// These sites have gone off. Whether they are kept so from the last session.
-    pub fn went_off(&mut self, sites: &[u32]) -> bool {
-        self.ever_off.extend(sites);
+    /// These sites have gone to a state. Whether it is kept from the last session.
+    pub fn went(&mut self, state: SiteState, sites: &[u32]) -> bool {
+        // Somebody else may count them.
+        let spared = |site: &&u32| self.policy.state(**site) != State::Timed;
+        let spared: Vec<u32> = sites.iter().filter(spared).copied().collect();
+        match state {
+            SiteState::Timed => return false,
+            SiteState::Counted => self.ever_counted.extend(&spared),
+            SiteState::Off => self.ever_off.extend(&spared),
+        }
         if self.begins {
-            self.begun_off += sites.len() as u64;
+            self.begun_counted += spared.len() as u64;
         }
         self.begins
+    }
+
+    /// How many calls of the sites that it has counted were counted since the last look.
+    fn counted_since_look(&mut self, regions: &[Arc<Region>]) -> Vec<(u32, u64)> {
+        let sites = self.policy.untimed();
+        let sites = sites.filter(|(_, state)| *state == State::Counted);
+        let sites: BTreeSet<u32> = sites.map(|(site, _)| site).collect();
+        let mut sums: HashMap<u32, u64> = HashMap::new();
+        for (site, calls) in regions.iter().flat_map(|region| region.counted(&sites)) {
+            let sum = sums.entry(site).or_default();
+            *sum = sum.saturating_add(calls);
+        }
+        let since = sums.into_iter().map(|(site, calls)| {
+            // Whoever has counted before us, and counters that have gone, are nobody's calls of now.
+            let before = self.counted.insert(site, calls).unwrap_or(calls);
+            (site, calls.saturating_sub(before))
+        });
+        since.filter(|(_, calls)| *calls > 0).collect()
     }
 }
 
@@ -243,8 +280,8 @@ impl Session {
         note(&shared.writer, &Note::Budget { counter, percent })
     }
 
-    /// Has off from the begin what was off when the last session of the program with a budget ended. Libraries that are
-    /// loaded later begin without.
+    /// Has counted from the begin what was not timed when the last session of the program with a budget ended. Libraries
+    /// that are loaded later begin without. Which of it is too dear even so, the first looks find out.
     pub(crate) fn begin_budget(&mut self) {
         let process = self.processes.tracees.keys().copied().min();
         let (Some(held), Some(process)) = (&mut self.budget, process) else {
@@ -255,10 +292,10 @@ impl Session {
         let (Some(program), Some(cache)) = (&held.program, files.cache()) else {
             return;
         };
-        let kept = nopal_plan::kept_off(cache, &program.image.identity());
+        let kept = nopal_plan::kept_untimed(cache, &program.image.identity());
         held.keys = files.keys_by_number();
         let setup = self.control.setup();
-        for KeptOff {
+        for Untimed {
             file,
             address,
             share,
@@ -269,17 +306,20 @@ impl Session {
             let Some(file) = files.identified(&file) else {
                 continue;
             };
-            let may_be_off = file.key_at(address).is_some_and(|key| setup.may_spare(key));
-            if let Some(number) = files.number_of(file.index, address).filter(|_| may_be_off) {
+            let may_be_spared = file.key_at(address).is_some_and(|key| setup.may_spare(key));
+            if let Some(number) = files
+                .number_of(file.index, address)
+                .filter(|_| may_be_spared)
+            {
                 let kept = Kept {
                     share,
                     worth,
                     failed,
                 };
-                held.policy.begin_off(number, kept);
+                held.policy.begin_counted(number, kept);
             }
         }
-        if held.policy.off().next().is_some() {
+        if held.policy.untimed().next().is_some() {
             held.begins = true;
             self.obey_policy();
         }
@@ -288,7 +328,7 @@ impl Session {
         }
     }
 
-    /// Keeps what is off for the next session of the program.
+    /// Keeps what is not timed for the next session of the program.
     pub(crate) fn keep_budget(&self) {
         let files = &self.context.files;
         let Some(held) = &self.budget else {
@@ -300,7 +340,7 @@ impl Session {
         let kept = held.policy.kept().filter_map(|(number, kept)| {
             let key = held.keys.get(number as usize).copied().flatten()?;
             let (file, address) = files.site(key)?;
-            Some(KeptOff {
+            Some(Untimed {
                 file: file.image.identity(),
                 address,
                 share: kept.share,
@@ -308,13 +348,13 @@ impl Session {
                 failed: kept.failed,
             })
         });
-        let mut kept: Vec<KeptOff> = kept.collect();
+        let mut kept: Vec<Untimed> = kept.collect();
         kept.sort_by(|a, b| (&a.file, a.address).cmp(&(&b.file, b.address)));
         // What cannot be kept is found out again.
-        let _ = nopal_plan::keep_off(cache, &program.image.identity(), &kept);
+        let _ = nopal_plan::keep_untimed(cache, &program.image.identity(), &kept);
     }
 
-    /// Looks at what recording costs, if it is time, and has functions off or on.
+    /// Looks at what tracing costs, if it is time, and has functions timed, counted or off.
     pub(crate) fn hold_budget(&mut self) {
         if self.budget.is_none() {
             return;
@@ -338,13 +378,15 @@ impl Session {
             return false;
         };
         let call = shared.cost().unwrap_or(UNMEASURED) * BETWEEN_OTHER_CODE;
-        // A call has two records.
-        let record = call / 2.0 / held.frequency();
+        // In seconds. A call has two records.
+        let call = call / held.frequency();
+        let record = call / 2.0;
         // An event that is lost takes as long, and whose it is is not known.
         let lost = shared.counts().lost.all().saturating_sub(held.lost) as f64;
         let records = meter.records() as f64;
         // Nor is it known of what waits to be collected. It was made since the last look, but for what waited then.
-        let waiting = waiting(&shared.regions());
+        let regions = shared.regions();
+        let waiting = waiting(&regions);
         let more = lost + waiting - held.waiting;
         let record = record * (1.0 + more / records.max(1.0)).max(0.0);
         if !held.is_due(records * record) {
@@ -361,6 +403,7 @@ impl Session {
         };
         held.lost += lost as u64;
         held.waiting = waiting;
+        let counted = held.counted_since_look(&regions);
         let readings = meter.read();
         // Numbers are given as functions are inserted.
         let highest = readings.iter().map(|reading| reading.site as usize).max();
@@ -368,15 +411,31 @@ impl Session {
             held.keys = self.context.files.keys_by_number();
         }
         let setup = self.control.setup();
-        let (keys, nanosecond) = (&held.keys, held.frequency() / 1e9);
-        let loads: Vec<Load> = readings
-            .iter()
-            .map(|reading| {
-                let key = keys.get(reading.site as usize).copied().flatten();
-                let may_be_off = key.is_some_and(|key| setup.may_spare(key));
-                load(reading, record, nanosecond, may_be_off)
-            })
-            .collect();
+        let keys = &held.keys;
+        let idle = |site: u32| {
+            let key = keys.get(site as usize).copied().flatten();
+            Load {
+                site,
+                recorded: 0.0,
+                counted: 0.0,
+                worth: None,
+                may_be_spared: key.is_some_and(|key| setup.may_spare(key)),
+            }
+        };
+        let nanosecond = held.frequency() / 1e9;
+        let mut loads: HashMap<u32, Load> = HashMap::new();
+        for reading in &readings {
+            let load = loads.entry(reading.site);
+            let load = load.or_insert_with(|| idle(reading.site));
+            load.recorded = reading.records as f64 * record;
+            let times = reading.mean_and_deviation();
+            load.worth = times.map(|(mean, deviation)| (mean + deviation) / nanosecond);
+        }
+        for (site, calls) in counted {
+            let load = loads.entry(site).or_insert_with(|| idle(site));
+            load.counted = calls as f64 * call;
+        }
+        let loads: Vec<Load> = loads.into_values().collect();
         let now = held.begun.0.elapsed().as_secs_f64();
         held.policy.look(&Look {
             now,
@@ -390,21 +449,21 @@ impl Session {
         let Some(held) = &self.budget else {
             return;
         };
-        let (mut switched, mut removed) = (Vec::new(), Vec::new());
-        for (number, state) in held.policy.off() {
+        let (mut counted, mut off) = (Vec::new(), Vec::new());
+        for (number, state) in held.policy.untimed() {
             if let Some(key) = held.keys.get(number as usize).copied().flatten() {
                 match state {
-                    State::Removed => removed.push(key),
-                    _ => switched.push(key),
+                    State::Off => off.push(key),
+                    _ => counted.push(key),
                 }
             }
         }
-        switched.sort_unstable();
-        removed.sort_unstable();
-        let stops = *removed != *self.control.spared().removed;
+        counted.sort_unstable();
+        off.sort_unstable();
+        let stops = *off != *self.control.spared().off;
         let spared = Spared {
-            switched: switched.into(),
-            removed: removed.into(),
+            counted: counted.into(),
+            off: off.into(),
         };
         let begun = Instant::now();
         let done = self.with_control(|control, engine| control.spare(engine, spared));
@@ -444,14 +503,4 @@ fn waiting(regions: &[Arc<Region>]) -> f64 {
             .count()
     });
     (full.sum::<usize>() * (CHUNK_BYTES / 8)) as f64
-}
-
-fn load(reading: &Reading, record: f64, nanosecond: f64, may_be_off: bool) -> Load {
-    let times = reading.mean_and_deviation();
-    Load {
-        site: reading.site,
-        cost: reading.records as f64 * record,
-        worth: times.map(|(mean, deviation)| (mean + deviation) / nanosecond),
-        may_be_off,
-    }
 }

@@ -26,28 +26,36 @@ fn state_in(mode: Mode) -> SiteState {
 }
 
 impl Session {
-    /// Tells the trace of a change of sites' states. A call that is missing, or only counted, is never in a time in which
-    /// its function is said to be timed.
+    /// Tells the trace of a change of sites' states: before it where less is recorded then, after it where more is. So a
+    /// call that is missing, or only counted, is never in a time in which its function is said to be timed, and one that
+    /// is missing never in one in which it is said to be counted.
     pub(crate) fn note_state(&mut self, sites: &[SiteKey], mode: Mode, turn: Turn) -> Result<()> {
         let state = state_in(mode);
-        if (turn == Turn::After) != (state == SiteState::Timed) {
-            return Ok(());
-        }
         if state == SiteState::Timed && self.states.is_empty() {
             return Ok(());
         }
         let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
-        let changed = |number: &u32| match state {
-            SiteState::Timed => self.states.remove(number).is_some(),
-            _ => self.states.insert(*number, state) != Some(state),
+        let changed = |number: &u32| {
+            let was = self.states.get(number).copied();
+            let was = was.unwrap_or(SiteState::Timed);
+            let is_now = match turn {
+                Turn::Before => state > was,
+                Turn::After => state < was,
+            };
+            match state {
+                _ if !is_now => {}
+                SiteState::Timed => drop(self.states.remove(number)),
+                _ => drop(self.states.insert(*number, state)),
+            }
+            is_now
         };
         let sites: Vec<u32> = numbers.into_iter().filter(changed).collect();
         if sites.is_empty() {
             return Ok(());
         }
-        let kept = match (&mut self.budget, state) {
-            (Some(budget), SiteState::Off) => budget.went_off(&sites),
-            _ => false,
+        let kept = match &mut self.budget {
+            Some(budget) => budget.went(state, &sites),
+            None => false,
         };
         let counter = counter();
         let written = Note::State {
