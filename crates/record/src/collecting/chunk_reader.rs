@@ -73,6 +73,15 @@ impl ChunkReader {
         chunks
     }
 
+    /// Whether a chunk that has not been freed is of a thread.
+    pub fn has_more(&self, region: &Region, thread: ThreadKey) -> bool {
+        let mut chunks = 0..region.chunks();
+        chunks.any(|chunk| {
+            matches!(region.chunk_state(chunk), CHUNK_OWNED | CHUNK_FULL)
+                && name_of(region, chunk).0 == thread
+        })
+    }
+
     /// The next round begins behind this thread.
     pub fn end_round_with(&mut self, thread: ThreadKey) {
         self.last_served = Some(thread);

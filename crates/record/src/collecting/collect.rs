@@ -295,9 +295,11 @@ impl Collector {
             region.beat();
             freed += 1;
             let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
+            // A thread that has ended takes no more chunks, and may have left some that are not written now.
             if last
                 && !owners.contains(&key)
                 && !thread_alive(key.process as i32, key.thread as i32)
+                && !self.reader.has_more(region, key)
             {
                 writer.thread_ended(key.process, key.thread, key.begin);
             }
@@ -685,7 +687,11 @@ mod tests {
         }
         let mut writer = Writer::create(&scratch.path().join("trace"), Session::default()).unwrap();
         let mut collector = Collector::new(Keep::All, None);
+        let key = name_of(&region, 0).0;
+        assert_eq!(key.thread, 1);
+        assert!(collector.reader.has_more(&region, key));
         collector.finish(&region, &mut writer).unwrap();
+        assert!(!collector.reader.has_more(&region, key));
         assert_eq!(region.chunk_state(0), CHUNK_FREE);
         assert_eq!(collector.totals.events, 0);
     }
