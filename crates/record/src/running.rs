@@ -17,6 +17,7 @@ use anyhow::{Error, Result, bail, ensure};
 use nopal_kernel_events::{Allowed, allowed};
 use nopal_process::{Auxiliary, ExitWatch, StopError};
 use nopal_trace::Subscriber;
+use rustix::io::Errno;
 use std::io;
 
 /// A process that runs, as it was when it was looked at first.
@@ -41,10 +42,14 @@ impl Candidate {
             })
         };
         examine().map_err(|error: Error| {
-            let cause = error.root_cause().downcast_ref::<io::Error>();
-            match cause.and_then(io::Error::raw_os_error) {
-                Some(libc::ESRCH) => gone(process).into(),
-                _ => error,
+            let cause = error.root_cause();
+            let number = cause.downcast_ref::<io::Error>();
+            let number = number.and_then(io::Error::raw_os_error);
+            let is_missing =
+                number == Some(libc::ESRCH) || cause.downcast_ref() == Some(&Errno::SRCH);
+            match is_missing {
+                true => gone(process).into(),
+                false => error,
             }
         })
     }
@@ -216,6 +221,12 @@ impl Session {
                 Ok(()) => self.attached.push(process),
                 // What ended at once was no part of what is asked for.
                 Err(_) if !nopal_process::alive(process) => {}
+                // It is the same process afterwards.
+                Err(error) if executes(&error) => {
+                    if let Some(met) = met(process) {
+                        self.met.remove(&met);
+                    }
+                }
                 Err(error) => self
                     .context
                     .warnings
@@ -242,6 +253,10 @@ fn or_gone(candidate: &Candidate, error: Error) -> Error {
         Ok(now) if now == candidate.program => error,
         _ => gone(candidate.process).into(),
     }
+}
+
+fn executes(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(StopError::Executes))
 }
 
 /// Why a process has not the program that it had. While one of its threads executes another one, it has none.
