@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows while the session lives.
+    /// Only grows, until the session ends or its counts are reset.
     Counter,
     Gauge,
 }

@@ -78,6 +78,10 @@ pub struct Shared {
     flushed: Condvar,
     triggers: Arc<Mutex<Triggers>>,
     snapshots: Arc<Mutex<Snapshots>>,
+    /// Nothing more is written, as the disk or the limit is full.
+    is_full: AtomicBool,
+    /// Events that came since.
+    after_end: AtomicU64,
     /// `None`: nobody watches.
     progress: Mutex<Option<Progress>>,
     meter: Arc<Mutex<Option<Meter>>>,
@@ -100,6 +104,8 @@ impl Shared {
             flushed: Condvar::new(),
             triggers: Arc::default(),
             snapshots: Arc::default(),
+            is_full: AtomicBool::new(false),
+            after_end: AtomicU64::new(0),
             progress: Mutex::default(),
             meter: Arc::default(),
             cost: AtomicU64::new(0),
@@ -248,6 +254,12 @@ impl Shared {
         let past = self.past.lock().counts;
         let counts = regions.iter().map(|region| region.counts());
         counts.fold(past, Counts::add)
+    }
+
+    /// Whether nothing more is written, as the disk or the limit is full, and how many events came since.
+    pub fn after_end(&self) -> (bool, u64) {
+        let is_full = self.is_full.load(Ordering::Relaxed);
+        (is_full, self.after_end.load(Ordering::Relaxed))
     }
 
     /// How often sites have been counted, in all regions, including former ones.
@@ -412,6 +424,10 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                 freed += collector.round(&region, &mut writer)?;
             }
         }
+        let after_end = collector.totals.given_up - collector.totals.dropped;
+        shared.after_end.store(after_end, Ordering::Relaxed);
+        let is_full = collector.stopped.is_some();
+        shared.is_full.store(is_full, Ordering::Relaxed);
         shared.pass_on_bells(&mut rung);
         obey_triggers(shared, &mut collector)?;
         freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);

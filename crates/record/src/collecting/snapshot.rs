@@ -40,9 +40,13 @@ enum Written {
 }
 
 impl Snapshots {
-    /// How many there are.
-    pub fn taken(&self) -> usize {
-        self.taken.len()
+    /// How many are written, and how many could not be.
+    pub fn numbers(&self) -> (usize, u64) {
+        let is_whole = |(_, written): &&(String, Written)| matches!(written, Written::Whole { .. });
+        let is_failed = |(_, written): &&(String, Written)| matches!(written, Written::Failed(_));
+        let failed = self.taken.iter().filter(is_failed).count() as u64;
+        let whole = self.taken.iter().filter(is_whole).count();
+        (whole, self.passed_over + failed)
     }
 
     /// A line each, for people.

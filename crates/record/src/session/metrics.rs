@@ -2,6 +2,7 @@
 
 use crate::session::Session;
 use nopal_control::{Kind, Metric, Value};
+use nopal_trace::losses::AFTER_END;
 use std::collections::BTreeMap;
 
 /// Functions that are told of: a scraper keeps each for long.
@@ -17,14 +18,12 @@ pub fn of(session: &Session) -> Vec<Metric> {
     let bytes = writer.bytes();
     let functions = writer.called_functions(&counted);
     drop(writer);
-    let mut reasons: Vec<_> = lost.reasons().into_iter().collect();
-    let other = lost.all() - reasons.iter().map(|(_, events)| events).sum::<u64>();
-    if other > 0 {
-        reasons.push(("other".into(), other));
-    }
+    let (is_full, after_end) = shared.after_end();
+    let mut reasons = lost.reasons();
+    reasons.insert(AFTER_END.into(), after_end);
     let lost = reasons.into_iter();
     let lost = lost.map(|(reason, events)| (vec![("reason", reason)], events as f64));
-    let snapshots = shared.snapshots().taken();
+    let (snapshots, not_taken) = shared.snapshots().numbers();
     let (functions, left_out) = most_called(functions);
     vec![
         Metric::plain(
@@ -42,8 +41,20 @@ pub fn of(session: &Session) -> Vec<Metric> {
         Metric::plain(
             "nopal_snapshots_total",
             Kind::Counter,
-            "Snapshots of the flight recorder.",
+            "Snapshots of the flight recorder that are written.",
             snapshots as f64,
+        ),
+        Metric::plain(
+            "nopal_snapshots_not_taken_total",
+            Kind::Counter,
+            "Snapshots that were asked for and could not be written.",
+            not_taken as f64,
+        ),
+        Metric::plain(
+            "nopal_trace_full",
+            Kind::Gauge,
+            "Whether nothing more is recorded, as the disk or the trace's limit is full.",
+            f64::from(u8::from(is_full)),
         ),
         Metric {
             name: "nopal_lost_events_total",
@@ -71,7 +82,8 @@ fn most_called(functions: Vec<(String, String, u64)>) -> (Vec<Value>, usize) {
     // Several processes have the same functions, and a file may have several of one name.
     let mut sums: BTreeMap<(String, String), u64> = BTreeMap::new();
     for (module, function, calls) in functions {
-        *sums.entry((module, function)).or_default() += calls;
+        let sum: &mut u64 = sums.entry((module, function)).or_default();
+        *sum = sum.saturating_add(calls);
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
