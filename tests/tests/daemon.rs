@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nopal_tests::process::{assert_nothing_left, nopals_mappings, wait_until};
 use nopal_tests::{End, Report, Running, Start, c, nopal, scratch};
@@ -72,6 +73,9 @@ impl Scene {
 
     fn answer(&self, request: &str) -> Option<String> {
         let mut stream = UnixStream::connect(self.place.path().join("metrics")).ok()?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
@@ -127,7 +131,9 @@ fn a_service_is_recorded_whenever_it_is_there() {
     let scene = Scene::new(COUNTED);
     let mut daemon = scene.daemon();
     daemon.wait_for_error(|text| text.contains("service: no process is named"));
-    assert_eq!(scene.value("nopal_service_recording", ""), Some(0.0));
+    wait_until("the service's metrics", || {
+        scene.value("nopal_service_recording", "") == Some(0.0)
+    });
     let first = scene.run();
     scene.wait_for("nopal_function_calls_total", "function=\"leaf\"", 1.0);
     assert_eq!(
@@ -189,6 +195,10 @@ fn its_files_are_read_again_and_what_is_wrong_is_told() {
     scene.describe("process = 'x'\nbufer = '1M'\n");
     signal(&daemon, libc::SIGHUP);
     daemon.wait_for_error(|text| text.contains("service.toml:2: unexpected argument '--bufer'"));
+    // What was followed goes on as before.
+    assert_eq!(scene.value("nopal_service_recording", ""), Some(1.0));
+    std::fs::remove_file(scene.place.path().join("nopal.d/service.toml")).unwrap();
+    signal(&daemon, libc::SIGHUP);
     wait_until("the end of what is not described any more", || {
         scene
             .metrics()

@@ -11,7 +11,7 @@ mod recordings;
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use nopal_analysis::text::several;
 
 use crate::arguments::Daemon;
 use crate::message;
-use configuration::Service;
+use configuration::{Described, Service};
 use follow::Followed;
 use metrics::Statuses;
 
@@ -37,13 +37,14 @@ pub fn run(arguments: &Daemon) -> Result<()> {
     builder.recursive(true).mode(0o700);
     let made = builder.create(&arguments.directory);
     made.with_context(|| format!("cannot make {}", arguments.directory.display()))?;
+    ensure_own(&arguments.directory)?;
     let _lock = lock(&arguments.directory)?;
-    let Some(mut wanted) = read(&arguments.configuration)? else {
-        bail!(
-            "no service is described in {}",
-            arguments.configuration.display()
-        );
-    };
+    let mut wanted = read(&arguments.configuration, &BTreeMap::new())?;
+    ensure!(
+        !wanted.is_empty(),
+        "no service is described in {}",
+        arguments.configuration.display()
+    );
     let statuses = Statuses::default();
     if let Some(endpoint) = &arguments.metrics {
         metrics::serve(endpoint, &statuses)?;
@@ -62,8 +63,9 @@ pub fn run(arguments: &Daemon) -> Result<()> {
             _ => {}
         }
         match signals.wait(LOOK) {
-            Some(libc::SIGHUP) if ending.is_none() => match read(&arguments.configuration) {
-                Ok(read) => wanted = read.unwrap_or_default(),
+            Some(libc::SIGHUP) if ending.is_none() => match read(&arguments.configuration, &wanted)
+            {
+                Ok(read) => wanted = read,
                 Err(error) => message::write(&format!("{error:#}; nothing changes")),
             },
             Some(libc::SIGINT | libc::SIGTERM) => {
@@ -98,26 +100,43 @@ fn follow(
     }
 }
 
-/// The services that are described; none at all is `None`. Says what is wrong.
-fn read(directory: &Path) -> Result<Option<BTreeMap<String, Service>>> {
-    let (services, wrong) = configuration::read(directory)?;
-    wrong.iter().for_each(|line| message::write(line));
-    if services.is_empty() {
-        return Ok(None);
-    }
-    let names: Vec<&str> = services.iter().map(|one| one.name.as_str()).collect();
-    message::write(&format!(
-        "following {}: {}",
-        several(names.len() as u64, "service", "services"),
-        names.join(", ")
-    ));
+/// The services that are described. Says what is wrong; what is followed and described wrongly stays `as_before`.
+fn read(
+    directory: &Path,
+    as_before: &BTreeMap<String, Service>,
+) -> Result<BTreeMap<String, Service>> {
+    let Described { services, wrong } = configuration::read(directory)?;
     let named = services.into_iter().map(|one| (one.name.clone(), one));
-    Ok(Some(named.collect()))
+    let mut services: BTreeMap<String, Service> = named.collect();
+    for (name, line) in wrong {
+        message::write(&line);
+        let before = as_before.get(&name).cloned();
+        services.extend(before.map(|service| (name, service)));
+    }
+    let names: Vec<&str> = services.keys().map(String::as_str).collect();
+    let number = several(names.len() as u64, "service", "services");
+    message::write(&match names.is_empty() {
+        true => format!("following {number}"),
+        false => format!("following {number}: {}", names.join(", ")),
+    });
+    Ok(services)
+}
+
+/// Where others may write, they could lead the recordings elsewhere.
+fn ensure_own(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    let facts = directory.metadata().with_context(|| shown.to_string())?;
+    let user = rustix::process::geteuid().as_raw();
+    ensure!(
+        (facts.uid() == user || facts.uid() == 0) && facts.mode() & 0o022 == 0,
+        "{shown} belongs to another user, or others may write to it"
+    );
+    Ok(())
 }
 
 /// Fails where another daemon records into the directory.
 fn lock(directory: &Path) -> Result<File> {
-    let path = directory.join("daemon.lock");
+    let path = directory.join(".lock");
     let mut options = File::options();
     options.write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path);
@@ -134,8 +153,12 @@ struct Signals(libc::sigset_t);
 
 impl Signals {
     fn block() -> Result<Signals> {
-        // SAFETY: a set that sigemptyset and sigaddset make.
+        // SAFETY: a set that sigemptyset and sigaddset make, and no handlers.
         unsafe {
+            // Where it is ignored, children leave no status.
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            // Whoever reads the messages may go.
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&mut set);
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -12,7 +12,10 @@ const LARGEST: u64 = 64 << 10;
 /// The text of a file that belongs to this user or to root, and that nobody else may write to; none if there is no file.
 pub fn read(path: &Path) -> Result<Option<String>> {
     let shown = path.display();
-    let mut file = match File::open(path) {
+    // A pipe would be waited for.
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_NONBLOCK);
+    let mut file = match options.open(path) {
         Ok(file) => file,
         Err(_) if fs::symlink_metadata(path).is_err() => return Ok(None),
         Err(error) => return Err(error).with_context(|| format!("{shown} cannot be read")),

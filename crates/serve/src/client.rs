@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// session any more.
 pub struct Client {
     line: Line,
+    /// How long an answer may take that waits for the session's own thread.
+    patience: Option<Duration>,
 }
 
 impl Client {
@@ -47,9 +49,16 @@ impl Client {
     fn greet(socket: UnixStream) -> Result<Client> {
         let mut client = Client {
             line: Line::new(socket.into()),
+            patience: None,
         };
         client.request(&Request::Version(VERSION), &[])?;
         Ok(client)
+    }
+
+    /// From now on, an answer that takes longer is an error.
+    pub fn within(mut self, patience: Duration) -> Client {
+        self.patience = Some(patience);
+        self
     }
 
     pub fn list(&mut self, folder: &str) -> Result<Vec<Entry>> {
@@ -155,7 +164,8 @@ impl Client {
 
     /// The answer to what was sent.
     pub fn answer(&mut self) -> Result<Vec<u8>> {
-        self.line.wait(None)?;
+        let is_there = self.line.wait(self.patience)?;
+        ensure!(is_there, "the session does not answer");
         let line = self.line.line(LONGEST_LINE, PATIENCE)?;
         let line = line.context("the session has ended")?;
         match Answer::parse(&line).context("the session's answer is not understood")? {

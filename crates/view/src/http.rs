@@ -2,11 +2,15 @@
 
 use std::io::{self, BufWriter, Read, Write};
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, bail};
 
 /// A longer request is refused.
 const MOST_BYTES: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
+/// For all of a request.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What of a request matters.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +24,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether it comes from this machine, under a name that no other page can have given it.
+    /// Whether it asks for this machine by a name of its own, and not by one that another page may have given it.
     pub fn is_local(&self) -> bool {
         let host = self.host.as_str();
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -45,6 +49,7 @@ impl<Stream: Read> Requests<Stream> {
     /// The next request; none if the client has closed the connection.
     pub fn take(&mut self) -> Result<Option<Request>> {
         let mut buffer = [0; 4096];
+        let mut begun: Option<Instant> = None;
         loop {
             if let Some((length, request)) = parse(&self.bytes)? {
                 self.bytes.drain(..length);
@@ -53,10 +58,15 @@ impl<Stream: Read> Requests<Stream> {
             if self.bytes.len() >= MOST_BYTES {
                 bail!("a request that is too long");
             }
+            // One that comes byte by byte keeps others waiting.
+            if begun.is_some_and(|begun| begun.elapsed() > PATIENCE) {
+                bail!("a request that takes too long");
+            }
             match self.stream.read(&mut buffer)? {
                 0 => return Ok(None),
                 read => self.bytes.extend_from_slice(&buffer[..read]),
             }
+            begun.get_or_insert_with(Instant::now);
         }
     }
 }

@@ -20,7 +20,9 @@ const SUFFIX: &str = ".toml";
 /// What is kept of a service, if its file does not say.
 const KEEP: u64 = 1 << 30;
 const KEEP_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// A recording that is no flight recorder ends after this, and the next one begins.
+/// At least.
+const LEAST_KEPT: u64 = 16 << 20;
+/// A recording ends after this, and the next one begins, if its file does not say.
 const FOR: &str = "1h";
 
 /// Options of `nopal attach` that are not for a service: the daemon chooses them, or a person would.
@@ -41,13 +43,6 @@ pub struct Service {
     pub keep_for: Duration,
 }
 
-impl Service {
-    /// Bytes that one recording may have: beside the present one there is room for those before.
-    pub fn most(&self) -> u64 {
-        self.keep / 2
-    }
-}
-
 /// What a key says of a service.
 struct Key {
     name: String,
@@ -57,34 +52,43 @@ struct Key {
     is_flag: bool,
 }
 
-/// The services of a directory, and what is wrong with the files of others, a line each.
-pub fn read(directory: &Path) -> Result<(Vec<Service>, Vec<String>)> {
+/// What the files of a directory describe.
+#[derive(Default)]
+pub struct Described {
+    pub services: Vec<Service>,
+    /// The names of the others, and what is wrong with their files.
+    pub wrong: Vec<(String, String)>,
+}
+
+pub fn read(directory: &Path) -> Result<Described> {
     let entries =
         fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(SUFFIX)).collect();
     names.sort();
-    let (mut services, mut wrong) = (Vec::new(), Vec::new());
+    let mut described = Described::default();
+    let wrong = &mut described.wrong;
     for file in names {
         let path = directory.join(&file);
-        let name = file.trim_end_matches(SUFFIX);
+        let name = file.strip_suffix(SUFFIX).unwrap_or(&file);
         let text = match trusted_file::read(&path) {
             Ok(Some(text)) => text,
             Ok(None) => continue,
             Err(error) => {
-                wrong.push(format!("{error:#}"));
+                wrong.push((name.to_owned(), format!("{error:#}")));
                 continue;
             }
         };
         match service(name, &text) {
-            Ok(service) => services.push(service),
+            Ok(service) => described.services.push(service),
             Err((at, why)) => {
                 let line = 1 + text[..at.min(text.len())].matches('\n').count();
-                wrong.push(format!("{}:{line}: {why}", path.display()));
+                let why = format!("{}:{line}: {why}", path.display());
+                wrong.push((name.to_owned(), why));
             }
         }
     }
-    Ok((services, wrong))
+    Ok(described)
 }
 
 /// The place of what is wrong, in bytes, and why.
@@ -120,7 +124,12 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
         match key.name.as_str() {
             "process" => processes = key.values,
             "control" => service.control = key.values,
-            "keep" => service.keep = size::parse(text()?).map_err(wrong)?,
+            "keep" => {
+                service.keep = size::parse(text()?).map_err(wrong)?;
+                if service.keep < LEAST_KEPT {
+                    return Err(wrong("at least 16M are expected".into()));
+                }
+            }
             "keep-for" => service.keep_for = time::parse(text()?).map_err(wrong)?,
             name if NOT_KEYS.contains(&name) => {
                 return Err(wrong("this is not for a service".into()));
@@ -137,11 +146,9 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
         let why = "nothing to follow: process, unit, cgroup or container is expected";
         return Err((0, why.into()));
     }
-    if !has("flight") && !has("for") {
+    if !has("for") {
         service.words.push(format!("--for={FOR}"));
     }
-    let most = service.most();
-    service.words.push(format!("--max-size={most}"));
     service.words.extend(options.iter().flat_map(Key::words));
     service.words.push("--".into());
     service.words.extend(processes);
@@ -227,7 +234,7 @@ mod tests {
                 "--",
                 "--depth=5",
                 "--flight",
-                "--max-size=1073741824",
+                "--for=1h",
                 "--snapshot-when=b",
                 "--snapshot-when=return a if duration > 1ms",
                 "--unit=postgresql",
@@ -238,7 +245,7 @@ mod tests {
         assert_eq!((found.keep, found.keep_for.as_secs()), (2 << 30, 3 * 3600));
         assert_eq!(found.control, ["trace x new y", "trace y count"]);
         let plain = service("a", "process = 'a'").unwrap();
-        assert_eq!(plain.words, ["--for=1h", "--max-size=536870912", "--", "a"]);
+        assert_eq!(plain.words, ["--for=1h", "--", "a"]);
         assert_eq!((plain.keep, plain.keep_for), (KEEP, KEEP_FOR));
     }
 

@@ -1,7 +1,7 @@
 //! A service that is followed: a `nopal attach` of its own that records it while it runs, and another one afterwards.
 
 use std::collections::HashSet;
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -12,19 +12,22 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nopal_analysis::text::bytes;
 use nopal_beside::Mutex;
 use nopal_serve::Client;
 
 use super::configuration::Service;
-use super::metrics::Status;
-use super::recordings::{self, Room};
+use super::metrics::{self, Status};
+use super::recordings;
 use crate::message;
 
 /// Between one look for a service that does not run and the next, and between two recordings.
 const PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause, where a recording failed again and again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Between two looks at the disk.
 const LOOK: Duration = Duration::from_secs(10);
+/// How long a session may take to answer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of a recording waits for what it says.
 const FOR_WORDS: Duration = Duration::from_secs(1);
 /// Different lines that are remembered as said.
@@ -36,11 +39,13 @@ pub struct Followed {
     directory: PathBuf,
     recording: Option<Recording>,
     next: Instant,
+    pause: Duration,
     next_look: Instant,
     /// What need not be said again, while the service does not run.
     said: Arc<Mutex<HashSet<String>>>,
     begun: u64,
-    room: Room,
+    /// Of its recordings.
+    bytes: u64,
 }
 
 struct Recording {
@@ -61,10 +66,11 @@ impl Followed {
             service,
             recording: None,
             next: now,
+            pause: PAUSE,
             next_look: now,
             said: Arc::default(),
             begun: 0,
-            room: Room::default(),
+            bytes: 0,
         }
     }
 
@@ -88,7 +94,7 @@ impl Followed {
         self.control();
         if Instant::now() >= self.next_look {
             self.next_look = Instant::now() + LOOK;
-            self.limit()?;
+            self.limit();
         }
         Ok(())
     }
@@ -105,8 +111,17 @@ impl Followed {
             while recording.said.as_ref().is_some_and(is_saying) && since.elapsed() < FOR_WORDS {
                 thread::sleep(Duration::from_millis(1));
             }
+            // What never was a session is no recording. Its process was touched, and is left alone for longer each time.
+            let has_failed = !recording.is_controlled && recording.directory.exists();
+            self.pause = match has_failed {
+                true => (2 * self.pause).min(LONGEST_PAUSE),
+                false => PAUSE,
+            };
+            if has_failed {
+                let _ = fs::remove_dir_all(&recording.directory);
+            }
             self.recording = None;
-            self.next = Instant::now() + PAUSE;
+            self.next = Instant::now() + self.pause;
         }
         Ok(())
     }
@@ -124,11 +139,14 @@ impl Followed {
         let tool = std::env::current_exe().ok().filter(|path| path.exists());
         let mut command = Command::new(tool.unwrap_or_else(|| "/proc/self/exe".into()));
         command.arg("attach").arg("-o").arg(&directory);
+        let most = most_bytes(self.service.keep, &self.directory);
+        command.arg(format!("--max-size={most}"));
         command.args(&self.service.words);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(Stdio::piped());
+        let daemon = std::process::id() as i32;
         // SAFETY: prepare makes system calls only.
-        unsafe { command.pre_exec(prepare) };
+        unsafe { command.pre_exec(move || prepare(daemon)) };
         let mut tool = command.spawn().context("cannot start nopal attach")?;
         let lines = tool.stderr.take();
         let pass_on = |lines| pass_on(lines, &self.service.name, Arc::clone(&self.said));
@@ -150,9 +168,10 @@ impl Followed {
         if recording.is_controlled || recording.is_ending {
             return;
         }
-        let Ok(mut session) = Client::of_tool(recording.tool.id() as i32) else {
+        let Ok(session) = Client::of_tool(recording.tool.id() as i32) else {
             return;
         };
+        let mut session = session.within(PATIENCE);
         recording.is_controlled = true;
         self.begun += 1;
         self.said.lock().clear();
@@ -163,17 +182,20 @@ impl Followed {
         }
     }
 
-    fn limit(&mut self) -> Result<()> {
+    fn limit(&mut self) {
         let running = self.recording.as_ref();
         let running = running.map(|recording| recording.directory.as_path());
         let Service { keep, keep_for, .. } = self.service;
-        self.room = recordings::limit(&self.directory, running, keep, keep_for)?;
-        let most = self.service.most();
-        if self.room.running >= most && self.end() {
-            let line = format!("the recording has {}, and another one begins", bytes(most));
+        let (bytes, stays) = recordings::limit(&self.directory, running, keep, keep_for);
+        self.bytes = bytes;
+        for line in stays {
             say(&self.said, &self.service.name, &line);
         }
-        Ok(())
+        let tool = self.status().tool;
+        if tool.is_some_and(metrics::is_full) && self.end() {
+            let line = "the recording is full, and another one begins";
+            say(&self.said, &self.service.name, line);
+        }
     }
 
     /// Lets the recording end. Whether it was not ending already.
@@ -196,22 +218,36 @@ impl Followed {
             service: self.service.name.clone(),
             tool: controlled.map(|recording| recording.tool.id() as i32),
             begun: self.begun,
-            bytes: self.room.bytes,
+            bytes: self.bytes,
         }
     }
 }
 
-/// Runs in the child, before it executes nopal. It is to have no signal blocked, and to end its recording when the
-/// daemon has been killed.
-fn prepare() -> io::Result<()> {
+/// Bytes that a recording may have: half of what is kept, for those before it, and of what is free.
+fn most_bytes(keep: u64, directory: &Path) -> u64 {
+    let disk = rustix::fs::statvfs(directory);
+    let free = disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    keep.min(free) / 2
+}
+
+/// Runs in the child, before it executes nopal. It is to have no signal blocked or ignored, and to end its recording when
+/// the daemon has been killed.
+fn prepare(daemon: i32) -> io::Result<()> {
     // SAFETY: system calls, and a set that sigemptyset makes.
     unsafe {
+        for signal in [libc::SIGINT, libc::SIGPIPE] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
         let mut none = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGINT) {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
+        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGINT) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // It may have been killed before.
+        match libc::getppid() == daemon {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use nopal_control::{Kind, Metric, escaped};
 use nopal_serve::{Access, Client};
 use nopal_view::http::{Requests, Response};
 
+use super::follow::PATIENCE;
+
 const PATH: &str = "/metrics";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Clients at once.
 const MOST_CLIENTS: usize = 8;
-/// A client that says or reads nothing for so long is left.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where metrics can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,6 @@ fn listen(path: &Path) -> Result<UnixListener> {
     // SAFETY: the same.
     unsafe { libc::umask(mask) };
     let listener = listener.with_context(|| format!("cannot listen at {shown}"))?;
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
     Ok(listener)
 }
 
@@ -112,7 +111,7 @@ fn each<Stream: Send + 'static>(
     accepted: io::Result<Stream>,
     clients: &Arc<AtomicUsize>,
     statuses: &Statuses,
-    answer: fn(&Stream, &[Status]) -> Result<()>,
+    answer: fn(&Stream, &Statuses) -> Result<()>,
 ) {
     let Ok(stream) = accepted else {
         // The client is gone, or descriptors are scarce for a while.
@@ -126,9 +125,8 @@ fn each<Stream: Send + 'static>(
     }
     let (of_client, statuses) = (Arc::clone(clients), Arc::clone(statuses));
     let work = move || {
-        let known = statuses.lock().clone();
         // A client that is gone is no error of ours.
-        let _ = answer(&stream, &known);
+        let _ = answer(&stream, &statuses);
         leave(&of_client);
     };
     if thread::Builder::new().spawn(work).is_err() {
@@ -136,29 +134,32 @@ fn each<Stream: Send + 'static>(
     }
 }
 
-fn of_network(stream: &TcpStream, statuses: &[Status]) -> Result<()> {
+fn of_network(stream: &TcpStream, statuses: &Statuses) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     answer(stream, statuses, true)
 }
 
-fn of_socket(stream: &UnixStream, statuses: &[Status]) -> Result<()> {
+fn of_socket(stream: &UnixStream, statuses: &Statuses) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     answer(stream, statuses, false)
 }
 
 /// One request. `by_name`: a page of another site could make the browser ask, under a name of its own for this machine.
-fn answer<'a, Stream>(stream: &'a Stream, statuses: &[Status], by_name: bool) -> Result<()>
+fn answer<'a, Stream>(stream: &'a Stream, statuses: &Statuses, by_name: bool) -> Result<()>
 where
     &'a Stream: Read + Write,
 {
     let response = match Requests::new(stream).take() {
         Ok(None) => return Ok(()),
         Ok(Some(request)) if by_name && !request.is_local() => {
-            Response::refusal("403 Forbidden", "not for you")
+            Response::refusal("403 Forbidden", "ask for localhost or 127.0.0.1")
         }
-        Ok(Some(request)) if request.target == PATH => Response::new(TEXT, text(statuses)),
+        Ok(Some(request)) if request.target == PATH => {
+            let known = statuses.lock().clone();
+            Response::new(TEXT, text(&known))
+        }
         Ok(Some(_)) => Response::refusal("404 Not Found", "metrics are at /metrics"),
         Err(error) => Response::refusal("400 Bad Request", &format!("{error:#}")),
     };
@@ -224,13 +225,18 @@ fn text(statuses: &[Status]) -> String {
 }
 
 fn of_session(tool: i32) -> Result<String> {
-    let mut session = Client::of_tool(tool)?;
+    let mut session = Client::of_tool(tool)?.within(PATIENCE);
     let access = Access {
         read: true,
         ..Access::default()
     };
     session.open("metrics", access)?;
     Ok(String::from_utf8(session.read_all()?)?)
+}
+
+/// Whether nothing more is recorded.
+pub fn is_full(tool: i32) -> bool {
+    of_session(tool).is_ok_and(|text| text.lines().any(|line| line == "nopal_trace_full 1"))
 }
 
 fn seconds(process: i32) -> f64 {

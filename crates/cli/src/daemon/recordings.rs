@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
 use nopal_analysis::text::date;
 
 /// A snapshot that has not changed for so long is not being written.
@@ -36,24 +35,16 @@ struct Kept {
     changed: SystemTime,
 }
 
-/// What there is on the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    pub bytes: u64,
-    /// Those of the recording that goes on, without its snapshots: they cannot be removed.
-    pub running: u64,
-}
-
 /// Removes recordings and snapshots that have not changed for `keep_for`, and the oldest while all have more than `keep`
-/// bytes. `running` goes on, and stays. What is there afterwards.
+/// bytes. `running` goes on, and stays. The bytes that are there afterwards, and what cannot be removed.
 pub fn limit(
     directory: &Path,
     running: Option<&Path>,
     keep: u64,
     keep_for: Duration,
-) -> Result<Room> {
+) -> (u64, Vec<String>) {
     let mut kept: Vec<Kept> = Vec::new();
-    let mut room = Room::default();
+    let mut all = 0;
     for (name, path) in below(directory) {
         if !is_name(&name) {
             continue;
@@ -65,12 +56,16 @@ pub fn limit(
         let (snapshots, others): (Vec<_>, Vec<_>) = below(&path)
             .into_iter()
             .partition(|(name, _)| name.starts_with(SNAPSHOT));
-        room.running = others.into_iter().map(|(_, path)| bytes(&path)).sum();
+        all += others
+            .into_iter()
+            .map(|(_, path)| bytes(&path))
+            .sum::<u64>();
         kept.extend(snapshots.into_iter().filter_map(|(_, path)| measured(path)));
     }
     kept.sort_by_key(|one| one.changed);
-    room.bytes = room.running + kept.iter().map(|one| one.bytes).sum::<u64>();
+    all += kept.iter().map(|one| one.bytes).sum::<u64>();
     let now = SystemTime::now();
+    let mut stays = Vec::new();
     for Kept {
         path,
         bytes,
@@ -79,14 +74,16 @@ pub fn limit(
     {
         let age = now.duration_since(changed).unwrap_or_default();
         let is_running = running.is_some_and(|running| path.starts_with(running));
-        let goes = age > keep_for || room.bytes > keep;
-        if goes && !(is_running && age < STILL) {
-            fs::remove_dir_all(&path)
-                .with_context(|| format!("cannot remove {}", path.display()))?;
-            room.bytes -= bytes;
+        let goes = age > keep_for || all > keep;
+        if !goes || is_running && age < STILL {
+            continue;
+        }
+        match fs::remove_dir_all(&path) {
+            Ok(()) => all -= bytes,
+            Err(error) => stays.push(format!("cannot remove {}: {error}", path.display())),
         }
     }
-    Ok(room)
+    (all, stays)
 }
 
 fn below(directory: &Path) -> Vec<(String, PathBuf)> {
@@ -147,26 +144,26 @@ mod tests {
         put(&running, 50, 0);
         put(&running.join("snapshot-1"), 100, 3000);
         put(&running.join("snapshot-2"), 100, 1);
-        let limit = |keep, seconds| {
-            limit(
+        let limit = |running: Option<&PathBuf>, keep, seconds| {
+            let running = running.map(PathBuf::as_path);
+            let (all, stays) = limit(
                 directory.path(),
-                Some(&running),
+                running,
                 keep,
                 Duration::from_secs(seconds),
-            )
-            .unwrap()
+            );
+            assert_eq!(stays, [""; 0]);
+            all
         };
-        let room = |bytes| Room { bytes, running: 50 };
-        assert_eq!(limit(450, 10_000), room(450));
-        assert_eq!(limit(449, 10_000), room(350));
+        assert_eq!(limit(Some(&running), 450, 10_000), 450);
+        assert_eq!(limit(Some(&running), 449, 10_000), 350);
         assert!(!at("2026-11-25T00-00-00").exists() && at("2026-11-25T01-00-00").exists());
-        assert_eq!(limit(10_000, 3500), room(250));
-        assert_eq!(limit(200, 10_000), room(150));
+        assert_eq!(limit(Some(&running), 10_000, 3500), 250);
+        assert_eq!(limit(Some(&running), 200, 10_000), 150);
         // What goes on, or is being written, stays.
-        assert_eq!(limit(0, 0), room(150));
+        assert_eq!(limit(Some(&running), 0, 0), 150);
         assert!(running.join("snapshot-2").exists() && at("somebody's").exists());
-        let ended = super::limit(directory.path(), None, 0, Duration::ZERO).unwrap();
-        assert_eq!(ended, Room::default());
+        assert_eq!(limit(None, 0, 0), 0);
     }
 
     #[test]
