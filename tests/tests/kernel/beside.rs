@@ -206,6 +206,14 @@ step meddle $((0x$seed))
 kernel_work meddle $((0x$seed)) || echo meddle >>/out/hostile.failed
 tell reset
 
+# Until none is left: one that is forked meanwhile is not among those that killall finds.
+no_work() {
+	for wait in $(seq 500); do
+		killall -KILL kernel_work 2>/dev/null || break
+		usleep 10000
+	done
+}
+
 # While it records.
 step killed
 nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work sleep 600 >/dev/null 2>&1 &
@@ -222,7 +230,7 @@ for wait in $(seq 500); do
 done
 cat /dev/nopal >/out/killed.after
 wc -c </dev/nopal_trace >/out/killed.left
-killall -KILL kernel_work
+no_work
 rm -rf /tmp/killed
 
 # While it starts, while it records, and while it ends.
@@ -242,7 +250,7 @@ for number in $(seq KILLS); do
 	case $((number % 3)) in
 	0) moment 40 ;;
 	1) until_recording; moment 10 ;;
-	2) until_recording; while killall -0 kernel_work; do :; done; usleep $((number * 500)) ;;
+	2) until_recording; for wait in $(seq 3000); do killall -0 kernel_work || break; done; usleep $((number * 500)) ;;
 	esac
 	traces=$(grep -c '^trace .* on' /dev/nopal)
 	kill -KILL $tool && echo $((number % 3)) $traces >>/out/killed.when
@@ -250,7 +258,7 @@ for number in $(seq KILLS); do
 		grep -q '^trace' /dev/nopal || break
 		usleep 20000
 	done
-	killall -KILL kernel_work
+	no_work
 	rm -rf /tmp/killed
 done >/dev/null 2>&1
 cat /dev/nopal >/out/killed.state
