@@ -16,6 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             structure("nopal_device_function", "Function"),
             structure("nopal_device_plan", "DevicePlan"),
             structure("nopal_device_sites", "DeviceSites"),
+            structure("nopal_device_verdict", "DeviceVerdict"),
+            structure("nopal_device_verdicts", "DeviceVerdicts"),
             structure("nopal_device_marker", "DeviceMarker"),
             structure("nopal_device_markers", "DeviceMarkers"),
             structure("nopal_device_probe", "DeviceProbe"),

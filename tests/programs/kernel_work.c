@@ -281,8 +281,10 @@ static void *meddle_once(void *argument)
 					 rand_r(&seed) % 4 ? 0 : at & ~0xfffll);
 			if (map != MAP_FAILED)
 				munmap(map, length + 1);
-			unsigned int requests[] = { NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_MARKERS, NOPAL_DEVICE_PROBE };
-			ioctl(file, request % 2 ? requests[request / 2 % 4] : request, request % 3 ? bytes : (void *)at);
+			unsigned int requests[] = { NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_VERDICTS, NOPAL_DEVICE_MARKERS,
+						    NOPAL_DEVICE_PROBE };
+			ioctl(file, request % 2 ? requests[request / 2 % (sizeof requests / sizeof *requests)] : request,
+			      request % 3 ? bytes : (void *)at);
 			break;
 		case 6:
 			open_again(which);
@@ -327,6 +329,8 @@ static void be_unprivileged(int user)
 	printf("addresses %s\n", strstr(state, "ffffffff") ? "shown" : "hidden");
 	struct nopal_device_sites sites = { 0 };
 	printf("sites %s\n", told(ioctl(device, NOPAL_DEVICE_SITES, &sites)));
+	struct nopal_device_verdicts verdicts = { 0 };
+	printf("verdicts %s\n", told(ioctl(device, NOPAL_DEVICE_VERDICTS, &verdicts)));
 	printf("map %s\n", told(mmap(0, 4096, PROT_READ, MAP_SHARED, device, 0) == MAP_FAILED ? -1 : 0));
 	printf("trace %s\n", told(open("/dev/nopal_trace", O_RDONLY)));
 	have_capabilities(0);

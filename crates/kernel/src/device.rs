@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use anyhow::{Context, Error, Result, anyhow};
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -77,8 +78,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    fn of(number: u8) -> Verdict {
-        match u32::from(number) {
+    fn of(number: u32) -> Verdict {
+        match number {
             VERDICT_TRACED => Verdict::Traced,
             VERDICT_ADDRESS => Verdict::Address,
             VERDICT_BYTES => Verdict::Bytes,
@@ -162,6 +163,29 @@ impl Device {
         }?;
         addresses.truncate(message.count as usize);
         Ok(addresses)
+    }
+
+    /// What the module makes of the functions of all plans, by their addresses; the last plan's where a function was
+    /// in several. Not of modules that have gone; none where nopal's module is an earlier one, which tells none.
+    pub fn verdicts(&mut self) -> Result<HashMap<u64, Verdict>> {
+        let mut all = vec![DeviceVerdict::default(); DEVICE_FUNCTIONS];
+        let mut message = DeviceVerdicts {
+            room: u32::try_from(all.len())?,
+            count: 0,
+            verdicts: all.as_mut_ptr().expose_provenance() as u64,
+        };
+        // SAFETY: the number is the one of this message. The module writes as many verdicts as there is room for.
+        match unsafe { ioctl(&self.0, Updater::<DEVICE_VERDICTS, _>::new(&mut message)) } {
+            Err(Errno::NOTTY) => return Ok(HashMap::new()),
+            done => done.context(DEVICE),
+        }?;
+        all.truncate(message.count as usize);
+        let all = all
+            .into_iter()
+            .map(|it| (it.address, Verdict::of(it.verdict)));
+        Ok(all
+            .filter(|(_, verdict)| *verdict != Verdict::Gone)
+            .collect())
     }
 
     /// The markers of modules, also of modules that have gone.
@@ -259,7 +283,10 @@ impl Device {
         // writes a verdict for each function, and all of these live until it is done.
         let done = unsafe { ioctl(&self.0, Updater::<DEVICE_PLAN, _>::new(&mut message)) };
         match done {
-            Ok(()) => Ok(verdicts.into_iter().map(Verdict::of).collect()),
+            Ok(()) => Ok(verdicts
+                .into_iter()
+                .map(|it| Verdict::of(it.into()))
+                .collect()),
             Err(Errno::PROTO) => Err(anyhow!(OTHER_VERSION)),
             Err(Errno::TOOBIG) => Err(anyhow!(
                 "the module has room for {DEVICE_FUNCTIONS} functions and {DEVICE_EXITS} exits; \

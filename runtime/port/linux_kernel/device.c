@@ -111,6 +111,24 @@ static int give_sites(void __user *argument)
 	return failed || copy_to_user(argument, &sites, sizeof sites) ? -EFAULT : 0;
 }
 
+static int give_verdicts(void __user *argument)
+{
+	struct nopal_device_verdicts verdicts;
+	if (copy_from_user(&verdicts, argument, sizeof verdicts))
+		return -EFAULT;
+	struct nopal_device_verdict __user *to = (void __user *)verdicts.verdicts;
+	int failed = 0;
+	mutex_lock(&nopal_lock);
+	verdicts.count = nopal_function_count;
+	for (uint32_t i = 0; !failed && i < min(verdicts.count, verdicts.room); i++) {
+		const struct nopal_function *function = &nopal_functions[i];
+		struct nopal_device_verdict verdict = { function->address, function->verdict };
+		failed = copy_to_user(to + i, &verdict, sizeof verdict);
+	}
+	mutex_unlock(&nopal_lock);
+	return failed || copy_to_user(argument, &verdicts, sizeof verdicts) ? -EFAULT : 0;
+}
+
 static int give_markers(void __user *argument)
 {
 	struct nopal_device_markers markers;
@@ -140,6 +158,8 @@ static long control(struct file *file, unsigned int what, unsigned long argument
 		return take_plan((void __user *)argument);
 	case NOPAL_DEVICE_SITES:
 		return shows_addresses(file) ? give_sites((void __user *)argument) : -EPERM;
+	case NOPAL_DEVICE_VERDICTS:
+		return shows_addresses(file) ? give_verdicts((void __user *)argument) : -EPERM;
 	case NOPAL_DEVICE_MARKERS:
 		return give_markers((void __user *)argument);
 	case NOPAL_DEVICE_PROBE:

@@ -5,7 +5,8 @@
  *
  *   write   commands of the control language, a line each; an error is told by read
  *   read    what is set up, as commands that set it up again
- *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_MARKERS, NOPAL_DEVICE_PROBE
+ *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_VERDICTS, NOPAL_DEVICE_MARKERS,
+ *           NOPAL_DEVICE_PROBE
  *   mmap    offset 0: struct nopal_region with its chunks
  */
 #ifndef NOPAL_DEVICE_H
@@ -72,6 +73,20 @@ struct nopal_device_sites {
 	uint64_t addresses;         /* out: of 8 bytes each; 0: it is not traced, or its module has gone */
 };
 
+/* What became of a function of a plan. */
+struct nopal_device_verdict {
+	uint64_t address;
+	uint32_t verdict;           /* NOPAL_VERDICT_* */
+	uint32_t reserved;
+};
+
+/* Of all plans, by their site numbers. */
+struct nopal_device_verdicts {
+	uint32_t room;              /* for as many of them */
+	uint32_t count;             /* out: there are so many */
+	uint64_t verdicts;          /* out: an address, of one after the other */
+};
+
 /* A marker of a module, followed by the module's name, its own name, its format and its file, each with a NUL. */
 struct nopal_device_marker {
 	uint32_t bytes;             /* with these; a multiple of 8 */
@@ -102,11 +117,14 @@ struct nopal_device_probe {
 #define NOPAL_DEVICE_SITES 0xc0104e02u  /* _IOWR('N', 2, struct nopal_device_sites) */
 #define NOPAL_DEVICE_MARKERS 0xc0104e03u /* _IOWR('N', 3, struct nopal_device_markers) */
 #define NOPAL_DEVICE_PROBE 0xc0284e04u  /* _IOWR('N', 4, struct nopal_device_probe) */
+#define NOPAL_DEVICE_VERDICTS 0xc0104e05u /* _IOWR('N', 5, struct nopal_device_verdicts) */
 
 _Static_assert(sizeof(struct nopal_device_exit) == 24, "exit");
 _Static_assert(sizeof(struct nopal_device_function) == 24, "function");
 _Static_assert(sizeof(struct nopal_device_plan) == 40, "plan");
 _Static_assert(sizeof(struct nopal_device_sites) == 16, "sites");
+_Static_assert(sizeof(struct nopal_device_verdict) == 16, "verdict");
+_Static_assert(sizeof(struct nopal_device_verdicts) == 16, "verdicts");
 _Static_assert(sizeof(struct nopal_device_marker) == 24, "marker");
 _Static_assert(sizeof(struct nopal_device_markers) == 16, "markers");
 _Static_assert(sizeof(struct nopal_device_probe) == 40, "probe");

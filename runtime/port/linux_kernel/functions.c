@@ -488,7 +488,7 @@ static int at_module(struct notifier_block *block, unsigned long event, void *da
 	mutex_lock(&nopal_lock);
 	for (uint32_t i = 0; i < nopal_function_count; i++) {
 		struct nopal_function *function = &nopal_functions[i];
-		function->going = function->verdict == NOPAL_VERDICT_TRACED && within_module(function->address, data);
+		function->going = within_module(function->address, data);
 	}
 	nopal_functions_reconcile();
 	for (uint32_t i = 0; i < nopal_function_count; i++) {
@@ -496,7 +496,9 @@ static int at_module(struct notifier_block *block, unsigned long event, void *da
 		if (function->going) {
 			function->going = false;
 			function->verdict = NOPAL_VERDICT_GONE;
-			xa_erase(&by_place, place_of(function->site));
+			/* Another one may be known at the place of a function that was refused. */
+			if (xa_load(&by_place, place_of(function->site)) == xa_mk_value(i))
+				xa_erase(&by_place, place_of(function->site));
 		}
 	}
 	mutex_unlock(&nopal_lock);

@@ -491,6 +491,7 @@ fn the_module_is_for_those_who_may_use_perf_and_addresses_for_those_who_may_see_
             "open permitted",
             "addresses hidden",
             "sites Operation not permitted",
+            "verdicts Operation not permitted",
             "map Operation not permitted",
             "trace Operation not permitted",
             "open without Operation not permitted",

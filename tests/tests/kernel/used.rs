@@ -10,6 +10,8 @@ say missing nopal ctl kernel query
 say loaded insmod /nopal.ko
 say user su user -c 'cat /dev/nopal; nopal ctl kernel load'
 say load nopal ctl kernel load
+refused=$(sed -n 2p /out/load | cut -d' ' -f1)
+say listed_refused nopal list kernel \"${refused:-vfs_read}\"
 say again nopal ctl kernel load
 
 say record nopal record -o /tmp/record --kernel-functions '*sys_getppid' -- kernel_work ask 10000
@@ -182,6 +184,26 @@ as_before
 fn used() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
     BOOTED.get_or_init(|| boot_each(USE, &[], 2, false))
+}
+
+/// What the module refuses, and why, is what `load` said.
+#[test]
+fn functions_that_the_module_refuses_are_listed_with_its_reason() {
+    let mut found = 0;
+    for booted in used() {
+        let load = booted.said("load");
+        let listed = booted.said("listed_refused");
+        let Some(line) = load.lines().nth(1) else {
+            continue;
+        };
+        let (name, why) = line.split_once(' ').expect("a name and a reason");
+        let row = listed.lines().find(|line| {
+            line.split_whitespace().any(|word| word == name) && line.ends_with(why.trim())
+        });
+        assert!(row.is_some(), "{}: {line}: {listed}", booted.name);
+        found += 1;
+    }
+    assert!(found > 0, "no module refused anything");
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! `nopal list kernel`: the functions of the running kernel, and the markers of its modules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Write};
 
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::names::printable;
 use nopal_analysis::text::{Align, Table, count};
-use nopal_kernel::{Device, EXIT_RETURN, Function, Kernel, Marker, Plan, Reason, Refused, Span};
+use nopal_kernel::{Device, EXIT_RETURN, Function, Kernel, Marker, Plan, Reason, Span, Verdict};
 use nopal_symbols::Selection;
 use serde_json::{Value, json};
 
@@ -18,6 +18,28 @@ use crate::output::{self, finish, width};
 /// The module of the kernel's own functions, in globs.
 const OWN: &str = "kernel";
 
+/// Why a function is not traced: the tool plans nothing for it, or nopal's module does not agree to the plan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    Plan(Reason),
+    Module(Verdict),
+}
+
+impl Why {
+    fn text(self) -> &'static str {
+        match self {
+            Why::Plan(reason) => reason.text(),
+            Why::Module(verdict) => verdict.text(),
+        }
+    }
+}
+
+struct Refused {
+    address: u64,
+    end: u64,
+    why: Why,
+}
+
 pub fn run(list: &List) -> Result<()> {
     ensure!(
         list.probes.is_none(),
@@ -25,26 +47,54 @@ pub fn run(list: &List) -> Result<()> {
     );
     let selection = Selection::new(&list.globs, &[])?;
     let kernel = Kernel::read().context("the kernel's functions cannot be listed")?;
-    let plan = Plan::of(&kernel, |span| chooses(&selection, span));
-    let markers = markers(&selection)?;
-    let found = !plan.functions.is_empty() || !plan.refused.is_empty() || !markers.is_empty();
+    let mut plan = Plan::of(&kernel, |span| chooses(&selection, span));
+    let mut device = Device::is_there().then(Device::open).transpose()?;
+    let verdicts = device
+        .as_mut()
+        .map_or(Ok(HashMap::new()), Device::verdicts)?;
+    let refused = refused(&mut plan, &verdicts);
+    let markers = markers(device, &selection)?;
+    let found = !plan.functions.is_empty() || !refused.is_empty() || !markers.is_empty();
     ensure!(found, "no function and no marker of the kernel matches");
     let mut out = output::stdout()?;
     let written = match list.json {
-        true => write_json(&mut out, &kernel, &plan, &markers),
-        false => {
-            write_markers(&mut out, &markers).and_then(|()| write_text(&mut out, &kernel, &plan))
-        }
+        true => write_json(&mut out, &kernel, &plan, &refused, &markers),
+        false => write_markers(&mut out, &markers)
+            .and_then(|()| write_text(&mut out, &kernel, &plan, &refused)),
     };
     finish(out, written.map_err(Into::into))
 }
 
+/// Those that the tool refuses and those that nopal's module does, which leave the plan; in order of their addresses.
+fn refused(plan: &mut Plan, verdicts: &HashMap<u64, Verdict>) -> Vec<Refused> {
+    let of_plan = plan.refused.iter().map(|refused| Refused {
+        address: refused.address,
+        end: refused.end,
+        why: Why::Plan(refused.reason),
+    });
+    let mut all: Vec<Refused> = of_plan.collect();
+    plan.functions
+        .retain(|function| match verdicts.get(&function.address) {
+            Some(verdict) if !verdict.is_traced() => {
+                all.push(Refused {
+                    address: function.address,
+                    end: function.end,
+                    why: Why::Module(*verdict),
+                });
+                false
+            }
+            _ => true,
+        });
+    all.sort_unstable_by_key(|refused| refused.address);
+    all
+}
+
 /// Those of modules, which nopal's module finds.
-fn markers(selection: &Selection) -> Result<Vec<Marker>> {
-    if !Device::is_there() {
+fn markers(device: Option<Device>, selection: &Selection) -> Result<Vec<Marker>> {
+    let Some(mut device) = device else {
         return Ok(Vec::new());
-    }
-    let mut markers = Device::open()?.markers()?;
+    };
+    let mut markers = device.markers()?;
     markers.retain(|marker| marker.is_there && selection.chooses(&[&marker.name], &marker.module));
     Ok(markers)
 }
@@ -99,7 +149,12 @@ fn write_markers(out: &mut dyn Write, markers: &[Marker]) -> io::Result<()> {
     writeln!(out)
 }
 
-fn write_text(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<()> {
+fn write_text(
+    out: &mut dyn Write,
+    kernel: &Kernel,
+    plan: &Plan,
+    refused: &[Refused],
+) -> io::Result<()> {
     let mut table = Table::new(&[
         ("address", Align::Right),
         ("size", Align::Right),
@@ -125,7 +180,7 @@ fn write_text(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<(
         ]);
     }
     table.write(out, width())?;
-    let reasons = write_refused(out, kernel, &plan.refused)?;
+    let reasons = write_refused(out, kernel, refused)?;
     if !reasons.is_empty() {
         let mut table = Table::new(&[("refused", Align::Right), ("why", Align::Left)]);
         for (reason, number) in &reasons {
@@ -134,7 +189,7 @@ fn write_text(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<(
         writeln!(out)?;
         table.write(out, width())?;
     }
-    let [traced, refused] = [plan.functions.len(), plan.refused.len()].map(|it| count(it as u64));
+    let [traced, refused] = [plan.functions.len(), refused.len()].map(|it| count(it as u64));
     let [returns, jumps] = sums.map(count);
     writeln!(
         out,
@@ -147,7 +202,7 @@ fn write_refused(
     out: &mut dyn Write,
     kernel: &Kernel,
     all: &[Refused],
-) -> io::Result<BTreeMap<Reason, u64>> {
+) -> io::Result<BTreeMap<Why, u64>> {
     let mut table = Table::new(&[
         ("address", Align::Right),
         ("size", Align::Right),
@@ -155,7 +210,7 @@ fn write_refused(
         ("module", Align::Left),
         ("why", Align::Left),
     ]);
-    let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+    let mut reasons: BTreeMap<Why, u64> = BTreeMap::new();
     for refused in all {
         let [name, _, module] = columns(kernel, refused.address);
         table.row(vec![
@@ -163,9 +218,9 @@ fn write_refused(
             (refused.end - refused.address).to_string(),
             name,
             module,
-            refused.reason.text().into(),
+            refused.why.text().into(),
         ]);
-        *reasons.entry(refused.reason).or_default() += 1;
+        *reasons.entry(refused.why).or_default() += 1;
     }
     if !all.is_empty() {
         writeln!(out)?;
@@ -178,6 +233,7 @@ fn write_json(
     out: &mut dyn Write,
     kernel: &Kernel,
     plan: &Plan,
+    refused: &[Refused],
     markers: &[Marker],
 ) -> io::Result<()> {
     let described = |address: u64, end: u64, more: Value| -> Value {
@@ -195,8 +251,8 @@ fn write_json(
         let more = json!({"returns": returns, "tail_jumps": jumps});
         described(function.address, function.end, more)
     };
-    let refused = |refused: &Refused| -> Value {
-        let more = json!({"reason": refused.reason.text()});
+    let describe = |refused: &Refused| -> Value {
+        let more = json!({"reason": refused.why.text()});
         described(refused.address, refused.end, more)
     };
     let marker = |marker: &Marker| -> Value {
@@ -206,7 +262,7 @@ fn write_json(
     let whole = json!({
         "kernel": release(),
         "functions": plan.functions.iter().map(function).collect::<Vec<_>>(),
-        "refused": plan.refused.iter().map(refused).collect::<Vec<_>>(),
+        "refused": refused.iter().map(describe).collect::<Vec<_>>(),
         "markers": markers.iter().map(marker).collect::<Vec<_>>(),
     });
     serde_json::to_writer_pretty(&mut *out, &whole).map_err(io::Error::from)?;
