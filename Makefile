@@ -9,8 +9,8 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all quick deps demo test check explore bench bench-peers bench-papers bench-kernel kernel kernel-demo fuzz hard torture soak pages \
-	fleet install dist dist-check clean
+.PHONY: all quick deps demo test check explore bench bench-peers bench-papers bench-kernel kernel kernel-demo kernel-newest fuzz \
+	hard torture soak pages fleet install dist dist-check clean
 
 # Packed relocations, a thirtieth of the file, if libc says that it can apply them.
 PACKED := $(shell grep -qs GLIBC_ABI_DT_RELR "$$($(CC) -print-file-name=libc.so.6)" && echo -C link-arg=-Wl,-z,pack-relative-relocs)
@@ -103,6 +103,12 @@ kernel-demo:
 	@.ci/packages test
 	@$(MAKE) quick
 	@NOPAL="$(CURDIR)/target/quick/nopal" $(CARGO) run --profile quick --quiet --package nopal-tests --bin kernel-demo
+
+# The module's tests in the newest kernel of Debian's backports, which needs another system's compiler. As root.
+kernel-newest:
+	@.ci/packages test
+	@.ci/packages newest
+	NOPAL_KERNELS="$(CURDIR)/target/newest" $(CARGO) test --package nopal-tests --test kernel
 
 # Seconds for each target; two targets run at a time.
 FUZZ_SECONDS ?= 120

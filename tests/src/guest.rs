@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::kernel::is_torture;
 use crate::paths::target_directory;
 use crate::run::{Ended, Running, Start};
 
@@ -40,6 +41,8 @@ poweroff -f
 
 /// A machine that is interpreted is slow, and slower beside other work.
 const PATIENCE: Duration = Duration::from_secs(900);
+/// With some ten times as much to do.
+const PATIENCE_WITH_TORTURE: Duration = Duration::from_secs(3600);
 /// The kernel's own choice of a clock would be slow here, and its check of the timer fails where other work stops the
 /// machine for a while. The last two are for `QUESTIONS`.
 const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 nowatchdog clocksource=tsc tsc=reliable no_timer_check \
@@ -156,7 +159,12 @@ impl Guest<'_> {
 
 /// Waits for a guest's end. One that does not end in time tells its state, as far as it can, in what it has said.
 fn wait(running: &mut Running) -> Ended {
-    let deadline = Instant::now() + PATIENCE;
+    let patience = if is_torture() {
+        PATIENCE_WITH_TORTURE
+    } else {
+        PATIENCE
+    };
+    let deadline = Instant::now() + patience;
     while !running.has_ended() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }

@@ -5,6 +5,7 @@ use crate::guest::Guest;
 use crate::paths::{nopal, sources, target_directory};
 use nopal_beside::Mutex;
 use serde_json::Value;
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -79,9 +80,12 @@ impl Booted {
     }
 }
 
-/// The kernels that `.ci/packages test` gets.
+/// The kernels that `.ci/packages test` gets, or those in the folder that `NOPAL_KERNELS` names.
 fn kernels() -> Vec<PathBuf> {
-    let directory = target_directory().join("kernel");
+    let (directory, at_least) = match env::var_os("NOPAL_KERNELS") {
+        Some(directory) => (PathBuf::from(directory), 1),
+        None => (target_directory().join("kernel"), 2),
+    };
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
     let mut kernels: Vec<PathBuf> = entries
         .map(|entry| entry.path())
@@ -89,11 +93,16 @@ fn kernels() -> Vec<PathBuf> {
         .collect();
     kernels.sort();
     assert!(
-        kernels.len() >= 2,
+        kernels.len() >= at_least,
         "{}: .ci/packages test puts kernels there",
         directory.display()
     );
     kernels
+}
+
+/// Whether the tests are to kill tools and to load modules as often as `make torture` says.
+pub fn is_torture() -> bool {
+    env::var("NOPAL_KILLS").is_ok_and(|kills| kills == "all")
 }
 
 /// nopal's module, and those of the tests.

@@ -15,9 +15,24 @@
 #define NOPAL_PREEMPT_COUNT __preempt_count
 #endif
 
+/* How instructions that change it are written and begin, and what an interrupt adds to it. */
+#ifdef CONFIG_HAS_SEPARATE_PREEMPT_RESCHED_BITS
+#define NOPAL_PREEMPT_COUNT_ADD addq
+#define NOPAL_PREEMPT_COUNT_SUBTRACT_ONE decq
+#define NOPAL_PREEMPT_COUNT_PREFIXES 0x65, 0x48
+#define NOPAL_PREEMPT_COUNT_INTERRUPT 0x1000000
+#else
+#define NOPAL_PREEMPT_COUNT_ADD addl
+#define NOPAL_PREEMPT_COUNT_SUBTRACT_ONE decl
+#define NOPAL_PREEMPT_COUNT_PREFIXES 0x65
+#define NOPAL_PREEMPT_COUNT_INTERRUPT 0x10000
+#endif
+
 #ifndef __ASSEMBLER__
 #include <linux/ftrace.h>
 #include <linux/preempt.h>
+
+_Static_assert(NOPAL_PREEMPT_COUNT_INTERRUPT == HARDIRQ_OFFSET, "amount");
 
 static inline unsigned long nopal_preempt_count(void)
 {

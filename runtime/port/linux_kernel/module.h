@@ -46,7 +46,7 @@ uint8_t *nopal_gate(void);
 
 #define NOPAL_SITE_BYTES 5
 
-#define NOPAL_CHANGE_BYTES 11
+#define NOPAL_CHANGE_BYTES 12
 /* Before a call of 5 bytes, as often as needed: a prefix that means nothing there. */
 #define NOPAL_CALL_PREFIX 0x2e
 

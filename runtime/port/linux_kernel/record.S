@@ -169,10 +169,12 @@ SYM_FUNC_END(\name)
 	mov %rdx, 48(%rax)
 .endm
 
-/* An ftrace_ops' function: %rdi = the fentry site, %rcx = struct pt_regs, the registers of the function. */
+/* An ftrace_ops' function, which may be called by its address: from Linux 7 on, SYM_FUNC_START has no endbr64.
+ * %rdi = the fentry site, %rcx = struct pt_regs, the registers of the function. */
 .macro entry_of_ops name, bytes, pending=0, words
 	.balign 64
-SYM_FUNC_START(\name)
+SYM_START(\name, SYM_L_GLOBAL, SYM_A_NONE)
+	ENDBR
 	mov 152(%rcx), %r8              /* sp: the slot */
 .ifnb \words
 	mov %rcx, %r9

@@ -17,7 +17,6 @@
 #include <asm/asm.h>
 #include <asm/percpu.h>
 #include <asm/nospec-branch.h>
-#include "kernels.h"
 #include "section.h"
 
 #define SECTION(field) PER_CPU_VAR(nopal_section + NOPAL_SECTION_##field)
@@ -132,7 +131,7 @@ SYM_FUNC_END(nopal_sti_\joint\()_\at)
 /* \amount is added to the count. */
 .macro more_thunk joint, amount, at
 SYM_FUNC_START_LOCAL_NOALIGN(nopal_more_\joint\()_\amount\()_\at)
-	addl $\amount, COUNT
+	NOPAL_PREEMPT_COUNT_ADD $\amount, COUNT
 	push %rax
 	push %rdx
 	mov COUNT, %eax
@@ -169,9 +168,9 @@ SYM_FUNC_START_LOCAL_NOALIGN(nopal_less_\joint\()_\amount\()_\at)
 	pop %rdx
 	pop %rax
 .if \amount == 1
-	decl COUNT
+	NOPAL_PREEMPT_COUNT_SUBTRACT_ONE COUNT
 .else
-	addl $-\amount, COUNT
+	NOPAL_PREEMPT_COUNT_ADD $-\amount, COUNT
 .endif
 	RET
 	keep \@, (24 + \at)

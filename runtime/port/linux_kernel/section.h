@@ -5,8 +5,10 @@
 #ifndef NOPAL_SECTION_H
 #define NOPAL_SECTION_H
 
+#include "kernels.h"
+
 /* What is added to the count of preemption, and taken from it: by a lock; by a softirq; by both; by an interrupt. */
-#define NOPAL_SECTION_AMOUNTS 1, 0x100, 0x200, 0x201, 0x10000
+#define NOPAL_SECTION_AMOUNTS 1, 0x100, 0x200, 0x201, NOPAL_PREEMPT_COUNT_INTERRUPT
 
 /* struct nopal_section, in bytes */
 #define NOPAL_SECTION_SINCE 0

@@ -9,6 +9,7 @@
  *   65 ff 0d REL               decl                                   2e 2e e8 REL
  *   65 83 05 REL NN            addl, of a byte                        2e 2e 2e e8 REL
  *   65 81 05 REL NN NN NN NN   addl, of four                          2e 2e 2e 2e 2e 2e e8 REL
+ *   65 48 ...                  incq and so on, where the count is that wide: one 2e more
  *
  * A 2e before a call means nothing, so the call is one instruction that ends where the old one ended: a task that is
  * interrupted at a site, or returns to it, finds an instruction there before and after each change. One that stands
@@ -156,9 +157,12 @@ static bool leads_to_user(unsigned long function)
 
 /* ---- sites ---- */
 
-static bool is_count(unsigned long address, const uint8_t *bytes, int length)
+static const uint8_t prefixes[] = { NOPAL_PREEMPT_COUNT_PREFIXES };
+
+/* Whether an instruction that ends at `end`, and whose opcode and ModRM are at `code`, has to do with the count. */
+static bool is_count(const uint8_t *code, unsigned long end)
 {
-	return (uint32_t)(address + length + *(int32_t *)(bytes + 3)) == (uint32_t)nopal_preempt_count();
+	return (uint32_t)(end + *(int32_t *)(code + 2)) == (uint32_t)nopal_preempt_count();
 }
 
 static int kind_of_amount(int32_t amount)
@@ -183,18 +187,19 @@ static int kind_at(unsigned long address, int *length)
 		*length = 1 + sizeof nop;
 		return bytes[0] == 0xfa ? KIND_CLI : KIND_STI;
 	}
-	if (bytes[0] != 0x65 || *length < 7 || !is_count(address, bytes, *length))
+	const uint8_t *code = bytes + sizeof prefixes;
+	if (memcmp(bytes, prefixes, sizeof prefixes) || *length < (int)sizeof prefixes + 6 || !is_count(code, address + *length))
 		return KIND_NONE;
-	if (bytes[1] == 0xff && bytes[2] == 0x05)
+	if (code[0] == 0xff && code[1] == 0x05)
 		return kind_of_amount(1);
-	if (bytes[1] == 0xff && bytes[2] == 0x0d)
+	if (code[0] == 0xff && code[1] == 0x0d)
 		return kind_of_amount(-1);
-	if (bytes[1] == 0x83 && bytes[2] == 0x05)
-		return kind_of_amount((int8_t)bytes[7]);
-	if (bytes[1] == 0x81 && bytes[2] == 0x05)
-		return kind_of_amount(*(int32_t *)(bytes + 7));
+	if (code[0] == 0x83 && code[1] == 0x05)
+		return kind_of_amount((int8_t)code[6]);
+	if (code[0] == 0x81 && code[1] == 0x05)
+		return kind_of_amount(*(int32_t *)(code + 6));
 	/* add and sub of a register. */
-	return bytes[1] == 0x01 || bytes[1] == 0x29 ? KIND_UNKNOWN : KIND_NONE;
+	return code[0] == 0x01 || code[0] == 0x29 ? KIND_UNKNOWN : KIND_NONE;
 }
 
 static bool is_of_mode(int kind)

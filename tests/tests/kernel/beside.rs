@@ -2,7 +2,7 @@
 //! kernel that is locked down.
 
 use nopal_tests::c;
-use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
+use nopal_tests::kernel::{Booted, boot_each, commands, is_torture, number_after, row};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
@@ -306,9 +306,8 @@ say locked_out nopal ctl kernel
 fn beside() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
     BOOTED.get_or_init(|| {
-        let is_long = std::env::var("NOPAL_KILLS").is_ok_and(|kills| kills == "all");
         // One more load stands there alone.
-        let (kills, whole, loads) = if is_long {
+        let (kills, whole, loads) = if is_torture() {
             ("50", "2", "97")
         } else {
             ("3", "1", "8")
