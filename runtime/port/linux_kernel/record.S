@@ -12,10 +12,11 @@
  *   5. reserve: compare-and-swap the position, which only this processor's own interrupts change
  *   6. store the lower word, then the word with the kind
  *
- * A pair that is recorded takes 61 instructions in Debian's 6.1 and 63 in 6.12, those of the site and of the slot included
+ * A pair that is recorded takes 56 instructions in Debian's 6.1 and 6.12, those of the site and of the slot included
  * (QEMU with -icount).
  */
 #include <linux/linkage.h>
+#include <linux/objtool.h>
 #include <asm/asm.h>
 #include <asm/percpu.h>
 #include <asm/nospec-branch.h>
@@ -25,19 +26,19 @@
 #define CONTEXT(field) PER_CPU_VAR(nopal_cpu + NOPAL_CONTEXT_##field)
 
 /* Steps 1 to 5 for a record of \bytes, with the slot at \slot(\base): its address in %rax, the clock's lower half in
- * %edx. Uses %rax, %rcx and %rdx. */
-.macro reserve bytes, base, slot, slow
+ * %r10d. Uses %rax, %rdx and %r10, and %r\offset, which keeps the slot's distance from a page unless it is %rdx. */
+.macro reserve bytes, base, slot, offset, slow
 .Lagain\@:
-	mov CONTEXT(POSITION), %rcx
-	lea \slot(\base), %rdx
-	sub CONTEXT(STACK_LOW), %rdx
-	cmp CONTEXT(STACK_SPAN), %rdx
+	mov CONTEXT(POSITION), %r10
+	lea \slot(\base), %r\offset
+	sub CONTEXT(STACK_LOW), %r\offset
+	cmp CONTEXT(STACK_SPAN), %r\offset
 	jae \slow
 .if \bytes == 8
-	test $CHUNK_MASK, %ecx
+	test $CHUNK_MASK, %r10d
 	jz \slow
 .else
-	lea -1(%rcx), %eax
+	lea -1(%r10), %eax
 	and $CHUNK_MASK, %eax
 	cmp $(NOPAL_CHUNK_BYTES - \bytes - 1), %eax
 	ja \slow
@@ -45,21 +46,22 @@
 	rdtsc
 	cmp CONTEXT(CLOCK_HIGH), %edx
 	jne \slow
-	mov %eax, %edx
-	mov %rcx, %rax
-	add $\bytes, %rcx
-	cmpxchg %rcx, CONTEXT(POSITION)
+	xchg %rax, %r10
+	lea \bytes(%rax), %rdx
+	cmpxchg %rdx, CONTEXT(POSITION)
 	jne .Lagain\@
 .endm
 
-/* Step 6. %r11d = kind | site << 4. Of records of several words, \words are stored in between, while the record is
- * PENDING. */
-.macro store base, slot, pending=0, words
-	mov %edx, (%rax)
+/* Step 6. %r11d = kind | site << 4; %e\offset as reserve leaves it. Of records of several words, \words are stored in
+ * between, while the record is PENDING. */
+.macro store base, slot, offset, pending=0, words
+	mov %r10d, (%rax)
+.ifc \offset, dx
 	lea \slot(\base), %edx
-	shl $20, %edx
-	and $0xff000000, %edx
-	or %edx, %r11d
+.endif
+	shl $20, %e\offset
+	and $0xff000000, %e\offset
+	or %e\offset, %r11d
 .ifnb \words
 	mov %r11d, %edx
 	and $-16, %edx
@@ -75,6 +77,7 @@
 .macro prepare bytes, base, slot, again, done
 	cmpb $0, PER_CPU_VAR(nopal_wanted)
 	je \done
+	push %rcx
 	push %rsi
 	push %rdi
 	push %r8
@@ -84,7 +87,7 @@
 	pushf
 	cli
 .ifc \base, %rsp
-	lea \slot + 56(%rsp), %rdi
+	lea \slot + 64(%rsp), %rdi
 .else
 	lea \slot(\base), %rdi
 .endif
@@ -98,17 +101,18 @@
 	pop %r8
 	pop %rdi
 	pop %rsi
+	pop %rcx
 	test %eax, %eax
 	jz \again
 	jmp \done
 .endm
 
 /* The word of a function, in %r11d; 0 if it is not wanted any more. Of the address that its fentry site returns to, %r11
- * has bits 0 to 15 and %rcx bits 16 to 31. Uses %rcx. */
+ * has bits 0 to 15 and %rax bits 16 to 31. Uses %rax. */
 .macro look_up done
-	mov nopal_leaves - 8 * 0x8000(, %rcx, 8), %rcx
+	mov nopal_leaves - 8 * 0x8000(, %rax, 8), %rax
 	shr $4, %r11d
-	mov (%rcx, %r11, 4), %r11d
+	mov (%rax, %r11, 4), %r11d
 	test %r11d, %r11d
 	jz \done
 .endm
@@ -116,9 +120,9 @@
 .macro store_arguments
 	mov %rdi, 8(%rax)
 	mov %rsi, 16(%rax)
-	mov %r10, 24(%rax)
 	mov (%rsp), %rdx
-	mov %rdx, 32(%rax)
+	mov %rdx, 24(%rax)
+	mov %rcx, 32(%rax)
 	mov %r8, 40(%rax)
 	mov %r9, 48(%rax)
 .endm
@@ -127,23 +131,27 @@
 	mov %r8, 8(%rax)
 .endm
 
+/* Called and jumped to directly, which takes no endbr64. */
+.macro begin name
+	.balign 64
+SYM_START(\name, SYM_L_GLOBAL, SYM_A_NONE)
+	ANNOTATE_NOENDBR
+.endm
+
 	.text
 
 /* Called by a fentry site: (%rsp) behind it, 8(%rsp) the slot. %rax, %r10 and %r11 are free. */
 .macro entry name, bytes, pending=0, words
-	.balign 64
-SYM_FUNC_START(\name)
-	push %rcx
-	mov %rdx, %r10
+	begin \name
+	push %rdx
 	movzwl 8(%rsp), %r11d
-	movzwl 10(%rsp), %ecx
+	movzwl 10(%rsp), %eax
 	look_up .Ldone\@
 .Lstart\@:
-	reserve \bytes, %rsp, 16, .Lslow\@
-	store %rsp, 16, \pending, \words
+	reserve \bytes, %rsp, 16, dx, .Lslow\@
+	store %rsp, 16, dx, \pending, \words
 .Ldone\@:
-	mov %r10, %rdx
-	pop %rcx
+	pop %rdx
 	RET
 .Lslow\@:
 	prepare \bytes, %rsp, 16, .Lstart\@, .Ldone\@
@@ -169,8 +177,8 @@ SYM_FUNC_END(\name)
 	mov %rdx, 48(%rax)
 .endm
 
-/* An ftrace_ops' function, which may be called by its address: from Linux 7 on, SYM_FUNC_START has no endbr64.
- * %rdi = the fentry site, %rcx = struct pt_regs, the registers of the function. */
+/* An ftrace_ops' function, which may be called by its address: %rdi = the fentry site, %rcx = struct pt_regs, the
+ * registers of the function. */
 .macro entry_of_ops name, bytes, pending=0, words
 	.balign 64
 SYM_START(\name, SYM_L_GLOBAL, SYM_A_NONE)
@@ -180,13 +188,13 @@ SYM_START(\name, SYM_L_GLOBAL, SYM_A_NONE)
 	mov %rcx, %r9
 .endif
 	lea 5(%rdi), %r11d
-	mov %r11d, %ecx
-	shr $16, %ecx
+	mov %r11d, %eax
+	shr $16, %eax
 	movzwl %r11w, %r11d
 	look_up .Ldone\@
 .Lstart\@:
-	reserve \bytes, %r8, 0, .Lslow\@
-	store %r8, 0, \pending, \words
+	reserve \bytes, %r8, 0, cx, .Lslow\@
+	store %r8, 0, cx, \pending, \words
 .Ldone\@:
 	RET
 .Lslow\@:
@@ -200,13 +208,12 @@ SYM_FUNC_END(\name)
 /* Jumped to in place of a return: (%rsp) is the slot, the result is in %rax and %rdx; %rcx, %rsi, %rdi, %r8 to %r11 are
  * free. The word is in %r11d. */
 .macro exit name, bytes, pending=0, words
-	.balign 64
-SYM_FUNC_START(\name)
+	begin \name
 	mov %rax, %r8
 	mov %rdx, %r9
 .Lstart\@:
-	reserve \bytes, %rsp, 0, .Lslow\@
-	store %rsp, 0, \pending, \words
+	reserve \bytes, %rsp, 0, cx, .Lslow\@
+	store %rsp, 0, cx, \pending, \words
 .Ldone\@:
 	mov %r8, %rax
 	mov %r9, %rdx
@@ -220,20 +227,17 @@ SYM_FUNC_END(\name)
 	exit nopal_return_result, 16, NOPAL_KIND_PENDING_RESULT, store_result
 
 /* Called before a jump out of a function: 8(%rsp) is the slot. The jump may lead to a retpoline: all registers are kept
- * but %r11, and no plan holds a jump that needs that. */
-	.balign 64
-SYM_FUNC_START(nopal_tail)
+ * but %r10 and %r11, and no plan holds a jump that needs those. */
+	begin nopal_tail
 	push %rax
-	push %rcx
 	push %rdx
 .Lstart_tail:
-	reserve 8, %rsp, 32, .Lslow_tail
-	store %rsp, 32
+	reserve 8, %rsp, 24, dx, .Lslow_tail
+	store %rsp, 24, dx
 .Ldone_tail:
 	pop %rdx
-	pop %rcx
 	pop %rax
 	RET
 .Lslow_tail:
-	prepare 8, %rsp, 32, .Lstart_tail, .Ldone_tail
+	prepare 8, %rsp, 24, .Lstart_tail, .Ldone_tail
 SYM_FUNC_END(nopal_tail)
