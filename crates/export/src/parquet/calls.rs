@@ -5,10 +5,11 @@ use std::io::Write;
 use anyhow::Result;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::names::{Names, ThreadNames};
-use nopal_beside::Mutex;
+use nopal_beside::{Mutex, both};
 use nopal_trace::{Clocks, Trace};
 use parquet::data_type::ByteArray;
 
+use super::dictionary::distinct;
 use super::file::{Column, Kind, Layout, RowGroup, TableFile};
 use crate::requests::{RequestBegin, Requests};
 use crate::table::{COLUMNS, Call, Rows, State, Table};
@@ -57,17 +58,41 @@ struct Groups<'a, W: Write + Send> {
     layout: &'a Layout,
     file: &'a Mutex<TableFile<W>>,
     clocks: &'a Clocks,
-    trace: ByteArray,
-    threads: Vec<Thread>,
-    functions: Vec<(ByteArray, ByteArray)>,
+    trace: [ByteArray; 1],
+    states: [ByteArray; State::ALL.len()],
+    /// By thread.
+    processes: Values<i32>,
+    threads: Values<i32>,
+    thread_names: Values<ByteArray>,
+    /// By function.
+    modules: Values<ByteArray>,
+    functions: Values<ByteArray>,
     calls: Vec<Call>,
 }
 
-struct Thread {
-    process: u32,
-    thread: u32,
-    name: ByteArray,
+/// The values of a column, each once, and by what their numbers are found.
+struct Values<T> {
+    values: Vec<T>,
+    numbers: Vec<u32>,
 }
+
+impl Values<ByteArray> {
+    fn texts<'t>(all: impl Iterator<Item = &'t str>) -> Values<ByteArray> {
+        let (values, numbers) = distinct(all);
+        let values = values.into_iter().map(ByteArray::from).collect();
+        Values { values, numbers }
+    }
+}
+
+impl Values<i32> {
+    fn small(all: impl Iterator<Item = u32>) -> Values<i32> {
+        let (values, numbers) = distinct(all.map(|value| value.try_into().unwrap_or(i32::MAX)));
+        Values { values, numbers }
+    }
+}
+
+/// The first column of those that are encoded by a second thread.
+const SECOND_HALF: usize = 6;
 
 impl<'a, W: Write + Send> Groups<'a, W> {
     fn new(
@@ -77,73 +102,82 @@ impl<'a, W: Write + Send> Groups<'a, W> {
         file: &'a Mutex<TableFile<W>>,
     ) -> Groups<'a, W> {
         let thread_names = ThreadNames::new(trace);
-        let threads = trace.threads().into_iter().map(|thread| Thread {
-            process: thread.process,
-            thread: thread.thread,
-            name: thread_names.of(&thread).as_str().into(),
-        });
-        let functions = names.functions().iter();
-        let functions = functions.map(|function| {
-            let (module, name) = (function.module.as_str(), function.name.as_str());
-            (module.into(), name.into())
-        });
+        let threads = trace.threads();
+        let thread_names: Vec<_> = threads
+            .iter()
+            .map(|thread| thread_names.of(thread))
+            .collect();
+        let functions = || names.functions().iter();
         Groups {
             layout,
             file,
             clocks: trace.clocks(),
-            trace: trace.uuid().to_string().as_str().into(),
-            threads: threads.collect(),
-            functions: functions.collect(),
+            trace: [trace.uuid().to_string().as_str().into()],
+            states: State::ALL.map(|state| state.name().into()),
+            processes: Values::small(threads.iter().map(|thread| thread.process)),
+            threads: Values::small(threads.iter().map(|thread| thread.thread)),
+            thread_names: Values::texts(thread_names.iter().map(|name| name.as_str())),
+            modules: Values::texts(functions().map(|function| function.module.as_str())),
+            functions: Values::texts(functions().map(|function| function.name.as_str())),
             calls: Vec::new(),
         }
     }
 
-    fn thread(&self, call: &Call) -> &Thread {
-        &self.threads[call.thread as usize]
-    }
-
-    fn function(&self, call: &Call) -> &(ByteArray, ByteArray) {
-        &self.functions[call.function as usize]
-    }
-
     fn group(&self, calls: &[Call], requests: &Requests) -> Result<RowGroup<'a>> {
-        let clocks = self.clocks;
-        let timed = |call: &Call, ticks: u64| {
-            (call.state != State::Entry).then(|| clocks.duration_ns(ticks))
+        let (first, second) = both(
+            || self.first_half(calls),
+            || self.second_half(calls, requests),
+        );
+        let mut group = first?;
+        group.join(second?);
+        Ok(group)
+    }
+
+    fn first_half(&self, calls: &[Call]) -> Result<RowGroup<'a>> {
+        let calls = || calls.iter();
+        let by_thread = |of: &Values<_>, group: &mut RowGroup| {
+            let numbers = calls().map(|call| of.numbers[call.thread as usize]);
+            group.numbered::<i32>(&of.values, numbers)
         };
-        let states = State::ALL.map(|state| ByteArray::from(state.name()));
+        let by_function = |of: &Values<_>, group: &mut RowGroup| {
+            let numbers = calls().map(|call| of.numbers[call.function as usize]);
+            group.numbered::<ByteArray>(&of.values, numbers)
+        };
+        let mut group = RowGroup::new(self.layout);
+        group.numbered(&self.trace, calls().map(|_| 0))?;
+        by_thread(&self.processes, &mut group)?;
+        by_thread(&self.threads, &mut group)?;
+        by_function(&self.modules, &mut group)?;
+        by_function(&self.functions, &mut group)?;
+        group.numbers(calls().map(|call| Some(self.clocks.realtime_ns(call.begin))))?;
+        Ok(group)
+    }
+
+    fn second_half(&self, calls: &[Call], requests: &Requests) -> Result<RowGroup<'a>> {
+        let calls = || calls.iter();
+        let timed = |call: &Call, ticks: u64| {
+            (call.state != State::Entry).then(|| self.clocks.duration_ns(ticks))
+        };
         // Calls of one request mostly follow each other.
         let mut last = (0, None);
-        let mut request = |call: &Call| {
+        let request = |call: &Call| {
             if last.0 != call.request {
                 last = (call.request, Some(requests.identity(call.request).into()));
             }
             last.1.clone().filter(|_| call.request != 0)
         };
-        let mut group = RowGroup::new(self.layout);
-        group.texts(calls.iter().map(|_| Some(self.trace.clone())))?;
-        group.small(calls.iter().map(|call| self.thread(call).process))?;
-        group.small(calls.iter().map(|call| self.thread(call).thread))?;
-        group.texts(calls.iter().map(|call| Some(self.function(call).0.clone())))?;
-        group.texts(calls.iter().map(|call| Some(self.function(call).1.clone())))?;
-        group.numbers(
-            calls
-                .iter()
-                .map(|call| Some(clocks.realtime_ns(call.begin))),
-        )?;
-        group.numbers(calls.iter().map(|call| timed(call, call.ticks)))?;
-        group.numbers(calls.iter().map(|call| timed(call, call.own)))?;
-        group.small(calls.iter().map(|call| call.depth))?;
-        group.texts(calls.iter().map(&mut request))?;
-        group.texts(
-            calls
-                .iter()
-                .map(|call| Some(states[call.state as usize].clone())),
-        )?;
-        group.texts(
-            calls
-                .iter()
-                .map(|call| Some(self.thread(call).name.clone())),
+        let deepest = calls().map(|call| call.depth).max().unwrap_or(0);
+        let depths: Vec<i32> = (0..=deepest).map(|depth| depth as i32).collect();
+        let names = &self.thread_names;
+        let mut group = RowGroup::from(self.layout, SECOND_HALF);
+        group.numbers(calls().map(|call| timed(call, call.ticks)))?;
+        group.numbers(calls().map(|call| timed(call, call.own)))?;
+        group.numbered(&depths, calls().map(|call| call.depth))?;
+        group.texts(calls().map(request))?;
+        group.numbered(&self.states, calls().map(|call| call.state as u32))?;
+        group.numbered(
+            &names.values,
+            calls().map(|call| names.numbers[call.thread as usize]),
         )?;
         Ok(group)
     }

@@ -18,11 +18,19 @@ use parquet::file::properties::{
 use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
 
+use super::dictionary::{self, Distinct};
+
 /// Rows that are encoded at a time.
 const BATCH: usize = 4096;
 
-/// Bytes of a column's dictionary, beyond which the rest of a row group has none.
+/// Bytes of a column's dictionary, beyond which the rest of a row group has none, unless the dictionary is given.
 const DICTIONARY: usize = 1 << 18;
+
+/// Rows of a page.
+pub const PAGE: usize = 1 << 16;
+
+/// Of compression: 1 is the fastest.
+pub const LEVEL: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -58,9 +66,9 @@ impl Layout {
             .set_writer_version(WriterVersion::PARQUET_2_0)
             .set_created_by(concat!("nopal ", env!("CARGO_PKG_VERSION")).into())
             .set_statistics_enabled(EnabledStatistics::Chunk)
-            .set_compression(Compression::GZIP(GzipLevel::try_new(1)?))
+            .set_compression(Compression::GZIP(GzipLevel::try_new(LEVEL)?))
             .set_dictionary_page_size_limit(DICTIONARY)
-            .set_data_page_row_count_limit(1 << 16);
+            .set_data_page_row_count_limit(PAGE);
         if let Some(at) = ascending.and_then(|name| columns.iter().position(|c| c.name == name)) {
             let path = ColumnPath::from(columns[at].name);
             let order = SortingColumn {
@@ -102,15 +110,33 @@ impl Column {
 /// Rows, encoded column after column in the order of the layout.
 pub struct RowGroup<'a> {
     layout: &'a Layout,
+    /// The first column that it has.
+    first: usize,
     chunks: Vec<(Bytes, ColumnCloseResult)>,
 }
 
 impl<'a> RowGroup<'a> {
     pub fn new(layout: &'a Layout) -> RowGroup<'a> {
+        RowGroup::from(layout, 0)
+    }
+
+    /// The columns from `first`, for [`Self::join`].
+    pub fn from(layout: &'a Layout, first: usize) -> RowGroup<'a> {
         RowGroup {
             layout,
+            first,
             chunks: Vec::new(),
         }
+    }
+
+    /// Adds the columns behind its own.
+    pub fn join(&mut self, behind: RowGroup<'a>) {
+        debug_assert_eq!(self.next(), behind.first);
+        self.chunks.extend(behind.chunks);
+    }
+
+    fn next(&self) -> usize {
+        self.first + self.chunks.len()
     }
 
     /// Whether it has no rows.
@@ -136,8 +162,20 @@ impl<'a> RowGroup<'a> {
         )
     }
 
+    /// The values of `dictionary` with these numbers, each distinct.
+    pub fn numbered<T: Distinct>(
+        &mut self,
+        dictionary: &[T],
+        numbers: impl Iterator<Item = u32>,
+    ) -> Result<()> {
+        let description = self.layout.columns.column(self.next());
+        let chunk = dictionary::chunk(description, dictionary, numbers)?;
+        self.chunks.push(chunk);
+        Ok(())
+    }
+
     fn column<T: DataType>(&mut self, values: impl Iterator<Item = Option<T::T>>) -> Result<()> {
-        let description = self.layout.columns.column(self.chunks.len());
+        let description = self.layout.columns.column(self.next());
         let is_optional = description.max_def_level() > 0;
         let mut out = TrackedWrite::new(Vec::new());
         let pages = Box::new(SerializedPageWriter::new(&mut out));

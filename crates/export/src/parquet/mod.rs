@@ -3,6 +3,7 @@
 //! A trace is one file of each table, named after it: exporting it again replaces its files.
 
 mod calls;
+mod dictionary;
 mod file;
 mod labels;
 mod sums;
