@@ -104,15 +104,17 @@ impl Followed {
         let Some(recording) = &mut self.recording else {
             return Ok(());
         };
-        if recording.tool.try_wait().context("no status")?.is_some() {
+        if let Some(status) = recording.tool.try_wait().context("no status")? {
             // Its last words are on their way, unless another process holds the pipe open.
             let since = Instant::now();
             let is_saying = |said: &JoinHandle<()>| !said.is_finished();
             while recording.said.as_ref().is_some_and(is_saying) && since.elapsed() < FOR_WORDS {
                 thread::sleep(Duration::from_millis(1));
             }
-            // What never was a session is no recording. Its process was touched, and is left alone for longer each time.
-            let has_failed = !recording.is_controlled && recording.directory.exists();
+            // What failed before it was a session is no recording. Its process was touched, and is left alone for longer
+            // each time. A short recording ends without having been seen as a session.
+            let was_none = !status.success() && !recording.is_controlled;
+            let has_failed = was_none && recording.directory.exists();
             self.pause = match has_failed {
                 true => (2 * self.pause).min(LONGEST_PAUSE),
                 false => PAUSE,
