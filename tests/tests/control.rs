@@ -1,7 +1,9 @@
 //! A running process, controlled by text.
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{AttachedProgram, End, Report, Start, c, library, nopal, passed};
+use nopal_tests::{
+    AttachedProgram, End, Report, Start, c, library, nopal, passed, scratch, shell_word,
+};
 use std::io::Write;
 
 const FUNCTIONS: usize = 3000;
@@ -515,4 +517,29 @@ fn a_program_that_is_executed_while_recording_is_stopped_is_recorded_later() {
     let trace = attached.trace();
     let (_scratch, ended) = attached.end();
     assert_eq!(Report::of(&trace).calls("part"), 20, "{}", ended.stderr);
+}
+
+#[test]
+fn a_session_is_found_that_began_before_there_was_a_better_directory_for_sockets() {
+    let scratch = scratch();
+    let file = |name: &str| shell_word(scratch.path().join(name));
+    // `/run` is of a mount namespace of the test's own. Where everybody may write there, it is not used.
+    let script = format!(
+        "mount -t tmpfs -o mode=1777 none /run && unset XDG_RUNTIME_DIR || exit 100
+        {nopal} record -o {trace} -- sh -c 'echo $$ >\"$0\"; exec sleep 600' {process} & tool=$!
+        for try in $(seq 600); do
+            process=$(cat {process} 2>/dev/null) && test -e /tmp/nopal-0/$process && break
+            sleep 0.1
+        done
+        chmod 755 /run && mkdir -m 700 /run/nopal || exit 101
+        {nopal} ctl $process; status=$?
+        kill $process; wait $tool
+        exit $status",
+        nopal = shell_word(nopal()),
+        trace = file("trace"),
+        process = file("process"),
+    );
+    let ended = Start::new(["unshare", "--mount", "sh", "-c", &script]).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("start\n"), "{}", ended.stdout);
 }

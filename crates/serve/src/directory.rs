@@ -1,5 +1,7 @@
-//! The directory of a user's sockets: `$XDG_RUNTIME_DIR/nopal`, `/run/user/UID/nopal` or `/tmp/nopal-UID`, the first
-//! that can be trusted. Nobody else may have made it or may look into it.
+//! The directories of a user's sockets. If `XDG_RUNTIME_DIR` names one that is not the login's, it is the only one, with
+//! `nopal` below it. Else they are `/run/nopal` for root, `/run/user/UID/nopal` for other users, and `/tmp/nopal-UID`. A
+//! session uses the first that can be had. For users it changes with their logins, so clients look into all. Nobody else
+//! may have made one or may look into it.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -23,23 +25,30 @@ impl Directory {
             }
         }
         bail!(
-            "there is no directory for control sockets: XDG_RUNTIME_DIR, /run/user and /tmp cannot be used"
+            "there is no directory for control sockets: XDG_RUNTIME_DIR, /run and /tmp cannot be used"
         )
     }
 
-    /// The one in which this user's sessions are, if there are any.
-    pub fn own() -> Result<Option<Directory>> {
+    /// Those in which this user's sessions are. An error: all that are there are no good.
+    pub fn own() -> Result<Vec<Directory>> {
         Directory::of(geteuid().as_raw())
     }
 
     /// Another user's, which root may use.
-    pub fn of(user: u32) -> Result<Option<Directory>> {
-        for path in candidates(user) {
-            if rustix::fs::lstat(&path).is_ok() {
-                return open(&path, user).map(Some);
+    pub fn of(user: u32) -> Result<Vec<Directory>> {
+        let mut found = Vec::new();
+        let mut no_good = None;
+        let exists = |path: &PathBuf| rustix::fs::lstat(path).is_ok();
+        for path in candidates(user).into_iter().filter(exists) {
+            match open(&path, user) {
+                Ok(directory) => found.push(directory),
+                Err(error) => no_good = Some(error),
             }
         }
-        Ok(None)
+        match no_good {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
     }
 
     /// A path to a name in it that does not change its meaning, and that fits a socket's address however long the
@@ -75,22 +84,23 @@ impl Directory {
 }
 
 fn candidates(user: u32) -> Vec<PathBuf> {
+    let is_private = |base: &PathBuf| {
+        rustix::fs::lstat(base).is_ok_and(|about| {
+            is_directory(&about) && about.st_uid == user && about.st_mode & 0o022 == 0
+        })
+    };
+    let of_login = PathBuf::from(format!("/run/user/{user}"));
     let named = std::env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
-        .filter(|path| path.is_absolute());
-    let runtime = PathBuf::from(format!("/run/user/{user}"));
-    let mut all: Vec<PathBuf> = named
-        .into_iter()
-        .chain([runtime])
-        .filter(|base| {
-            rustix::fs::lstat(base).is_ok_and(|about| {
-                is_directory(&about) && about.st_uid == user && about.st_mode & 0o022 == 0
-            })
-        })
-        .map(|base| base.join("nopal"))
-        .collect();
-    all.push(PathBuf::from(format!("/tmp/nopal-{user}")));
-    all
+        .filter(|path| path.is_absolute() && *path != of_login && is_private(path));
+    if let Some(named) = named {
+        return vec![named.join("nopal")];
+    }
+    // What root traces goes on when root logs out.
+    let lasting = if user == 0 { "/run".into() } else { of_login };
+    let lasting = is_private(&lasting).then(|| lasting.join("nopal"));
+    let temporary = PathBuf::from(format!("/tmp/nopal-{user}"));
+    lasting.into_iter().chain([temporary]).collect()
 }
 
 fn open(path: &Path, user: u32) -> Result<Directory> {

@@ -103,42 +103,39 @@ impl Drop for Names {
 
 /// The processes of this user's living sessions, in order.
 pub fn processes() -> Vec<i32> {
-    let Ok(Some(directory)) = Directory::own() else {
-        return Vec::new();
-    };
-    let mut processes: Vec<i32> = directory
-        .names()
-        .unwrap_or_default()
-        .iter()
-        .filter(|name| is_alive(&directory, name))
-        .filter_map(|name| process_number(name))
-        .collect();
+    let mut processes = Vec::new();
+    for directory in own() {
+        let names = directory.names().unwrap_or_default().into_iter();
+        let alive = names.filter(|name| is_alive(&directory, name));
+        processes.extend(alive.filter_map(|name| process_number(&name)));
+    }
     processes.sort_unstable();
+    processes.dedup();
     processes
 }
 
 /// Whether a session of this user traces a process.
 pub fn is_traced(process: i32) -> bool {
-    Directory::own()
-        .is_ok_and(|found| found.is_some_and(|own| is_alive(&own, &process.to_string())))
+    let name = process.to_string();
+    own().iter().any(|directory| is_alive(directory, &name))
 }
 
 /// Removes the files of ended sessions of this user.
 pub fn remove_dead_names() {
-    if let Ok(Some(directory)) = Directory::own() {
+    for directory in own() {
         let _ = directory.locked(|| remove_stale(&directory));
     }
 }
 
 /// Connects to the session that traces a process.
 pub fn connect(process: i32) -> Result<UnixStream> {
-    let mut directories = vec![Directory::own()?];
+    let mut directories = Directory::own()?;
     if geteuid().is_root()
         && let Ok(about) = std::fs::metadata(format!("/proc/{process}"))
     {
-        directories.push(Directory::of(about.uid())?);
+        directories.extend(Directory::of(about.uid())?);
     }
-    for directory in directories.into_iter().flatten() {
+    for directory in directories {
         if let Some(stream) = connect_to(&directory, &process.to_string())? {
             return Ok(stream);
         }
@@ -148,23 +145,28 @@ pub fn connect(process: i32) -> Result<UnixStream> {
 
 /// Connects to the session of a tool, by the tool's own process. `None`: it has none, or not yet.
 pub fn connect_to_tool(tool: i32) -> Option<UnixStream> {
-    let directory = Directory::own().ok()??;
     let prefix = format!("{PREFIX}{tool}.");
-    let mut names = directory.names().unwrap_or_default().into_iter();
-    let name = names.find(|name| name.starts_with(&prefix))?;
-    connect_to(&directory, &name).ok()?
+    connections(|name| name.starts_with(&prefix)).next()
 }
 
 /// Connections to all sessions of this user.
 pub fn sessions() -> Vec<UnixStream> {
-    let Ok(Some(directory)) = Directory::own() else {
-        return Vec::new();
-    };
-    let names = directory.names().unwrap_or_default().into_iter();
-    names
-        .filter(|name| name.starts_with(PREFIX))
-        .filter_map(|name| connect_to(&directory, &name).ok()?)
-        .collect()
+    connections(|name| name.starts_with(PREFIX)).collect()
+}
+
+fn connections(is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = UnixStream> {
+    own().into_iter().flat_map(move |directory| {
+        let mut names = directory.names().unwrap_or_default();
+        names.retain(|name| is_wanted(name));
+        names
+            .into_iter()
+            .filter_map(move |name| connect_to(&directory, &name).ok()?)
+    })
+}
+
+/// Without those that are no good.
+fn own() -> Vec<Directory> {
+    Directory::own().unwrap_or_default()
 }
 
 /// `None`: nobody is there.
