@@ -19,14 +19,23 @@ const TRIALS_SAVED: f64 = 60.0;
 /// little.
 pub const COUNTING: f64 = 0.075;
 
+/// Costs are means over about so many seconds of processor time, of which the begin of a program, whose functions are never
+/// called again, is a small part.
+const OF_LATE: f64 = 0.2;
+/// What is as cheap as this part of the budget, all of it together, is recorded again even where there is no room.
+const NEXT_TO_NOTHING: f64 = 0.01;
+/// The power of what a call tells by which its cost is divided: what tells ten times more may cost a quarter more.
+const OF_WORTH: f64 = 0.1;
+
 /// Seconds. Nothing is recorded again sooner after less was recorded, and no jump is removed sooner.
 const QUIET: f64 = 1.0;
 const SETTLED: f64 = 0.2;
 /// Between pauses of all threads, at least.
 const APART: f64 = 1.0;
-/// A function of which more was recorded for less was raised too soon: it waits twice as long the next time, and half as
-/// long for each such time that it stayed.
+/// A function of which more was recorded for less than `SHORT` was raised too soon: it waits twice as long the next time, and
+/// half as long for each `STAYED` that it stayed.
 const SHORT: f64 = 60.0;
+const STAYED: f64 = 300.0;
 const MOST_FAILED: u32 = 8;
 
 /// What a call tells, in nanoseconds, where it is too long to be measured.
@@ -74,10 +83,10 @@ pub struct Look<'a> {
 
 struct Site {
     state: State,
-    /// What recording it adds, or would add, to the processor time that the processes use without: since the last look,
-    /// and of late.
-    now: f64,
+    /// What recording it adds, or would add, to the processor time that the processes use without: of late, and the most,
+    /// which is forgotten in about the time that it waits.
     share: f64,
+    most: f64,
     worth: f64,
     may_be_spared: bool,
     /// When it was in another state last.
@@ -92,8 +101,8 @@ impl Site {
     fn new(state: State, share: f64, worth: f64) -> Site {
         Site {
             state,
-            now: share,
             share,
+            most: share,
             worth,
             may_be_spared: true,
             since: 0.0,
@@ -110,19 +119,25 @@ impl Site {
         now - self.since >= self.wait()
     }
 
-    /// The most that it is known to cost where it is recorded.
-    fn most(&self) -> f64 {
-        self.share.max(self.now)
+    /// A look begins, which counts for `part` of the mean, and is so many seconds after the last one.
+    fn fade(&mut self, part: f64, seconds: f64) {
+        self.share -= self.share * part;
+        self.most *= (-2.0 * seconds / self.wait()).exp();
+    }
+
+    fn cost(&mut self, share: f64) {
+        self.share += share;
+        self.most = self.most.max(self.share);
     }
 
     fn turn(&mut self, state: State, now: f64) {
         if state < self.state {
             self.raised = Some(now);
         } else if let Some(raised) = self.raised.take() {
-            let lasted = (now - raised) / SHORT;
-            self.failed = match lasted < 1.0 {
+            let lasted = now - raised;
+            self.failed = match lasted < SHORT {
                 true => (self.failed + 1).min(MOST_FAILED),
-                false => self.failed.saturating_sub(lasted as u32),
+                false => self.failed.saturating_sub((lasted / STAYED) as u32),
             };
         }
         self.since = now;
@@ -225,13 +240,14 @@ impl Policy {
             .map(|load| load.recorded + load.counted * COUNTING)
             .sum();
         // However much of it was tracing.
-        let alone = (look.used - traced).max(look.used * 0.02).max(1e-9);
-        self.measure(look.loads, alone, look.now);
-        self.spent += 0.3 * (traced / alone - self.spent);
+        let alone = (look.used - traced).max(look.used * 0.05).max(1e-9);
+        let part = 1.0 - (-look.used / OF_LATE).exp();
+        self.measure(look, alone, part);
+        self.spent += part * (traced / alone - self.spent);
         self.saved += look.used * self.budget * TRIALS;
         self.saved = self.saved.min(self.budget * TRIALS * TRIALS_SAVED);
         let (counted, mut changes) = self.remove(look.now);
-        let timed: f64 = self.in_state(State::Timed).map(|(_, site)| site.now).sum();
+        let timed = self.timed();
         changes |= match timed + counted > self.budget * MOST {
             true => self.lower(timed, counted, look.now),
             false => {
@@ -243,32 +259,27 @@ impl Policy {
         changes
     }
 
-    /// Notes what the calls of functions cost, or would.
-    fn measure(&mut self, loads: &[Load], alone: f64, now: f64) {
+    /// Notes what the calls of functions cost, or would, in this part of the processor time of late.
+    fn measure(&mut self, look: &Look, alone: f64, part: f64) {
         let watched = self.sites.values_mut();
         let watched = watched.filter(|site| site.state != State::Off);
-        watched.for_each(|site| {
-            site.share *= 0.5;
-            site.now = 0.0;
-        });
-        for load in loads {
-            let share = (load.recorded + load.counted) / alone;
+        watched.for_each(|site| site.fade(part, look.now - self.looked));
+        for load in look.loads {
             let site = self.sites.entry(load.site).or_insert_with(|| {
-                let mut site = Site::new(State::Timed, share * 0.5, LONG);
-                site.since = now;
+                let mut site = Site::new(State::Timed, 0.0, LONG);
+                site.since = look.now;
                 site
             });
             site.may_be_spared = load.may_be_spared;
             if !site.may_be_spared && site.state != State::Timed {
                 // Somebody has named it since.
-                site.turn(State::Timed, now);
+                site.turn(State::Timed, look.now);
             }
             if site.state == State::Off {
                 // What came in late costs nothing more.
                 continue;
             }
-            site.now = share;
-            site.share += share * 0.5;
+            site.cost((load.recorded + load.counted) / alone * part);
             if let Some(worth) = load.worth {
                 site.worth = worth;
             }
@@ -278,11 +289,11 @@ impl Policy {
     /// Removes the jumps of functions that are called most, where counting takes more than the timed ones leave it. The
     /// cost of counting those that stay, and whether any go.
     fn remove(&mut self, now: f64) -> (f64, bool) {
-        let named: f64 = self.named().map(|(_, site)| site.now).sum();
-        let timed: f64 = self.in_state(State::Timed).map(|(_, site)| site.now).sum();
+        let named: f64 = self.named().map(|(_, site)| site.share).sum();
+        let timed = self.timed();
         let counted = self.in_state(State::Counted);
         let mut counted: Vec<(u32, f64)> = counted
-            .map(|(number, site)| (number, site.now * COUNTING))
+            .map(|(number, site)| (number, site.share * COUNTING))
             .collect();
         let mut cost: f64 = counted.iter().map(|(_, cost)| cost).sum();
         let left =
@@ -314,6 +325,12 @@ impl Policy {
         (cost, any)
     }
 
+    /// What recording the timed ones takes.
+    fn timed(&self) -> f64 {
+        let timed = self.in_state(State::Timed);
+        timed.map(|(_, site)| site.share).sum()
+    }
+
     /// Those that are timed and may not be spared.
     fn named(&self) -> impl Iterator<Item = (u32, &Site)> {
         let timed = self.in_state(State::Timed);
@@ -322,16 +339,19 @@ impl Policy {
 
     /// Has those counted whose recording costs most for what it tells, until the others have room.
     fn lower(&mut self, mut timed: f64, mut counted: f64, now: f64) -> bool {
-        let named = self.named().max_by(|a, b| a.1.now.total_cmp(&b.1.now));
-        let named = named.map(|(number, site)| (number, site.now));
+        let named = self.named().max_by(|a, b| a.1.share.total_cmp(&b.1.share));
+        let named = named.map(|(number, site)| (number, site.share));
         let fits = |timed: f64, counted: f64| {
             let then = self.budget * THEN;
             timed + counted <= then || timed <= then * TIMED
         };
         let sites = self.in_state(State::Timed);
-        let sites = sites.filter(|(_, site)| site.may_be_spared && site.now > 0.0);
+        let sites = sites.filter(|(_, site)| site.may_be_spared && site.share > 0.0);
         let mut lowered: Vec<(u32, f64, f64)> = sites
-            .map(|(number, site)| (number, site.now, site.now / site.worth.max(1.0)))
+            .map(|(number, site)| {
+                let dear = site.share / site.worth.max(1.0).powf(OF_WORTH);
+                (number, site.share, dear)
+            })
             .collect();
         lowered.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
         lowered.retain(|(_, share, _)| {
@@ -354,7 +374,6 @@ impl Policy {
         self.too_much = named.filter(|_| timed > self.budget * MOST);
         for (number, ..) in &lowered {
             let site = self.sites.get_mut(number).expect("it is timed");
-            site.share = site.most();
             site.turn(State::Counted, now);
         }
         if !lowered.is_empty() {
@@ -375,6 +394,7 @@ impl Policy {
             true => self.raise_from(State::Off, &mut room, now),
             false => Vec::new(),
         };
+        room = room.max(self.budget * NEXT_TO_NOTHING);
         let timed = self.raise_from(State::Counted, &mut room, now);
         // The one that has waited longest, if what it took then can be afforded until it may be off again.
         if may_pause && counted.is_empty() {
@@ -412,7 +432,7 @@ impl Policy {
         let due = self.in_state(state);
         let mut due: Vec<(u32, f64)> = due
             .filter(|(_, site)| site.is_due(now))
-            .map(|(number, site)| (number, site.most() * part))
+            .map(|(number, site)| (number, site.most * part))
             .collect();
         due.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
         due.retain(|(_, share)| {

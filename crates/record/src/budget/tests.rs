@@ -81,11 +81,15 @@ impl World {
         each.sum()
     }
 
-    /// A look, after a time in which calls vary by so much.
+    /// A look, after the usual time, in which calls vary by so much.
     fn look(&mut self, noise: &mut dyn FnMut() -> f64) {
+        self.look_after(LOOK, noise);
+    }
+
+    fn look_after(&mut self, seconds: f64, noise: &mut dyn FnMut() -> f64) {
         let before = self.untimed();
         // The program gets done what tracing leaves room for.
-        let used = LOOK * self.load;
+        let used = seconds * self.load;
         let own = used / (1.0 + self.cost());
         let mut loads = Vec::new();
         for (site, function) in (0u32..).zip(&self.functions) {
@@ -105,7 +109,7 @@ impl World {
                 });
             }
         }
-        self.now += LOOK;
+        self.now += seconds;
         self.own += own;
         self.added += self.cost() * own;
         let loads = &loads;
@@ -422,4 +426,43 @@ fn threads_stop_seldom() {
     world.added();
     world.run(60.0);
     assert!(world.added() <= 0.05);
+}
+
+/// As SQLite does: hundreds of functions are called while the program begins, and never again; then a hundred make
+/// nearly all calls. The first looks are early, as what the budget allows for a while is spent at once.
+#[test]
+fn what_is_called_only_while_a_program_begins_stays_timed_and_little_is_moved_twice() {
+    const BEGIN: usize = 600;
+    const HOT: usize = 100;
+    let mut random = random();
+    let mut calls = |most: u64| random.below(most) as f64;
+    let begin: Vec<Function> = (0..BEGIN).map(|_| function(calls(40_000), 200.0)).collect();
+    let hot = (0..HOT as i32).map(|at| function(4e6 / 1.05f64.powi(at), 50.0));
+    let rare = (0..60).map(|_| function(calls(500), 1000.0));
+    let work: Vec<Function> = hot.chain(rare).collect();
+    let idle = function(0.0, 50.0);
+    let mut world = World::new(0.05, &begin);
+    world.functions.resize(BEGIN + work.len(), idle);
+    world.load = 0.3;
+    for _ in 0..3 {
+        world.look_after(0.01, &mut || 1.0);
+    }
+    world.functions[..BEGIN].fill(idle);
+    world.functions[BEGIN..].copy_from_slice(&work);
+    world.load = 1.0;
+    world.run(0.97);
+    world.added();
+    world.run(9.0);
+    let added = world.added();
+    assert!(added <= 0.05, "{added}");
+    // The hottest, and no more than have to be: with 87 gone, the others take 1.5 %, and counting some of the 87 the rest.
+    let mut untimed: Vec<u32> = world.untimed().into_keys().collect();
+    untimed.sort_unstable();
+    let hottest = BEGIN as u32..(BEGIN + untimed.len()) as u32;
+    assert_eq!(untimed, hottest.collect::<Vec<_>>());
+    assert!(untimed.len() <= 90, "{}", untimed.len());
+    // Each is counted once, and off once; then some are tried.
+    let changes = world.all_changes();
+    assert!(changes <= 180, "{changes}");
+    assert!(world.pauses <= 10, "{}", world.pauses);
 }
