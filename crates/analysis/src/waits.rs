@@ -383,6 +383,16 @@ impl Waits {
         }
     }
 
+    /// The begin of the first wait of a thread that ends after this value of the counter; `u64::MAX` if none does.
+    pub fn next_begin(&self, stream: usize, clock: u64) -> u64 {
+        let waits = self
+            .threads
+            .get(stream)
+            .map_or(&[][..], |thread| &thread.waits);
+        let next = waits.partition_point(|wait| wait.end <= clock);
+        waits.get(next).map_or(u64::MAX, |wait| wait.begin)
+    }
+
     /// The last time between two values of the counter at which a thread that was blocked was woken by another traced
     /// one: when, and by which.
     pub fn last_woken(&self, stream: usize, from: u64, until: u64) -> Option<(u64, Waker)> {

@@ -187,6 +187,8 @@ pub struct Plain<'a> {
     pub clock: u64,
     pub ticks: u64,
     pub own: u64,
+    /// The innermost frame before: of an end, that of the call. Where there was none, one that is not timed.
+    pub top: &'a Frame,
     /// The frames under the call.
     pub under: &'a [Frame],
 }

@@ -81,6 +81,7 @@ impl CallRebuilder {
                 clock,
                 ticks,
                 own,
+                top,
                 under: callers.get(GROUND..).unwrap_or_default(),
             });
             depth = (depth + 1).wrapping_sub(2 * exit as usize);

@@ -9,7 +9,7 @@ use anyhow::Result;
 use nopal_trace::{ThreadInfo, Trace};
 
 use super::{Request, Spent, Step, find};
-use crate::calls::{Ending, Frame, Sink, Style};
+use crate::calls::{Ending, Frame, Plain, Sink, Style};
 use crate::drive::{Drive, Times, Worker};
 use crate::names::Names;
 use crate::waits::{Waited, Waits};
@@ -30,6 +30,10 @@ pub fn describe(
         stream: 0,
         last: 0,
         windows: Vec::new(),
+        pending: 0,
+        edge: u64::MAX,
+        own: vec![0; names.sites().max(1)],
+        touched: Vec::new(),
         left: Vec::new(),
     };
     let mut workers: Vec<Inside> = (0..drive.workers.max(1)).map(new).collect();
@@ -136,6 +140,13 @@ struct Inside<'a> {
     last: u64,
     /// Those of this thread that have not ended at `last`, in order of their begins, the earliest last.
     windows: Vec<Window>,
+    /// So many of them had not begun when the last of them began or ended; `own` is of the others.
+    pending: usize,
+    /// Before this clock, none of them begins or has ended, and the thread does not wait.
+    edge: u64,
+    /// By site: the time since then; and the sites that have any.
+    own: Vec<u64>,
+    touched: Vec<u32>,
     left: Vec<Window>,
 }
 
@@ -171,6 +182,7 @@ impl Inside<'_> {
 
     /// The thread's records have ended.
     fn put_away(&mut self) {
+        self.flush();
         let windows = self.windows.drain(..);
         self.left.extend(windows.filter(Window::is_kept));
     }
@@ -178,23 +190,68 @@ impl Inside<'_> {
     /// A record with this clock has come, before which the thread was in the last timed one of `frames`.
     #[inline(always)]
     fn reach(&mut self, clock: u64, frames: &[Frame], innermost: Option<&Frame>) {
-        let begins = self
-            .windows
-            .last()
-            .is_some_and(|window| window.begin <= clock);
-        if begins {
-            let timed = |frame: &&Frame| frame.style() != Style::Only;
-            let open = innermost.filter(timed);
-            let open = open.or_else(|| frames.iter().rev().find(timed));
+        let timed = |frame: &&Frame| frame.style() != Style::Only;
+        let open = innermost.filter(timed);
+        let open = open.or_else(|| frames.iter().rev().find(timed));
+        self.reach_in(clock, open);
+    }
+
+    #[inline(always)]
+    fn reach_in(&mut self, clock: u64, open: Option<&Frame>) {
+        if clock >= self.edge {
             self.assign(clock, open);
+        } else if let Some(frame) = open
+            && self.pending < self.windows.len()
+        {
+            self.add(frame.site(), clock.saturating_sub(self.since(frame)));
         }
         self.last = self.last.max(clock);
     }
 
+    /// No call is known to have been open before it began.
+    fn since(&self, frame: &Frame) -> u64 {
+        self.last.max(frame.clock)
+    }
+
+    #[inline(always)]
+    fn add(&mut self, site: u32, ticks: u64) {
+        let known = (site as usize) < self.own.len();
+        let site = if known { site } else { 0 };
+        let sum = &mut self.own[site as usize];
+        if *sum == 0 && ticks > 0 {
+            self.touched.push(site);
+        }
+        *sum = sum.saturating_add(ticks);
+    }
+
+    fn flush(&mut self) {
+        for site in self.touched.drain(..) {
+            let own = std::mem::take(&mut self.own[site as usize]);
+            for window in &mut self.windows[self.pending..] {
+                let (ticks, _) = window.spent.entry(self.names.number(site)).or_default();
+                *ticks = ticks.saturating_add(own);
+            }
+        }
+    }
+
+    /// Finds out until when nothing changes behind a record with this clock.
+    fn look_ahead(&mut self, clock: u64) {
+        let pending = |window: &Window| window.begin > clock;
+        self.pending = self.windows.partition_point(pending);
+        let (pending, open) = self.windows.split_at(self.pending);
+        let begin = pending.last().map(|window| window.begin);
+        let ends = open.iter().map(|window| window.end.saturating_add(1));
+        let waits = self.waits.filter(|_| !open.is_empty());
+        let wait = waits.map(|waits| waits.next_begin(self.stream, clock));
+        let edges = begin.into_iter().chain(ends).chain(wait);
+        self.edge = edges.min().unwrap_or(u64::MAX);
+    }
+
+    #[cold]
     fn assign(&mut self, clock: u64, open: Option<&Frame>) {
+        self.flush();
         let function = open.map(|frame| self.names.number(frame.site()));
-        // No call is known to have been open before it began.
-        let since = open.map_or(self.last, |frame| self.last.max(frame.clock));
+        let since = open.map_or(self.last, |frame| self.since(frame));
         let (waits, stream) = (self.waits, self.stream);
         let mut at = self.windows.len();
         while at > 0 && self.windows[at - 1].begin <= clock {
@@ -218,10 +275,22 @@ impl Inside<'_> {
                 self.left.extend(Some(window).filter(Window::is_kept));
             }
         }
+        self.look_ahead(clock);
     }
 }
 
 impl Sink for Inside<'_> {
+    fn takes_runs(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn plain(&mut self, call: Plain) -> u32 {
+        let timed = call.top.style() != Style::Only;
+        self.reach_in(call.clock, Some(call.top).filter(|_| timed));
+        0
+    }
+
     fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         if let Some((frame, under)) = frames.split_last() {
             self.reach(frame.clock, under, None);
@@ -263,5 +332,156 @@ impl Worker for Inside<'_> {
         self.stream = stream;
         self.last = 0;
         self.windows = self.windows_of(stream);
+        self.pending = self.windows.len();
+        self.edge = self.windows.last().map_or(u64::MAX, |first| first.begin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nopal_trace::synthetic::{self, Random, Shape};
+    use std::collections::BTreeMap;
+
+    /// A time before a record, and the function of the innermost call then.
+    struct Gap {
+        stream: usize,
+        from: u64,
+        until: u64,
+        function: Option<u32>,
+    }
+
+    /// Takes each record by itself.
+    struct Gaps<'a> {
+        names: &'a Names,
+        stream: usize,
+        last: u64,
+        all: Vec<Gap>,
+    }
+
+    impl Gaps<'_> {
+        fn add(&mut self, clock: u64, innermost: Option<&Frame>) {
+            let begin = innermost.map_or(0, |frame| frame.clock);
+            self.all.push(Gap {
+                stream: self.stream,
+                from: self.last.max(begin),
+                until: clock,
+                function: innermost.map(|frame| self.names.number(frame.site())),
+            });
+            self.last = self.last.max(clock);
+        }
+    }
+
+    impl Sink for Gaps<'_> {
+        fn enter(&mut self, frames: &[Frame], _: Option<[u64; 6]>) -> u32 {
+            let (frame, under) = frames.split_last().unwrap();
+            self.add(frame.clock, under.last());
+            0
+        }
+
+        fn leave(&mut self, frame: &Frame, ending: Ending, _: &[Frame]) {
+            self.add(ending.clock, Some(frame));
+        }
+
+        fn lose(&mut self, frame: &Frame, clock: u64, _: bool) {
+            self.add(clock, Some(frame));
+        }
+
+        fn stray(&mut self, _: &Frame, _: Ending) {
+            panic!("each call has an entry");
+        }
+    }
+
+    impl Worker for Gaps<'_> {
+        fn begin(&mut self, stream: usize, _: &ThreadInfo) {
+            (self.stream, self.last) = (stream, 0);
+        }
+    }
+
+    fn some_request(random: &mut Random, (first, last): (u64, u64)) -> Request {
+        let mut clocks = [0; 3].map(|_| first + random.below(last - first + 1));
+        clocks.sort_unstable();
+        let [begin, between, end] = clocks;
+        let streams = [0; 2].map(|_| random.below(2) as usize);
+        Request {
+            value: None,
+            begin,
+            end,
+            begin_stream: streams[0],
+            end_stream: streams[1],
+            is_open: false,
+            has_path: random.below(2) == 0,
+            steps: vec![
+                find::step(streams[0], begin, between),
+                find::step(streams[1], between, end),
+            ],
+            others: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_step_has_the_time_between_records_that_is_within_it() {
+        for seed in 0..60 {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("trace");
+            let shape = Shape {
+                seed,
+                calls_per_thread: 2000,
+                functions: 5,
+                depth: 1 + seed as usize % 9,
+                sleeps: seed % 3 * 100,
+                ..Shape::default()
+            };
+            synthetic::write(&path, &shape).unwrap();
+            let trace = Trace::open(&path).unwrap();
+            let names = Names::new(&trace);
+            let waits = Waits::new(&trace);
+            assert_eq!(waits.is_some(), shape.sleeps > 0, "seed {seed}");
+            let drive = Drive {
+                workers: 1,
+                ..Drive::default()
+            };
+            let mut gaps = [Gaps {
+                names: &names,
+                stream: 0,
+                last: 0,
+                all: Vec::new(),
+            }];
+            drive.run(&trace, &mut gaps).unwrap();
+            let [gaps] = gaps;
+            let clocks = gaps.all.iter().map(|gap| gap.until);
+            let time = (clocks.clone().min().unwrap(), clocks.max().unwrap());
+            let mut random = Random::new(seed);
+            let number = 1 + random.below(6);
+            let mut requests: Vec<Request> = (0..number)
+                .map(|_| some_request(&mut random, time))
+                .collect();
+            describe(&trace, &names, &mut requests, waits.as_ref(), &drive).unwrap();
+            let mut seen = 0;
+            for request in &requests {
+                for step in request.steps.iter().chain(&request.others) {
+                    let mut expected: BTreeMap<u32, (u64, Waited)> = BTreeMap::new();
+                    for gap in gaps.all.iter().filter(|gap| gap.stream == step.stream) {
+                        let from = gap.from.max(step.begin);
+                        let until = gap.until.min(step.end);
+                        let Some(function) = gap.function.filter(|_| from < until) else {
+                            continue;
+                        };
+                        let sum = expected.entry(function).or_default();
+                        sum.0 += until - from;
+                        if let Some(waits) = &waits {
+                            sum.1 += waits.within(step.stream, from, until);
+                        }
+                    }
+                    let found = step.spent.iter();
+                    let found =
+                        found.filter_map(|one| Some((one.function?, (one.ticks, one.waited))));
+                    let found: BTreeMap<_, _> = found.collect();
+                    assert_eq!(found, expected, "seed {seed}: {step:?}");
+                    seen += found.len();
+                }
+            }
+            assert!(seen > 0 || number < 3, "seed {seed}");
+        }
     }
 }
