@@ -62,6 +62,22 @@ fn what_is_opened_gets_the_lowest_number() {
     Case::new(c("lowest", &["-DHOLD"])).check_come_and_go();
 }
 
+/// A number that is free in the thread that makes nopal's calls may be that of a file of the program in others.
+#[test]
+fn a_thread_with_descriptors_of_its_own() {
+    let case = || Case::new(c("own_descriptors", &["-DHOLD"]));
+    case().check();
+    case().check_come_and_go();
+}
+
+/// The instructions by which nopal makes system calls are found in it all the same.
+#[test]
+fn text_that_may_not_be_read() {
+    let case = || Case::new(c("execute_only", &["-DHOLD"]));
+    case().check();
+    case().check_come_and_go();
+}
+
 #[test]
 fn surroundings_are_the_programs_own() {
     Case::new(c("surroundings", &[]))

@@ -66,6 +66,10 @@ impl Lent<'_> {
         self.thread.pid()
     }
 
+    pub fn tid(&self) -> i32 {
+        self.thread.tid()
+    }
+
     /// See [`Stopped::stop_others`].
     pub fn stop_others(&self, patience: Duration) -> Result<Stopped> {
         Stopped::stop_others(self.thread, patience)

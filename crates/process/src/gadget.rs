@@ -57,7 +57,8 @@ pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<
     };
     modules.sort_by_key(rank);
     let texts = modules.iter().flat_map(|module| &module.mappings);
-    let texts = texts.filter(|mapping| mapping.executable && mapping.readable);
+    // Text that the process itself cannot read is read like any other.
+    let texts = texts.filter(|mapping| mapping.executable);
     let mut known = KNOWN.lock();
     let mut remembered = texts
         .clone()

@@ -154,8 +154,10 @@ impl<'a> Injector<'a> {
             answers = made?;
         }
         let numbers = successes(&answers);
+        // A thread may have descriptors of its own: to others, the number may be that of a file of the program.
+        let thread = self.thread.tid();
         let open = |number: &u64| {
-            let path = format!("{}/fd/{number}", nopal_process::directory(process));
+            let path = format!("/proc/{process}/task/{thread}/fd/{number}");
             let opened = File::options().read(true).write(true).open(&path);
             opened.with_context(|| format!("cannot open {path}"))
         };
