@@ -150,6 +150,14 @@ fn what_is_submitted_to_a_ring_times_out() {
     case().check_come_and_go();
 }
 
+/// Where the state of a thread that waits on is kept, its handlers do not write.
+#[test]
+fn handlers_run_while_a_ring_is_waited_for() {
+    let case = || Case::new(c("ring_signals", &["-DHOLD"]));
+    case().check();
+    case().check_come_and_go();
+}
+
 /// What they do would fail with EINTR if they were stopped.
 #[test]
 fn threads_of_the_kernels_own_are_left_alone() {

@@ -124,7 +124,7 @@ impl Lent<'_> {
         let mut registers = saved;
         registers.set_instruction_pointer(self.gadget.call);
         if let Some(way_back) = way_back {
-            registers.set_stack_pointer(way_back.stack_pointer);
+            registers.set_stack_pointer(way_back.start);
         }
         registers.stop_steps();
         for call in &calls[results.len()..] {

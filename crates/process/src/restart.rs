@@ -123,7 +123,7 @@ fn wait_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
     arguments[1] = 0;
     waiting.begin_call(registers.system_call(), arguments);
     waiting.set_instruction_pointer(gadget.call);
-    waiting.set_stack_pointer(way_back.stack_pointer);
+    waiting.set_stack_pointer(way_back.start);
     thread.set_registers(&waiting)?;
     // The frame is in use until the thread has gone back: calls for us, at this stop, need another.
     thread.place = None;

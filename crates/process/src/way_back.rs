@@ -12,8 +12,8 @@ use crate::gadget::Gadget;
 use crate::{Mapping, Memory, Registers, Thread};
 
 const PAGE: u64 = 4096;
-/// Room below the frame, for handlers of signals that come before the thread is back.
-const FOR_HANDLERS: u64 = 16 << 10;
+/// Room below the frame, for handlers of signals that come before the thread is back: most, and on small stacks.
+const FOR_HANDLERS: [u64; 2] = [64 << 10, 16 << 10];
 /// How many places are tried.
 const PLACES: u64 = 16;
 /// Distance between the frame and the used stack.
@@ -22,10 +22,9 @@ const DISTANCE: u64 = 2 * PAGE;
 /// A frame on the stack of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WayBack {
-    start: u64,
-    bytes: usize,
     /// The stack pointer from which a `ret` leads back.
-    pub stack_pointer: u64,
+    pub start: u64,
+    bytes: usize,
 }
 
 impl WayBack {
@@ -46,13 +45,8 @@ impl WayBack {
         let Some(start) = place(thread, &memory, saved, bytes)? else {
             return Ok(None);
         };
-        let stack_pointer = frame.stack_pointer(start);
         memory.write(start, &frame.at(start, restorer, saved, mask))?;
-        Ok(Some(WayBack {
-            start,
-            bytes,
-            stack_pointer,
-        }))
+        Ok(Some(WayBack { start, bytes }))
     }
 
     /// Removes the frame, after the thread was restored by other means.
@@ -88,8 +82,10 @@ fn place(
         .stack_pointer()
         .saturating_sub(DISTANCE + bytes as u64);
     let lowest = [0, PAGE, 2 * PAGE];
-    let places = (0..PLACES).map(|page| FOR_HANDLERS + page * PAGE);
-    thread.place = places
+    let places = |room: u64| (0..PLACES).map(move |page| room + page * PAGE);
+    thread.place = FOR_HANDLERS
+        .into_iter()
+        .flat_map(places)
         .chain(lowest)
         .map(|offset| stack.start + offset)
         .find(|start| *start <= end && is_free(*start));

@@ -15,6 +15,7 @@ const LEGACY: u64 = 0b11;
 
 /// In the words of the kernel's frame: its flags, the alternate stack, the registers, the mask.
 const WORDS: usize = 1 + 2 + 3 + 32 + 1;
+const STATE_OFFSET: usize = ((1 + WORDS) * 8).next_multiple_of(ALIGNMENT);
 /// `UC_FP_XSTATE`, `UC_SIGCONTEXT_SS` and `UC_STRICT_RESTORE_SS`.
 const FLAGS: u64 = 7;
 /// No flags of an alternate stack: the kernel leaves the thread's as it is.
@@ -26,7 +27,11 @@ const REPEATED: [i64; 4] = [-512, -513, -514, -516];
 /// Where the kernel has its frames' link, which it does not look at: the mark of a frame, with its own address in it.
 const MARK: u64 = 0x6e6f_7061_6c5f_6261;
 
-/// What it begins with: the extended state, of which the rest knows the address.
+/// Of the frame's parts, as the kernel requires it of the extended state.
+const ALIGNMENT: usize = 64;
+
+/// It begins with where the return leads to, and what the kernel takes from there. The extended state stands above:
+/// handlers of signals that come before the thread is back write below.
 pub(crate) struct SignalFrame {
     state: Vec<u8>,
 }
@@ -39,17 +44,8 @@ impl SignalFrame {
         }
     }
 
-    fn stack_offset(&self) -> usize {
-        self.state.len().next_multiple_of(16)
-    }
-
     pub fn bytes(&self) -> usize {
-        self.stack_offset() + (1 + WORDS) * 8
-    }
-
-    /// The one that leads back, by a return, where the frame is at `start`.
-    pub fn stack_pointer(&self, start: u64) -> u64 {
-        start + self.stack_offset() as u64
+        STATE_OFFSET + self.state.len()
     }
 
     /// A word that a frame at `start` has, and nothing else.
@@ -57,19 +53,19 @@ impl SignalFrame {
         MARK ^ start
     }
 
-    /// Its bytes where it is at `start`, with what the thread is to have again.
+    /// Its bytes where it is at `start`, with what the thread is to have again. A `ret` with the stack pointer at `start`
+    /// leads back.
     pub fn at(self, start: u64, restorer: u64, saved: &Registers, mask: u64) -> Vec<u8> {
-        let offset = self.stack_offset();
-        let mut frame = self.state;
-        frame.resize(offset, 0);
         let words = std::iter::once(restorer).chain(frame_words(saved, mask, start));
-        frame.extend(words.flat_map(u64::to_le_bytes));
+        let mut frame: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        frame.resize(STATE_OFFSET, 0);
+        frame.extend(self.state);
         frame
     }
 }
 
-/// What the kernel takes from `rt_sigreturn`, but for the extended state, which is at `state`.
-fn frame_words(saved: &Registers, mask: u64, state: u64) -> [u64; WORDS] {
+/// What the kernel takes from `rt_sigreturn`, but for the extended state.
+fn frame_words(saved: &Registers, mask: u64, start: u64) -> [u64; WORDS] {
     let mut registers = saved.0;
     // The kernel repeats no call behind an `rt_sigreturn`: it begins again.
     if registers.orig_rax as i64 >= 0 && REPEATED.contains(&(registers.rax as i64)) {
@@ -78,7 +74,7 @@ fn frame_words(saved: &Registers, mask: u64, state: u64) -> [u64; WORDS] {
     }
     let mut words = [0; WORDS];
     words[0] = FLAGS;
-    words[1] = SignalFrame::mark(state);
+    words[1] = SignalFrame::mark(start);
     words[3] = NO_ALTERNATE_STACK;
     words[5..23].copy_from_slice(&[
         registers.r8,
@@ -101,7 +97,7 @@ fn frame_words(saved: &Registers, mask: u64, state: u64) -> [u64; WORDS] {
         registers.eflags,
     ]);
     words[23] = registers.cs | registers.ss << 48;
-    words[28] = state;
+    words[28] = start + STATE_OFFSET as u64;
     words[WORDS - 2] = mask;
     words
 }
