@@ -154,6 +154,25 @@ fn the_program_killed_leaves_its_records() {
     );
 }
 
+/// They reach nopal, too: it neither ends by them nor hands them on to a program that has had them.
+#[test]
+fn what_the_program_sends_to_its_group_comes_once() {
+    Case::new(c("group_signals", &[])).check();
+}
+
+#[test]
+fn a_signal_to_nopal_is_handed_on() {
+    let scratch = scratch();
+    let case = Case::new(c("interrupted", &[])).arguments(["waits"]);
+    for signal in [libc::SIGUSR1, libc::SIGRTMIN()] {
+        let mut running = case.traced_start(&scratch.path().join("trace")).spawn();
+        running.wait_for(|text| text.contains("ready\n"));
+        // SAFETY: takes numbers only.
+        assert_eq!(unsafe { libc::kill(running.id(), signal) }, 0);
+        assert_eq!(running.wait().end, End::Signal(signal));
+    }
+}
+
 #[test]
 fn an_interrupt_of_the_group_ends_the_program_as_it_would_untraced() {
     for way in ["handles", "dies"] {

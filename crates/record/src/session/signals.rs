@@ -1,12 +1,24 @@
 //! What signals mean to the tool while a program runs under it. SIGINT and SIGQUIT go to the whole process group, by
-//! keys at the terminal or by who does the same, and so reach the program by themselves. SIGTERM and SIGHUP that a
-//! process has sent are meant for the tool, and handed on.
+//! keys at the terminal or by who does the same, and so reach the program by themselves, as does what the program sends
+//! to its own group. Other signals that a process has sent are meant for the tool, and handed on.
 
 use anyhow::{Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use nopal_process::parent;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-const HANDLED: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+/// They end a recording, once the program has ended.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+/// Would end the tool as well, as would those for real time, but mean something else to most programs.
+const OTHER: [i32; 8] = [
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGIO,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
+];
 
 /// `si_code` of what the kernel sends, as for keys pressed at the terminal.
 const FROM_KERNEL: i32 = 0x80;
@@ -25,10 +37,21 @@ pub struct Asked {
 
 /// To a process that may have ended: then nothing happens.
 pub fn send_signal(process: i32, signal: i32) {
-    if let (Some(process), Some(signal)) = (Pid::from_raw(process), Signal::from_named_raw(signal))
-    {
-        let _ = kill_process(process, signal);
+    // Others would mean groups.
+    if process > 0 {
+        // SAFETY: takes numbers only.
+        unsafe { libc::kill(process, signal) };
     }
+}
+
+/// Whether a process is this one, or was started by it or by one that was.
+fn descends_from_us(process: i32) -> bool {
+    let ours = std::process::id() as i32;
+    let mut ancestors = std::iter::successors(Some(process), |&process| parent(process).ok());
+    ancestors
+        .by_ref()
+        .take_while(|&process| process > 1)
+        .any(|process| process == ours)
 }
 
 impl AsFd for Signals {
@@ -45,7 +68,8 @@ impl Signals {
         unsafe {
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for signal in HANDLED {
+            let of_real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+            for signal in ENDING.into_iter().chain(OTHER).chain(of_real_time) {
                 libc::sigaddset(&mut set, signal);
             }
             let file = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
@@ -79,10 +103,13 @@ impl Signals {
             if read != bytes as isize {
                 return asked;
             }
-            asked.enough = true;
             let signal = information.ssi_signo as i32;
-            if information.ssi_code != FROM_KERNEL && matches!(signal, libc::SIGTERM | libc::SIGHUP)
-            {
+            let sent = information.ssi_code != FROM_KERNEL;
+            if sent && descends_from_us(information.ssi_pid as i32) {
+                continue;
+            }
+            asked.enough |= ENDING.contains(&signal);
+            if sent && !matches!(signal, libc::SIGINT | libc::SIGQUIT) {
                 asked.to_forward.push(signal);
             }
         }
