@@ -11,4 +11,12 @@ static inline double nanoseconds(void)
 	return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
+/* That the process has used of processors. */
+static inline double processor_nanoseconds(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return time.tv_sec * 1e9 + time.tv_nsec;
+}
+
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * sqlite ROWS: inserts, selects and deletes in a table in memory that has an index. Prints the time it took in
- * nanoseconds, and a sum over what it read, which is the same each time.
+ * sqlite ROWS [ROUNDS]: inserts, selects and deletes in a table in memory that has an index, so many times. Prints the
+ * time it took in nanoseconds, and a sum over what it read, which is the same each time; and of the rounds after the
+ * first second of processor time, or of the last one, the mean times, of the clock and of the processor.
  */
 #include "measure.h"
 #include "sqlite3.h"
@@ -100,20 +101,40 @@ static void delete(int64_t rows)
 	sqlite3_finalize(statement);
 }
 
-int main(int argc, char **argv)
+static int64_t round_of(int64_t rows)
 {
-	if (argc != 2)
-		return 2;
-	int64_t rows = atoll(argv[1]);
-	double start = nanoseconds();
+	sqlite3_close(database);
 	check(sqlite3_open(":memory:", &database) == SQLITE_OK);
 	run("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, amount INTEGER);"
 	    "CREATE INDEX by_amount ON item (amount)");
 	insert(rows);
 	int64_t total = read_back(rows);
 	delete(rows);
-	total += sum(prepare("SELECT id FROM item"));
-	double spent = nanoseconds() - start;
-	printf("time %f\nsum %lld\n", spent, (long long)total);
+	sqlite3_stmt *all = prepare("SELECT id FROM item");
+	total += sum(all);
+	sqlite3_finalize(all);
+	return total;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2)
+		return 2;
+	int64_t rows = atoll(argv[1]), rounds = argc > 2 ? atoll(argv[2]) : 1, total = 0, early = 0;
+	double start = nanoseconds(), clock_then = start, processor_then = 0;
+	for (int64_t i = 0; i < rounds; i++) {
+		/* The same calls in each round, so that they can be told from the number of rounds. */
+		double used = processor_nanoseconds(), now = nanoseconds();
+		if (processor_then < 1e9) {
+			early = i;
+			clock_then = now;
+			processor_then = used;
+		}
+		total = round_of(rows);
+	}
+	double end = nanoseconds(), used = processor_nanoseconds();
+	printf("time %f\nsum %lld\nprocessor %f\n", end - start, (long long)total, used);
+	printf("time_then %f\nprocessor_then %f\n", (end - clock_then) / (rounds - early),
+	       (used - processor_then) / (rounds - early));
 	return 0;
 }

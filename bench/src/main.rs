@@ -1,9 +1,10 @@
 //! Measures nopal's speed, beside untraced programs and other tracers, and compares each figure with its bound:
-//! `nopal-bench [pairs|sqlite|net|start|readers|collect|threads|locks|markers|probes|papers|attach|uniform|crowds|control|hackbench|code]…`,
+//! `nopal-bench [pairs|sqlite|budget|net|start|readers|collect|threads|locks|markers|probes|papers|attach|uniform|crowds|control|hackbench|code]…`,
 //! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
 //! those named; `nopal-bench kernel` is its kernel module beside the kernel's tracers.
 
 mod attach;
+mod budget;
 mod code;
 mod collect;
 mod control;
@@ -62,6 +63,7 @@ fn main() -> Result<()> {
     };
     group("pairs", &|| pairs::measure(&paths, &programs));
     group("sqlite", &|| sqlite::measure(&paths, binaries()?));
+    group("budget", &|| budget::measure(&paths, &binaries()?.plain));
     group("net", &|| net::measure(&paths, &programs));
     group("start", &|| start::measure(&paths));
     group("readers", &|| {
