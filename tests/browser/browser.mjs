@@ -8,9 +8,13 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", 
 
 export const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: FLAGS });
 
+/** Milliseconds for which anything is waited for: many, as the machine may be busy. */
+const PATIENCE = 120_000;
+
 /** Opens the page in a browser of its own, and keeps what must not happen in it. */
-export async function open(address, viewport = { width: 1280, height: 720 }) {
+export async function open(address, viewport = { width: 1280, height: 720 }, ready = settled) {
 	const context = await browser.newContext({ viewport, colorScheme: "dark" });
+	context.setDefaultTimeout(PATIENCE);
 	const page = await context.newPage();
 	const host = new URL(address).host;
 	page.wrongs = [];
@@ -24,13 +28,16 @@ export async function open(address, viewport = { width: 1280, height: 720 }) {
 		}
 	});
 	await page.goto(address);
-	await settled(page);
+	await ready(page);
 	return page;
 }
 
 /** Waits until what is in sight has been read. */
-export const settled = page => page.waitForFunction(() => document.body.dataset.state === "exact"
-	&& window.nopal.chart.picture?.cells.until >= window.nopal.view.until);
+export const settled = page => page.waitForFunction(() => window.nopal?.every(({ root, chart, view }) =>
+	root.dataset.state === "exact" && chart.picture?.cells.until >= view.until));
+
+/** Waits until the page is there. A trace that grows may never be settled: there is more of it before it is read. */
+export const begun = page => page.waitForFunction(() => window.nopal);
 
 export const done = async page => {
 	assert.deepEqual(page.wrongs, []);

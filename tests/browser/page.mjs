@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import http from "node:http";
-import { done, open, picture, run, settled } from "./browser.mjs";
+import { begun, done, open, picture, run, settled } from "./browser.mjs";
 
 /**
  * @type {{
@@ -18,7 +18,7 @@ import { done, open, picture, run, settled } from "./browser.mjs";
 const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
 
 const state = page => page.evaluate(() => {
-	const { from, until, range, pattern, panel, scroll } = window.nopal.view;
+	const { from, until, range, pattern, panel, scroll } = window.nopal[0].view;
 	return { from, until, range, pattern, panel, scroll };
 });
 
@@ -56,19 +56,19 @@ const steps = {
 		await page.mouse.click(640, 145);
 		await page.waitForSelector("#panel-call table");
 		const rows = await page.locator("#panel-call table").nth(1).locator("tr").count();
-		const depth = await page.evaluate(() => window.nopal.view.point.depth);
+		const depth = await page.evaluate(() => window.nopal[0].view.point.depth);
 		assert.equal(rows, depth + 1);
 		await page.fill("#pattern", plan.wanted);
 		await page.press("#pattern", "Enter");
 		// Until then the call that was clicked is shown.
 		await page.waitForFunction(wanted => document.querySelector("#panel-call caption")?.textContent === wanted,
 			plan.wanted);
-		const first = await page.evaluate(() => window.nopal.chart.call.begin);
-		await page.locator("#chart").focus();
+		const first = await page.evaluate(() => window.nopal[0].chart.call.begin);
+		await page.locator(".chart").focus();
 		await page.keyboard.press("n");
-		await page.waitForFunction(first => window.nopal.chart.call.begin > first, first);
+		await page.waitForFunction(first => window.nopal[0].chart.call.begin > first, first);
 		await page.keyboard.press("p");
-		await page.waitForFunction(first => window.nopal.chart.call.begin === first, first);
+		await page.waitForFunction(first => window.nopal[0].chart.call.begin === first, first);
 		assert.equal(await page.textContent("#panel-call caption"), plan.wanted);
 		await done(page);
 	},
@@ -85,13 +85,13 @@ const steps = {
 	async "sums up a selected time as the report does, and a link restores it"() {
 		const page = await open(plan.address);
 		await page.evaluate(([from, until]) => {
-			window.nopal.view.range = [from, until];
-			window.nopal.view.panel = "functions";
-			window.nopal.view.show(from, until);
+			window.nopal[0].view.range = [from, until];
+			window.nopal[0].view.panel = "functions";
+			window.nopal[0].view.show(from, until);
 		}, [plan.from, plan.until]);
 		await page.waitForSelector("#panel-functions tbody tr");
 		const rows = await page.evaluate(from => fetch(from).then(answer => answer.json()),
-			`api/functions?from=${plan.from}&until=${plan.until}`);
+			`api/0/functions?from=${plan.from}&until=${plan.until}`);
 		assert.deepEqual(rows, plan.rows);
 		const count = await page.locator("#panel-functions tbody tr").count();
 		assert.equal(count, Math.min(500, plan.rows.length));
@@ -115,26 +115,26 @@ const steps = {
 	async "shows one thread's functions, the call tree, and a histogram as the commands do"() {
 		const page = await open(plan.address);
 		await page.evaluate(([from, until]) => {
-			window.nopal.view.range = [from, until];
-			window.nopal.view.changed();
+			window.nopal[0].view.range = [from, until];
+			window.nopal[0].view.changed();
 		}, [plan.from, plan.until]);
-		await page.locator("#labels button").first().click({ modifiers: ["Shift"] });
+		await page.locator(".labels button").first().click({ modifiers: ["Shift"] });
 		await page.click("#tab-functions");
 		await page.waitForSelector("#panel-functions tbody tr");
 		const cells = await page.locator("#panel-functions tbody tr").evaluateAll(rows =>
 			rows.map(row => [row.cells[9].textContent, row.cells[2].textContent]));
 		const wanted = plan.ofThread.map(row => [row.function, row.calls.toLocaleString("en")]);
 		assert.deepEqual(cells.sort(), wanted.sort());
-		await page.locator("#labels button").first().click({ modifiers: ["Shift"] });
+		await page.locator(".labels button").first().click({ modifiers: ["Shift"] });
 
 		await page.click("#tab-tree");
 		const short = [plan.from, plan.from + 50_000];
 		await page.evaluate(short => {
-			window.nopal.view.range = short;
-			window.nopal.view.changed();
+			window.nopal[0].view.range = short;
+			window.nopal[0].view.changed();
 		}, short);
 		const asked = name => page.evaluate(from => fetch(from).then(answer => answer.json()),
-			`api/${name}?from=${short[0]}&until=${short[1]}`);
+			`api/0/${name}?from=${short[0]}&until=${short[1]}`);
 		const [{ nodes, left_out: leftOut }, rows] = [await asked("graph"), await asked("functions")];
 		assert.equal(leftOut, 0);
 		const outermost = nodes.filter(([, parent], at) => at > 0 && parent === 0).length;
@@ -149,7 +149,7 @@ const steps = {
 		await picture(page, "tree");
 		const calls = new Map();
 		nodes.slice(1).forEach(([site, , number]) => calls.set(site, (calls.get(site) ?? 0) + number));
-		const names = await page.evaluate(() => window.nopal.view.trace.functions.map(([name]) => name));
+		const names = await page.evaluate(() => window.nopal[0].view.trace.functions.map(([name]) => name));
 		assert.deepEqual([...calls].map(([site, number]) => [names[site], number]).sort(),
 			rows.map(row => [row.function, row.calls]).sort());
 		const outer = await page.locator("#panel-tree tr[aria-level='1']").evaluateAll(rows =>
@@ -158,9 +158,9 @@ const steps = {
 			.map(([site, , number]) => [names[site], number.toLocaleString("en")]).sort());
 
 		await page.evaluate(([from, until]) => {
-			window.nopal.view.range = [from, until];
-			window.nopal.view.panel = "histogram";
-			window.nopal.view.changed();
+			window.nopal[0].view.range = [from, until];
+			window.nopal[0].view.panel = "histogram";
+			window.nopal[0].view.changed();
 		}, [plan.from, plan.until]);
 		await page.fill("#panel-histogram input", plan.wanted);
 		await page.press("#panel-histogram input", "Enter");
@@ -185,9 +185,9 @@ const steps = {
 	async "saves what is selected"() {
 		const page = await open(plan.address);
 		await page.evaluate(([from, until]) => {
-			window.nopal.view.range = [from, until];
-			window.nopal.view.panel = "export";
-			window.nopal.view.changed();
+			window.nopal[0].view.range = [from, until];
+			window.nopal[0].view.panel = "export";
+			window.nopal[0].view.changed();
 		}, [plan.from, plan.until]);
 		const saved = async what => {
 			const [download] = await Promise.all([page.waitForEvent("download"), page.getByText(what, { exact: true }).click()]);
@@ -255,20 +255,20 @@ const steps = {
 		});
 		assert.equal(await status(pathname), 200);
 		assert.equal(await status("/"), 403);
-		assert.equal(await status(`/${"0".repeat(32)}/api/trace`), 403);
+		assert.equal(await status(`/${"0".repeat(32)}/api/0/trace`), 403);
 		assert.equal(await status(pathname, { Host: "example.org" }), 403);
 		assert.equal(await status(pathname, { Origin: "http://example.org" }), 403);
 		assert.equal(await status(pathname, { "Sec-Fetch-Site": "cross-site" }), 403);
 		assert.equal(await status(`${pathname}../../etc/passwd`), 404);
-		assert.equal(await status(`${pathname}api/cells?from=0&until=1&columns=99999999&rows=0:0:9`), 422);
-		assert.equal(await status(`${pathname}api/stack?thread=99&at=0&depth=0`), 422);
+		assert.equal(await status(`${pathname}api/0/cells?from=0&until=1&columns=99999999&rows=0:0:9`), 422);
+		assert.equal(await status(`${pathname}api/0/stack?thread=99&at=0&depth=0`), 422);
 		assert.ok(origin.startsWith("http://127.0.0.1:"));
 	},
 
 	async "a trace that is being recorded grows"() {
-		const page = await open(plan.growing);
-		const before = await page.evaluate(() => window.nopal.view.trace.calls);
-		await page.waitForFunction(before => window.nopal.view.trace.calls > before + 20, before, { timeout: 30000 });
+		const page = await open(plan.growing, undefined, begun);
+		const before = await page.evaluate(() => window.nopal[0].view.trace.calls);
+		await page.waitForFunction(before => window.nopal[0].view.trace.calls > before + 20, before);
 		await done(page);
 	},
 };

@@ -15,14 +15,14 @@ const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
 
 /** Waits until the tracks that are chosen have been read as they are wanted now. */
 const read = page => page.waitForFunction(() => {
-	const { tracks, view } = window.nopal;
+	const { tracks, view } = window.nopal[0];
 	return document.body.dataset.tracks === tracks.wanted
 		&& tracks.wanted.includes(JSON.stringify([...view.tracks])) && !document.querySelector("#losses:not([hidden])")?.textContent.includes("cannot");
 });
 
 /** Shows these tracks only. */
 const choose = (page, tracks) => page.evaluate(tracks => {
-	const { view } = window.nopal;
+	const { view } = window.nopal[0];
 	view.tracks = new Set(tracks);
 	view.panel = "tracks";
 	view.order();
@@ -37,9 +37,9 @@ const steps = {
 		await read(page);
 		await page.click("#tab-tracks");
 		await page.waitForSelector("#ran tbody tr");
-		const { labels, lanes } = await page.evaluate(() => window.nopal.tracks.described.get("cpu"));
+		const { labels, lanes } = await page.evaluate(() => window.nopal[0].tracks.described.get("cpu"));
 		assert.ok(lanes.length > 0);
-		const sums = await page.evaluate(() => fetch("api/spans?of=cpu").then(answer => answer.json()));
+		const sums = await page.evaluate(() => fetch("api/0/spans?of=cpu").then(answer => answer.json()));
 		const runs = {};
 		for (const [label, count, ns, parts] of sums.labels) {
 			const thread = labels[label].split(" ").at(-1);
@@ -50,7 +50,7 @@ const steps = {
 			assert.equal(runs[thread], plan.switches[thread], `${thread}`);
 		}
 		await picture(page, "processors");
-		const names = await page.locator("#labels .track").allTextContents();
+		const names = await page.locator(".labels .track").allTextContents();
 		assert.deepEqual(names.slice(0, lanes.length), lanes.map(({ name }) => name));
 		await done(page);
 	},
@@ -58,14 +58,14 @@ const steps = {
 	async "shows wake-ups as arrows, and where a call waited"() {
 		const page = await open(plan.address);
 		await read(page);
-		const all = await page.evaluate(() => fetch("api/wakes")
+		const all = await page.evaluate(() => fetch("api/0/wakes")
 			.then(answer => answer.json()).then(({ all }) => all));
 		assert.equal(all, plan.wakes);
 		const main = await page.evaluate(() => {
-			const { view } = window.nopal;
+			const { view } = window.nopal[0];
 			const wanted = view.trace.functions.findIndex(([name]) => name === "main");
 			const thread = view.trace.threads.findIndex(({ process, thread }) => process === thread);
-			return fetch(`api/step?thread=${thread}&at=0&functions=${wanted}&to=next`).then(answer => answer.json());
+			return fetch(`api/0/step?thread=${thread}&at=0&functions=${wanted}&to=next`).then(answer => answer.json());
 		});
 		// Where the kernel did not tell when the thread ran again, the report knows more: that who makes a record runs.
 		const [cpu, , waiting, unknown] = main.call.times;
@@ -73,10 +73,10 @@ const steps = {
 		assert.ok(isBetween(cpu, plan.main.cpu_ns, cpu + unknown), `${main.call.times} ${plan.main.cpu_ns}`);
 		assert.ok(isBetween(waiting, plan.main.blocked_ns, waiting + unknown), `${main.call.times} ${plan.main.blocked_ns}`);
 		await page.evaluate(() => {
-			const { view } = window.nopal;
+			const { view } = window.nopal[0];
 			view.show(view.trace.duration / 2, view.trace.duration / 2 + 2e6);
 		});
-		await page.waitForFunction(() => window.nopal.tracks.wakes?.wakes.length > 0);
+		await page.waitForFunction(() => window.nopal[0].tracks.wakes?.wakes.length > 0);
 		await picture(page, "wakes");
 		await done(page);
 	},
@@ -90,10 +90,10 @@ const steps = {
 			const caption = page.locator("#panel-tracks caption");
 			await page.waitForFunction(tracer => document.querySelector("#panel-tracks caption")?.textContent.startsWith(tracer), tracer);
 			assert.equal(number((await caption.textContent()).split(" ")[1]), count, tracer);
-			const answer = await page.evaluate(of => fetch(`api/spans?of=${of}`).then(answer => answer.json()), encodeURIComponent(tracer));
+			const answer = await page.evaluate(of => fetch(`api/0/spans?of=${of}`).then(answer => answer.json()), encodeURIComponent(tracer));
 			assert.equal(answer.longest[0].duration, max, tracer);
 			await page.locator("#panel-tracks td button").first().click();
-			const shown = await page.evaluate(() => [window.nopal.tracks.span, window.nopal.view.from, window.nopal.view.until]);
+			const shown = await page.evaluate(() => [window.nopal[0].tracks.span, window.nopal[0].view.from, window.nopal[0].view.until]);
 			assert.ok(shown[0].begin >= shown[1] && shown[0].end <= shown[2], JSON.stringify(shown));
 			await read(page);
 			await page.keyboard.press("Escape");
@@ -109,7 +109,7 @@ const steps = {
 		const page = await open(plan.address);
 		await choose(page, ["served.load", "cpu"]);
 		await read(page);
-		const values = await page.evaluate(() => window.nopal.tracks.curves.get("served.load").values);
+		const values = await page.evaluate(() => window.nopal[0].tracks.curves.get("served.load").values);
 		const { count, min, max } = plan.hists["served.load"].groups[0];
 		assert.equal(values.count, count);
 		assert.deepEqual(values.extent, [min, max]);
@@ -118,7 +118,7 @@ const steps = {
 		await picture(page, "curve");
 		await page.waitForFunction(() => location.hash.includes("k="));
 		const other = await open(page.url());
-		assert.deepEqual(await other.evaluate(() => [...window.nopal.view.tracks]), ["served.load", "cpu"]);
+		assert.deepEqual(await other.evaluate(() => [...window.nopal[0].view.tracks]), ["served.load", "cpu"]);
 		await done(other);
 		await page.click("#tab-markers");
 		await page.waitForFunction(() => document.querySelector("#panel-markers")?.textContent.includes("sched_switch"));

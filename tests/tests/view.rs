@@ -30,7 +30,11 @@ fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Start {
 
 /// `nopal view` of a trace, and the address that it prints.
 fn view(trace: &Path) -> (Running, String) {
-    let mut running = words(["view", "--no-browser", trace.to_str().unwrap()]).spawn();
+    view_all(&[trace.to_str().unwrap()])
+}
+
+fn view_all(what: &[&str]) -> (Running, String) {
+    let mut running = words([&["view", "--no-browser"], what].concat()).spawn();
     let address = running.wait_for(|text| text.ends_with("/\n"));
     (running, address.trim_end().to_owned())
 }
@@ -191,6 +195,87 @@ fn the_page_shows_what_the_kernel_and_tracers_tell() {
     fs::write(&file, plan.to_string()).unwrap();
     node(&tests.join("tracks.mjs"), &[&file]);
     end(running);
+}
+
+#[test]
+fn the_page_shows_two_traces_beside_each_other() {
+    let tests = node_packages();
+    let scratch = scratch();
+    let program = c("compared", &[]);
+    let program = program.path.to_str().unwrap();
+    let [one, other, growing] = ["one", "other", "growing"].map(|name| {
+        let path = scratch.path().join(name);
+        path.to_str().unwrap().to_owned()
+    });
+    for (trace, requests) in [(&one, "20000"), (&other, "60000")] {
+        let recorded = words(["record", "-o", trace, "--", program, requests]).run("");
+        assert!(recorded.stderr.contains("events"), "{recorded:?}");
+    }
+    let mut recording = words([
+        "record",
+        "-o",
+        &growing,
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        SLEEPS,
+    ])
+    .spawn();
+    let process = recording.wait_for(|text| text.ends_with('\n'));
+    let stream = Path::new(&growing).join("stream-0");
+    recording.wait_until(|| fs::metadata(&stream).is_ok_and(|file| file.len() > 0));
+
+    let ranges = [(5_000_000, 15_000_000), (20_000_000, 50_000_000)];
+    let reports = [(&one, ranges[0]), (&other, ranges[1])].map(|(trace, (from, until))| {
+        let [from, until] = [from, until].map(|ns| format!("{ns}ns"));
+        let time = ["--from", &from, "--until", &until];
+        printed(&["report", "--json", trace], &time)
+    });
+    let (running, address) = view_all(&[&one, &other]);
+    let (follows, follows_address) = view_all(&[&one, process.trim()]);
+    let plan = json!({
+        "address": address,
+        "growing": follows_address,
+        "ranges": ranges,
+        "whole": printed(&["diff", "--json", &one, &other], &[]),
+        "reports": reports,
+        "clicked": "lookup",
+    });
+    let file = scratch.path().join("plan");
+    fs::write(&file, plan.to_string()).unwrap();
+    node(&tests.join("beside.mjs"), &[&file]);
+    [running, follows].into_iter().for_each(end);
+    recording.signal_group(libc::SIGINT);
+}
+
+/// Prints its number, and calls functions for ever.
+const SLEEPS: &str = "import os, time\nprint(os.getpid(), flush=True)\nwhile True: len(str(time.time())); time.sleep(0.02)";
+
+#[test]
+fn what_is_not_a_second_trace_is_told() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    synthetic::write(&trace, &Shape::default()).unwrap();
+    let trace = trace.to_str().unwrap();
+    let own = std::process::id().to_string();
+    let no_trace = scratch.path().to_str().unwrap();
+    let refused = [
+        (&[trace, no_trace][..], format!("{no_trace} is not a trace")),
+        (&[trace, "/none"], "there is no /none".to_owned()),
+        (
+            &[trace, &own],
+            format!("process {own} is not being recorded"),
+        ),
+        (
+            &[trace, trace, "third"],
+            "unexpected value 'third'".to_owned(),
+        ),
+    ];
+    for (what, why) in refused {
+        let ended = words([&["view", "--no-browser"], what].concat()).run("");
+        assert!(ended.stderr.contains(&why), "{ended:?}");
+        assert_eq!(ended.stdout, "");
+    }
 }
 
 #[test]

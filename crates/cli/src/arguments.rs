@@ -353,15 +353,15 @@ pub struct Info {
     pub input: Input,
 }
 
-/// Look at a trace in the browser
+/// Look at a trace in the browser, or at two beside each other
 ///
 /// Prints the address of the page, and serves it until Ctrl-C: on 127.0.0.1 only, and to nobody who does not know the
 /// address. Over `ssh -L PORT:127.0.0.1:PORT` it works as it is. A trace that is still being recorded is followed.
 #[derive(Debug, Args)]
 pub struct View {
-    /// The trace, or a traced process [default: nopal.data]
-    #[arg(value_name = "DIR|PID")]
-    pub what: Option<PathBuf>,
+    /// One trace or two, or traced processes [default: nopal.data]
+    #[arg(value_name = "DIR|PID", num_args = 0..=2)]
+    pub what: Vec<PathBuf>,
 
     /// Listen on this port, not on any that is free
     #[arg(

@@ -386,6 +386,10 @@ const ALL: &[(&str, &[Example])] = &[
         &[
             ("Look at the trace in the browser", "nopal view"),
             (
+                "Look at the previous recording and the last, beside each other",
+                "nopal view nopal.data.old nopal.data",
+            ),
+            (
                 "Serve it on a port that `ssh -L` forwards, without opening a browser",
                 "nopal view --port 8123 --no-browser server.data",
             ),

@@ -20,18 +20,13 @@ use crate::progress::Progress;
 const OPENER: &str = "xdg-open";
 
 pub fn run(arguments: &View) -> Result<()> {
-    let directory = directory(arguments.what.as_deref())?;
-    let trace = Input::new([directory], &More::default()).open()?;
-    let workers = thread::available_parallelism().map_or(1, usize::from);
-    let shown = {
-        let progress = Progress::new("making the index");
-        Shown::new(
-            trace,
-            workers,
-            Some(&|done, all| progress.update(done, all)),
-        )
+    let default = [Options::DIRECTORY.into()];
+    let what = match arguments.what.as_slice() {
+        [] => &default,
+        some => some,
     };
-    let server = Server::new(shown, arguments.port)?;
+    let traces: Result<Vec<Shown>> = what.iter().map(|what| shown(what)).collect();
+    let server = Server::new(traces?, arguments.port)?;
     let address = server.address();
     let mut out = output::stdout()?;
     writeln!(out, "{address}")?;
@@ -41,6 +36,15 @@ pub fn run(arguments: &View) -> Result<()> {
         open(&address);
     }
     server.run()
+}
+
+/// A trace with its index.
+fn shown(what: &Path) -> Result<Shown> {
+    let trace = Input::new([directory(what)?], &More::default()).open()?;
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let progress = Progress::new("making the index");
+    let update = |done, all| progress.update(done, all);
+    Ok(Shown::new(trace, workers, Some(&update)))
 }
 
 /// Opens the address in a browser, if there is one: the user has the address.
@@ -67,10 +71,7 @@ fn open(address: &str) {
 const NO_BROWSER: &str = "nopal: the browser could not be opened: open the address yourself";
 
 /// The trace that is meant: a directory, or that of the session which traces a process.
-fn directory(what: Option<&Path>) -> Result<PathBuf> {
-    let Some(what) = what else {
-        return Ok(Options::DIRECTORY.into());
-    };
+fn directory(what: &Path) -> Result<PathBuf> {
     let process = what.to_str().and_then(|word| word.parse::<u32>().ok());
     match process {
         Some(process) if !what.exists() => of_process(process),

@@ -1,7 +1,7 @@
 // Asks the server. An answer that is not wanted any more is given up.
 
 /**
- * @import {Trace, Cells, Rows, Stack, FunctionRow, Graph, Hits, Histogram, KernelEvents, Markers, Selection,
+ * @import {Trace, Cells, Comparison, Rows, Stack, FunctionRow, Graph, Hits, Histogram, KernelEvents, Markers, Selection,
  * Source, Sums, TrackDescription, TrackSpan, Values, Wakes} from "./types.js"
  */
 
@@ -11,48 +11,6 @@ export const CELL = 8;
 /** @param {Record<string, string | number>} parameters */
 function query(parameters) {
 	return Object.entries(parameters).map(([key, value]) => `${key}=${value}`).join("&");
-}
-
-/**
- * @param {string} name
- * @param {Record<string, string | number>} parameters
- * @param {AbortSignal} [signal]
- * @returns {Promise<Response>}
- */
-async function ask(name, parameters, signal) {
-	const response = await fetch(`api/${name}?${query(parameters)}`, signal ? { signal } : {});
-	if (!response.ok) {
-		throw new Error(await response.text());
-	}
-	return response;
-}
-
-/** @returns {Promise<Trace>} */
-export async function trace() {
-	return (await ask("trace", {})).json();
-}
-
-/**
- * @param {number} from
- * @param {number} until
- * @param {number} columns
- * @param {Rows[]} rows
- * @param {boolean} exact
- * @param {AbortSignal} [signal]
- * @returns {Promise<Cells>}
- */
-export async function cells(from, until, columns, rows, exact, signal) {
-	const wanted = rows.map(({ thread, first, depths }) => `${thread}:${first}:${depths}`).join(",");
-	const parameters = { from, until, columns, rows: wanted, exact: exact ? 1 : 0 };
-	const data = new DataView(await (await ask("cells", parameters, signal)).arrayBuffer());
-	/** @type {number[]} */
-	const starts = [];
-	let row = 0;
-	for (const { depths } of rows) {
-		starts.push(row);
-		row += depths;
-	}
-	return { from, until, columns, rows, starts, isExact: data.getUint32(8, true) === 1, data };
 }
 
 /**
@@ -78,173 +36,244 @@ export function markersAt(cells, thread, column) {
 }
 
 /**
- * @param {number} thread
- * @param {number} at
- * @param {number} depth
+ * @param {string} path
  * @param {AbortSignal} [signal]
- * @returns {Promise<Stack>}
  */
-export async function stack(thread, at, depth, signal) {
-	return (await ask("stack", { thread, at, depth }, signal)).json();
+async function get(path, signal) {
+	const response = await fetch(`api/${path}`, signal ? { signal } : {});
+	if (!response.ok) {
+		throw new Error(await response.text());
+	}
+	return response;
+}
+
+/** @returns {Promise<number>} how many traces are shown */
+export async function traces() {
+	return (await get("traces")).json();
 }
 
 /**
- * @param {number} thread
- * @param {number} at
- * @param {number[]} functions
- * @param {"next" | "previous"} to
- * @returns {Promise<Stack>}
+ * @param {Selection[]} selections of each trace
+ * @returns {Promise<Comparison>}
  */
-export async function step(thread, at, functions, to) {
-	return (await ask("step", { thread, at, functions: functions.join(","), to })).json();
+export async function diff(selections) {
+	return (await get(`diff?${selections.map(selection => query({ ...selection })).join(";")}`)).json();
 }
 
-/**
- * @param {number[]} functions
- * @param {number} from
- * @param {number} until
- * @param {number} columns
- * @param {AbortSignal} [signal]
- * @returns {Promise<Hits>}
- */
-export async function hits(functions, from, until, columns, signal) {
-	return (await ask("hits", { functions: functions.join(","), from, until, columns }, signal)).json();
-}
+/** Asks about one trace. */
+export class Api {
+	/** @param {number} number of the trace, among those that are shown */
+	constructor(number) {
+		this.number = number;
+	}
 
-/**
- * @param {Selection} selection
- * @returns {Promise<FunctionRow[]>}
- */
-export async function functions(selection) {
-	return (await ask("functions", { ...selection })).json();
-}
+	/**
+	 * @param {string} name
+	 * @param {Record<string, string | number>} parameters
+	 * @param {AbortSignal} [signal]
+	 * @returns {Promise<Response>}
+	 */
+	ask(name, parameters, signal) {
+		return get(`${this.number}/${name}?${query(parameters)}`, signal);
+	}
 
-/**
- * @param {Selection} selection
- * @returns {Promise<Graph>}
- */
-export async function graph(selection) {
-	return (await ask("graph", { ...selection })).json();
-}
+	/** @returns {Promise<Trace>} */
+	async trace() {
+		return (await this.ask("trace", {})).json();
+	}
 
-/**
- * @param {Selection & {function?: number, of?: string}} what
- * @returns {Promise<Histogram>}
- */
-export async function hist(what) {
-	return (await ask("hist", { ...what })).json();
-}
+	/**
+	 * @param {number} from
+	 * @param {number} until
+	 * @param {number} columns
+	 * @param {Rows[]} rows
+	 * @param {boolean} exact
+	 * @param {AbortSignal} [signal]
+	 * @returns {Promise<Cells>}
+	 */
+	async cells(from, until, columns, rows, exact, signal) {
+		const wanted = rows.map(({ thread, first, depths }) => `${thread}:${first}:${depths}`).join(",");
+		const parameters = { from, until, columns, rows: wanted, exact: exact ? 1 : 0 };
+		const data = new DataView(await (await this.ask("cells", parameters, signal)).arrayBuffer());
+		/** @type {number[]} */
+		const starts = [];
+		let row = 0;
+		for (const { depths } of rows) {
+			starts.push(row);
+			row += depths;
+		}
+		return { from, until, columns, rows, starts, isExact: data.getUint32(8, true) === 1, data };
+	}
 
-/**
- * @param {number} site
- * @param {number} [caller]
- * @returns {Promise<Source>}
- */
-export async function source(site, caller) {
-	return (await ask("source", { function: site, ...caller === undefined ? {} : { caller } })).json();
-}
+	/**
+	 * @param {number} thread
+	 * @param {number} at
+	 * @param {number} depth
+	 * @param {AbortSignal} [signal]
+	 * @returns {Promise<Stack>}
+	 */
+	async stack(thread, at, depth, signal) {
+		return (await this.ask("stack", { thread, at, depth }, signal)).json();
+	}
 
-/**
- * Where the trace is in another format.
- * @param {string} format
- * @param {Selection} selection
- */
-export function exportAddress(format, selection) {
-	return `api/export?${query({ as: format, ...selection })}`;
-}
+	/**
+	 * @param {number} thread
+	 * @param {number} at
+	 * @param {number[]} functions
+	 * @param {"next" | "previous"} to
+	 * @returns {Promise<Stack>}
+	 */
+	async step(thread, at, functions, to) {
+		return (await this.ask("step", { thread, at, functions: functions.join(","), to })).json();
+	}
 
-/**
- * @param {number} thread
- * @param {number} from
- * @param {number} until
- * @returns {Promise<Markers>}
- */
-export async function markers(thread, from, until) {
-	return (await ask("markers", { thread, from, until })).json();
-}
+	/**
+	 * @param {number[]} functions
+	 * @param {number} from
+	 * @param {number} until
+	 * @param {number} columns
+	 * @param {AbortSignal} [signal]
+	 * @returns {Promise<Hits>}
+	 */
+	async hits(functions, from, until, columns, signal) {
+		return (await this.ask("hits", { functions: functions.join(","), from, until, columns }, signal)).json();
+	}
 
-/**
- * @param {string} track
- * @returns {Promise<TrackDescription>}
- */
-export async function track(track) {
-	return (await ask("track", { of: encodeURIComponent(track) })).json();
-}
+	/**
+	 * @param {Selection} selection
+	 * @returns {Promise<FunctionRow[]>}
+	 */
+	async functions(selection) {
+		return (await this.ask("functions", { ...selection })).json();
+	}
 
-/**
- * @param {string} track
- * @param {number} lanes
- * @param {number} from
- * @param {number} until
- * @param {number} columns
- * @param {AbortSignal} signal
- * @returns {Promise<Cells>}
- */
-export async function lanes(track, lanes, from, until, columns, signal) {
-	const answer = await ask("lanes", { of: encodeURIComponent(track), from, until, columns }, signal);
-	const data = new DataView(await answer.arrayBuffer());
-	const depths = Math.min(lanes, data.getUint32(4, true));
-	return { from, until, columns, rows: [{ thread: -1, first: 0, depths }], starts: [0], isExact: true, data };
-}
+	/**
+	 * @param {Selection} selection
+	 * @returns {Promise<Graph>}
+	 */
+	async graph(selection) {
+		return (await this.ask("graph", { ...selection })).json();
+	}
 
-/**
- * @param {string} track
- * @param {number} lane
- * @param {number} at
- * @returns {Promise<TrackSpan | null>}
- */
-export async function span(track, lane, at) {
-	return (await ask("span", { of: encodeURIComponent(track), lane, at })).json();
-}
+	/**
+	 * @param {Selection & {function?: number, of?: string}} what
+	 * @returns {Promise<Histogram>}
+	 */
+	async hist(what) {
+		return (await this.ask("hist", { ...what })).json();
+	}
 
-/**
- * @param {string} track
- * @param {{from?: number, until?: number}} range
- * @returns {Promise<Sums>}
- */
-export async function spans(track, range) {
-	return (await ask("spans", { of: encodeURIComponent(track), ...range })).json();
-}
+	/**
+	 * @param {number} site
+	 * @param {number} [caller]
+	 * @returns {Promise<Source>}
+	 */
+	async source(site, caller) {
+		return (await this.ask("source", { function: site, ...caller === undefined ? {} : { caller } })).json();
+	}
 
-/**
- * @param {string} field
- * @param {number} from
- * @param {number} until
- * @param {number} columns
- * @param {AbortSignal} signal
- * @returns {Promise<Values>}
- */
-export async function curve(field, from, until, columns, signal) {
-	return (await ask("curve", { of: encodeURIComponent(field), from, until, columns }, signal)).json();
-}
+	/**
+	 * Where the trace is in another format.
+	 * @param {string} format
+	 * @param {Selection} selection
+	 */
+	exportAddress(format, selection) {
+		return `api/${this.number}/export?${query({ as: format, ...selection })}`;
+	}
 
-/**
- * @param {number[]} threads
- * @param {number} from
- * @param {number} until
- * @param {number} columns
- * @param {AbortSignal} signal
- */
-export async function states(threads, from, until, columns, signal) {
-	const answer = await ask("states", { threads: threads.join(","), from, until, columns }, signal);
-	return new Uint8Array(await answer.arrayBuffer());
-}
+	/**
+	 * @param {number} thread
+	 * @param {number} from
+	 * @param {number} until
+	 * @returns {Promise<Markers>}
+	 */
+	async markers(thread, from, until) {
+		return (await this.ask("markers", { thread, from, until })).json();
+	}
 
-/**
- * @param {number} from
- * @param {number} until
- * @param {AbortSignal} signal
- * @returns {Promise<Wakes>}
- */
-export async function wakes(from, until, signal) {
-	return (await ask("wakes", { from, until }, signal)).json();
-}
+	/**
+	 * @param {string} track
+	 * @returns {Promise<TrackDescription>}
+	 */
+	async track(track) {
+		return (await this.ask("track", { of: encodeURIComponent(track) })).json();
+	}
 
-/**
- * @param {number} from
- * @param {number} until
- * @returns {Promise<KernelEvents>}
- */
-export async function kernelEvents(from, until) {
-	return (await ask("events", { from, until })).json();
+	/**
+	 * @param {string} track
+	 * @param {number} lanes
+	 * @param {number} from
+	 * @param {number} until
+	 * @param {number} columns
+	 * @param {AbortSignal} signal
+	 * @returns {Promise<Cells>}
+	 */
+	async lanes(track, lanes, from, until, columns, signal) {
+		const answer = await this.ask("lanes", { of: encodeURIComponent(track), from, until, columns }, signal);
+		const data = new DataView(await answer.arrayBuffer());
+		const depths = Math.min(lanes, data.getUint32(4, true));
+		return { from, until, columns, rows: [{ thread: -1, first: 0, depths }], starts: [0], isExact: true, data };
+	}
+
+	/**
+	 * @param {string} track
+	 * @param {number} lane
+	 * @param {number} at
+	 * @returns {Promise<TrackSpan | null>}
+	 */
+	async span(track, lane, at) {
+		return (await this.ask("span", { of: encodeURIComponent(track), lane, at })).json();
+	}
+
+	/**
+	 * @param {string} track
+	 * @param {{from?: number, until?: number}} range
+	 * @returns {Promise<Sums>}
+	 */
+	async spans(track, range) {
+		return (await this.ask("spans", { of: encodeURIComponent(track), ...range })).json();
+	}
+
+	/**
+	 * @param {string} field
+	 * @param {number} from
+	 * @param {number} until
+	 * @param {number} columns
+	 * @param {AbortSignal} signal
+	 * @returns {Promise<Values>}
+	 */
+	async curve(field, from, until, columns, signal) {
+		return (await this.ask("curve", { of: encodeURIComponent(field), from, until, columns }, signal)).json();
+	}
+
+	/**
+	 * @param {number[]} threads
+	 * @param {number} from
+	 * @param {number} until
+	 * @param {number} columns
+	 * @param {AbortSignal} signal
+	 */
+	async states(threads, from, until, columns, signal) {
+		const answer = await this.ask("states", { threads: threads.join(","), from, until, columns }, signal);
+		return new Uint8Array(await answer.arrayBuffer());
+	}
+
+	/**
+	 * @param {number} from
+	 * @param {number} until
+	 * @param {AbortSignal} signal
+	 * @returns {Promise<Wakes>}
+	 */
+	async wakes(from, until, signal) {
+		return (await this.ask("wakes", { from, until }, signal)).json();
+	}
+
+	/**
+	 * @param {number} from
+	 * @param {number} until
+	 * @returns {Promise<KernelEvents>}
+	 */
+	async kernelEvents(from, until) {
+		return (await this.ask("events", { from, until })).json();
+	}
 }

@@ -3,7 +3,7 @@
 // A row of cells is a row of pixels of an image, which is then stretched to the height of the row. While new cells are
 // asked for, the image of the old ones is moved and stretched, so that the chart follows the hand at once.
 
-/** @import {Cells} from "./types.js" */
+/** @import {Cells, Name, Picture, Shown} from "./types.js" */
 /** @import {View} from "./view.js" */
 /** @import {Color} from "./colors.js" */
 
@@ -19,20 +19,6 @@ const MOST_COLUMNS = 3000;
 const NAME = 24;
 /** Milliseconds of rest before everything is read from the records. */
 const REST = 120;
-
-/** @typedef {{cells: Cells, image: HTMLCanvasElement}} Picture */
-/** @typedef {{text: string, x: number, y: number}} Name */
-/**
- * Rows of an image, and where they are drawn.
- * @typedef {object} Shown
- * @property {HTMLCanvasElement} image
- * @property {number} first
- * @property {number} rows
- * @property {number} left
- * @property {number} top
- * @property {number} wide
- * @property {Name[]} names
- */
 
 export class Chart {
 	/**
@@ -140,13 +126,13 @@ export class Chart {
 	ask() {
 		const { from, until, trace } = this.view;
 		const width = this.canvas.clientWidth;
-		if (width === 0) {
-			return;
-		}
-		const rows = this.rows();
 		const margin = Math.round((until - from) * MARGIN);
 		const begin = Math.max(0, from - margin);
 		const end = until + margin;
+		if (width === 0 || end <= begin) {
+			return;
+		}
+		const rows = this.rows();
 		const scale = window.devicePixelRatio || 1;
 		const columns = Math.min(MOST_COLUMNS, Math.round(width * scale * (end - begin) / (until - from)));
 		this.tracks?.ask(begin, end, Math.max(1, columns));
@@ -160,7 +146,7 @@ export class Chart {
 		const asking = this.asking = new AbortController();
 		const get = async (/** @type {boolean} */ exact) => {
 			try {
-				const cells = await api.cells(begin, end, Math.max(1, columns), rows, exact, asking.signal);
+				const cells = await this.view.api.cells(begin, end, Math.max(1, columns), rows, exact, asking.signal);
 				this.picture = { cells, image: this.imageOf(cells) };
 				this.onCells(cells.isExact || exact);
 				this.draw();
@@ -186,7 +172,7 @@ export class Chart {
 			return;
 		}
 		try {
-			const cells = await api.cells(0, Math.max(1, trace.duration), columns, rows, false);
+			const cells = await this.view.api.cells(0, Math.max(1, trace.duration), columns, rows, false);
 			this.whole = { cells, image: this.imageOf(cells) };
 			this.drawOverview();
 		} catch (error) {
@@ -251,6 +237,7 @@ export class Chart {
 		context.rect(0, AXIS, width, height - AXIS);
 		context.clip();
 		this.drawLines(context, width, height);
+		this.drawOutside(context, width, height);
 		this.drawThreads(context);
 		this.tracks?.draw(context);
 		this.drawMissing(context);
@@ -476,6 +463,19 @@ export class Chart {
 	}
 
 	/**
+	 * What is before the trace or after it.
+	 * @param {CanvasRenderingContext2D} context
+	 * @param {number} width
+	 * @param {number} height
+	 */
+	drawOutside(context, width, height) {
+		const [begin, end] = [this.x(0), this.x(this.view.end())];
+		context.fillStyle = styled("--raised");
+		context.fillRect(0, AXIS, Math.max(0, begin), height);
+		context.fillRect(end, AXIS, Math.max(0, width - end), height);
+	}
+
+	/**
 	 * The lines of the axis.
 	 * @param {number} width
 	 */
@@ -483,7 +483,7 @@ export class Chart {
 		const { from, until } = this.view;
 		const step = this.step(width);
 		const ticks = [];
-		for (let at = Math.ceil(from / step) * step; at < until; at += step) {
+		for (let at = Math.max(0, Math.ceil(from / step)) * step; at < until; at += step) {
 			ticks.push({ x: this.x(at), text: moment(at, step) });
 		}
 		return ticks;
@@ -577,8 +577,8 @@ export class Chart {
 		if (!line || line.thread < 0) {
 			return null;
 		}
-		const depth = Math.floor((height - line.top) / ROW);
-		return depth < line.depths ? { thread: line.thread, at: Math.max(0, Math.floor(this.ns(x))), depth } : null;
+		const [depth, at] = [Math.floor((height - line.top) / ROW), Math.floor(this.ns(x))];
+		return depth < line.depths && at >= 0 ? { thread: line.thread, at, depth } : null;
 	}
 
 	/**

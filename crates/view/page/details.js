@@ -1,21 +1,17 @@
 // The panels below the chart, and those of them that are plain tables: a call, functions, markers, threads.
 
-/** @import {Chart} from "./chart.js" */
-/** @import {View} from "./view.js" */
+/** @import {Timeline} from "./timeline.js" */
 /** @import {Call, FunctionRow, Selection, Stack} from "./types.js" */
 
-import * as api from "./api.js";
 import { colorOf, css } from "./colors.js";
+import { showCompare } from "./compare.js";
 import { showExport } from "./export.js";
 import { showFlame, showTree } from "./graph.js";
 import { showHistogram } from "./histogram.js";
 import { showTracks } from "./trackpanel.js";
-import { byId, count, duration, element, moment } from "./text.js";
+import { MOST_ROWS, byId, count, duration, element, moment } from "./text.js";
 
-export const PANELS = ["call", "functions", "tree", "flame", "histogram", "tracks", "markers", "threads", "export"];
-
-/** Rows of a table of functions; more are counted. */
-const MOST_ROWS = 500;
+const PANELS = ["call", "compare", "functions", "tree", "flame", "histogram", "tracks", "markers", "threads", "export"];
 
 /** @typedef {[string, (row: FunctionRow) => number | string, (row: FunctionRow) => string]} Column */
 
@@ -61,18 +57,20 @@ export function addFact(table, name, value) {
 
 export class Details {
 	/**
-	 * @param {View} view
+	 * @param {Timeline[]} timelines
 	 * @param {{
 	 *   search: (pattern: string) => void,
 	 *   look: (thread: number, at: number, depth: number) => void,
 	 *   fail: (error: unknown) => void,
 	 * }} actions
-	 * @param {Chart} chart
 	 */
-	constructor(view, actions, chart) {
-		this.view = view;
+	constructor(timelines, actions) {
+		this.timelines = timelines;
+		/** That of which the panels are. */
+		this.timeline = timelines[0];
 		this.actions = actions;
-		this.chart = chart;
+		this.panels = PANELS.filter(panel => panel !== "compare" || timelines.length > 1);
+		byId("tab-compare").hidden = timelines.length < 2;
 		/** What the panels show, so that nothing is asked for twice. */
 		/** @type {Map<string, string>} */
 		this.shown = new Map();
@@ -81,26 +79,35 @@ export class Details {
 		this.rows = [];
 		for (const panel of PANELS) {
 			byId(`tab-${panel}`).addEventListener("click", () => {
-				view.panel = panel;
-				view.changed();
+				this.view.panel = panel;
+				this.view.changed();
 			});
 		}
 		byId("panel").querySelector("nav")?.addEventListener("keydown", event => {
 			const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
 			if (step) {
 				event.stopPropagation();
-				const at = (PANELS.indexOf(view.panel) + step + PANELS.length) % PANELS.length;
-				view.panel = PANELS[at];
+				const { panels, view } = this;
+				const at = (panels.indexOf(view.panel) + step + panels.length) % panels.length;
+				view.panel = panels[at];
 				view.changed();
 				byId(`tab-${view.panel}`).focus();
 			}
 		});
 	}
 
+	get view() {
+		return this.timeline.view;
+	}
+
+	get chart() {
+		return this.timeline.chart;
+	}
+
 	/** Shows the panel that is chosen, and fills it if what it shows has changed. */
 	update() {
 		const { view } = this;
-		if (!PANELS.includes(view.panel)) {
+		if (!this.panels.includes(view.panel)) {
 			view.panel = "call";
 		}
 		for (const panel of PANELS) {
@@ -110,13 +117,12 @@ export class Details {
 			tab.setAttribute("aria-selected", String(isShown));
 			tab.tabIndex = isShown ? 0 : -1;
 		}
-		const range = view.range ?? [0, view.trace.duration];
-		const threads = view.chosen.size === 0 ? "" : view.chosen.size === 1 ? "1 thread" : `${view.chosen.size} threads`;
-		const time = view.range
-			? `${moment(range[0], 1000)} to ${moment(range[1], 1000)}: ${duration(range[1] - range[0])}` : "";
-		byId("range").textContent = [time, threads].filter(Boolean).join(" · ");
-		const of = JSON.stringify([view.range, view.trace.duration, [...view.chosen]]);
+		const isCompared = view.panel === "compare";
+		const shown = isCompared ? this.timelines : [this.timeline];
+		byId("range").textContent = shown.map(timeline => Details.selected(timeline)).filter(Boolean).join(" · ");
+		const of = JSON.stringify(shown.map(({ letter, view }) => [letter, view.range, view.trace.duration, [...view.chosen]]));
 		const fill = {
+			compare: () => showCompare(this),
 			functions: () => this.functions(),
 			tree: () => this.graph(showTree),
 			flame: () => this.graph(showFlame),
@@ -124,7 +130,7 @@ export class Details {
 			tracks: () => this.chart.tracks && showTracks(this, this.chart.tracks),
 			markers: () => this.markers(),
 			threads: () => this.threads(),
-			export: () => showExport(this, this.chart),
+			export: () => showExport(this),
 		}[view.panel];
 		const more = { markers: `${view.from},${view.until}`, histogram: view.subject, tracks: [...view.tracks, ...this.chart.tracks?.refused.keys() ?? []].join() }[view.panel];
 		const key = more === undefined ? of : of + more;
@@ -137,9 +143,19 @@ export class Details {
 		}
 	}
 
+	/**
+	 * The selected time and threads of a timeline, in short.
+	 * @param {Timeline} timeline
+	 */
+	static selected({ letter, view: { range, chosen } }) {
+		const threads = chosen.size === 0 ? "" : chosen.size === 1 ? "1 thread" : `${chosen.size} threads`;
+		const time = range ? `${moment(range[0], 1000)} to ${moment(range[1], 1000)}: ${duration(range[1] - range[0])}` : "";
+		const selected = [time, threads].filter(Boolean).join(" · ");
+		return selected && letter ? `${letter} ${selected}` : selected;
+	}
+
 	/** @returns {Selection} the selected time and threads */
-	selection() {
-		const { range, chosen } = this.view;
+	selection({ range, chosen } = this.view) {
 		return {
 			...range ? { from: Math.round(range[0]), until: Math.round(range[1]) } : {},
 			...chosen.size > 0 ? { threads: [...chosen].join(",") } : {},
@@ -147,10 +163,10 @@ export class Details {
 	}
 
 	/** What the selection is, in words. */
-	subject() {
-		const { range, chosen, trace } = this.view;
-		const time = range ? "the selected time" : "the whole trace";
-		const names = [...chosen].map(thread => this.view.label(trace.threads[thread]));
+	subject({ letter, view } = this.timeline) {
+		const { range, chosen, trace } = view;
+		const time = `${range ? "the selected time" : "the whole trace"}${letter && ` of ${letter}`}`;
+		const names = [...chosen].map(thread => view.label(trace.threads[thread]));
 		return names.length === 0 ? time : `${time}, of ${names.join(", ")}`;
 	}
 
@@ -172,7 +188,7 @@ export class Details {
 	/** @param {(details: Details, graph: import("./types.js").Graph) => void} show */
 	graph(show) {
 		byId(`panel-${this.view.panel}`).replaceChildren(element("p", "Summing up …"));
-		return this.latest(api.graph(this.selection()), graph => show(this, graph));
+		return this.latest(this.view.api.graph(this.selection()), graph => show(this, graph));
 	}
 
 	/** @param {number} site */
@@ -214,7 +230,7 @@ export class Details {
 	async source(facts, stack, call) {
 		const caller = stack.calls.filter(place => place.depth < call.depth).at(-1);
 		try {
-			const { line, calls } = await api.source(call.function, caller?.function);
+			const { line, calls } = await this.view.api.source(call.function, caller?.function);
 			if (line) {
 				addFact(facts, "source", line);
 			}
@@ -334,7 +350,7 @@ export class Details {
 
 	functions() {
 		byId("panel-functions").replaceChildren(element("p", "Summing up …"));
-		return this.latest(api.functions(this.selection()), rows => {
+		return this.latest(this.view.api.functions(this.selection()), rows => {
 			this.rows = rows;
 			this.table();
 		});
@@ -388,13 +404,13 @@ export class Details {
 
 	async markers() {
 		const { view } = this;
-		const [from, until] = view.range ?? [view.from, view.until];
+		const [from, until] = view.range ?? [Math.max(0, view.from), Math.max(1, view.until)];
 		const table = element("table");
 		table.append(element("caption", "Markers and kernel events of the time that is selected, or else shown"));
 		const threads = [...view.trace.threads.keys()].slice(0, 64);
 		const [begin, end] = [Math.round(from), Math.round(until)];
-		const asked = Promise.all(threads.map(thread => api.markers(thread, begin, end)));
-		const kernel = view.trace.has_processors ? api.kernelEvents(begin, end) : Promise.resolve({ events: [], is_cut: false });
+		const asked = Promise.all(threads.map(thread => view.api.markers(thread, begin, end)));
+		const kernel = view.trace.has_processors ? view.api.kernelEvents(begin, end) : Promise.resolve({ events: [], is_cut: false });
 		await this.latest(Promise.all([asked, kernel]), ([all, kernel]) => this.showMarkers(table, threads, all, kernel));
 	}
 

@@ -1,9 +1,8 @@
 // Takes what is selected out of the page: a picture, a table, or the trace in a format of other viewers.
 
 /** @import {Details} from "./details.js" */
-/** @import {Chart} from "./chart.js" */
+/** @import {Timeline} from "./timeline.js" */
 
-import * as api from "./api.js";
 import { css, styled } from "./colors.js";
 import { byId, element } from "./text.js";
 import { AXIS, ROW } from "./view.js";
@@ -17,12 +16,9 @@ const FORMATS = [
 	["csv", "each call as a row of a table"],
 ];
 
-/**
- * @param {Details} details
- * @param {Chart} chart
- */
-export function showExport(details, chart) {
-	const { view } = details;
+/** @param {Details} details */
+export function showExport(details) {
+	const { timeline, view } = details;
 	const table = element("table");
 	table.append(element("caption", `Save ${details.subject()}`));
 	const body = table.createTBody();
@@ -47,13 +43,13 @@ export function showExport(details, chart) {
 	const range = details.selection();
 	for (const [format, why] of FORMATS) {
 		const link = element("a", format);
-		link.href = api.exportAddress(format, range);
+		link.href = view.api.exportAddress(format, range);
 		link.download = "";
 		add(link, why);
 	}
-	add(button("functions.csv", async () => functionsCsv(await api.functions(range)), "functions.csv"), "the table of functions");
-	add(button("chart.png", () => png(chart), "chart.png"), "the chart as it is seen");
-	add(button("chart.svg", () => svg(chart), "chart.svg"), "the same, to be scaled and edited");
+	add(button("functions.csv", async () => functionsCsv(await view.api.functions(range)), "functions.csv"), "the table of functions");
+	add(button("chart.png", () => png(timeline), "chart.png"), "the chart as it is seen");
+	add(button("chart.svg", () => svg(timeline), "chart.svg"), "the same, to be scaled and edited");
 	const command = element("code", commandLine(details));
 	const text = element("p", "The same by hand: ");
 	text.append(command);
@@ -111,12 +107,11 @@ function functionsCsv(rows) {
 
 /**
  * The chart with its names on the left.
- * @param {Chart} chart
+ * @param {Timeline} timeline
  * @returns {Promise<Blob>}
  */
-function png(chart) {
+function png({ chart, labels }) {
 	chart.draw();
-	const labels = byId("labels");
 	const scale = window.devicePixelRatio || 1;
 	const left = labels.clientWidth;
 	const made = document.createElement("canvas");
@@ -151,10 +146,9 @@ function escaped(text) {
 }
 
 /**
- * @param {Chart} chart
+ * @param {Timeline} timeline
  */
-function svg(chart) {
-	const labels = byId("labels");
+function svg({ chart, labels }) {
 	const left = labels.clientWidth;
 	const [width, height] = [left + chart.canvas.clientWidth, chart.canvas.clientHeight];
 	const parts = [`<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" font-family="sans-serif" font-size="12">`,

@@ -3,7 +3,6 @@
 /** @import {Details} from "./details.js" */
 /** @import {Histogram} from "./types.js" */
 
-import * as api from "./api.js";
 import { byId, count, duration, element } from "./text.js";
 
 /** @param {Details} details */
@@ -33,7 +32,7 @@ export async function showHistogram(details) {
 	const note = element("p", "Summing up …");
 	panel.append(note);
 	try {
-		await details.latest(api.hist({ ...what, ...details.selection() }), histogram =>
+		await details.latest(view.api.hist({ ...what, ...details.selection() }), histogram =>
 			note.replaceWith(...tables(details, histogram)));
 	} catch (error) {
 		note.textContent = error instanceof Error ? error.message : String(error);

@@ -2,6 +2,9 @@
 
 const UNITS = /** @type {const} */ ([["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]]);
 
+/** Rows of a table of functions; more are counted. */
+export const MOST_ROWS = 500;
+
 /**
  * Three digits, as in the tables of `nopal report`.
  * @param {number} ns

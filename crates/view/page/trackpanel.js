@@ -4,7 +4,6 @@
 /** @import {Sums, TrackSpan} from "./types.js" */
 /** @import {Tracks} from "./tracks.js" */
 
-import * as api from "./api.js";
 import { byId, count, duration, element, moment } from "./text.js";
 import { CPU } from "./view.js";
 
@@ -22,7 +21,7 @@ export async function showTracks(details, tracks) {
 		if (!description) {
 			return [];
 		}
-		const sums = await api.spans(track, range);
+		const sums = await view.api.spans(track, range);
 		return [track === CPU ? processors(details, tracks, sums) : cases(details, tracks, track, sums, description.notes)];
 	});
 	await details.latest(Promise.all(asked), tables => {

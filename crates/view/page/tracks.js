@@ -2,8 +2,8 @@
 
 /** @import {Chart} from "./chart.js" */
 /** @import {Color} from "./colors.js" */
-/** @import {Cells, TrackDescription, Values, Wakes} from "./types.js" */
-/** @import {Line, View} from "./view.js" */
+/** @import {CurvePicture, Line, Picture, StatesPicture, TrackDescription, Wakes} from "./types.js" */
+/** @import {View} from "./view.js" */
 
 import * as api from "./api.js";
 import { colorOf, parse, styled } from "./colors.js";
@@ -16,17 +16,6 @@ const STATE = 5;
 const STATES = ["--running", "--ready", "--waiting", "--unknown"];
 const STATE_NAMES = ["running", "able to run", "waiting", "not known"];
 const BAND = 4;
-
-/**
- * @typedef {object} Drawn
- * @property {number} from
- * @property {number} until
- * @property {number} columns
- */
-
-/** @typedef {{cells: Cells, image: HTMLCanvasElement}} LanesPicture */
-/** @typedef {Drawn & {values: Values}} CurvePicture */
-/** @typedef {Drawn & {threads: number[], bytes: Uint8Array, image: HTMLCanvasElement}} StatesPicture */
 
 export class Tracks {
 	/**
@@ -42,7 +31,7 @@ export class Tracks {
 		this.refused = new Map();
 		/** @type {Map<string, Color[]>} */
 		this.colors = new Map();
-		/** @type {Map<string, LanesPicture>} */
+		/** @type {Map<string, Picture>} */
 		this.lanes = new Map();
 		/** @type {Map<string, CurvePicture>} */
 		this.curves = new Map();
@@ -74,7 +63,7 @@ export class Tracks {
 		}
 		let description;
 		try {
-			description = await api.track(track);
+			description = await this.view.api.track(track);
 		} catch (error) {
 			this.refused.set(track, error instanceof Error ? error.message : String(error));
 			this.view.tracks.delete(track);
@@ -108,19 +97,19 @@ export class Tracks {
 		const { signal } = this.asking = new AbortController();
 		const asked = [...view.tracks].map(async track => {
 			if (view.isCurve(track)) {
-				this.curves.set(track, { from, until, columns, values: await api.curve(track, from, until, columns, signal) });
+				this.curves.set(track, { from, until, columns, values: await view.api.curve(track, from, until, columns, signal) });
 				return;
 			}
 			const description = await this.describe(track);
 			if (!description) {
 				return;
 			}
-			const cells = await api.lanes(track, description.lanes.length, from, until, columns, signal);
+			const cells = await view.api.lanes(track, description.lanes.length, from, until, columns, signal);
 			this.lanes.set(track, { cells, image: this.chart.imageOf(cells, this.colors.get(track) ?? [], null) });
 		});
 		if (view.trace.has_processors) {
 			asked.push(this.askStates(threads, from, until, columns, signal));
-			asked.push(api.wakes(view.from, view.until, signal).then(wakes => {
+			asked.push(view.api.wakes(Math.max(0, view.from), Math.max(1, view.until), signal).then(wakes => {
 				this.wakes = wakes;
 			}));
 		}
@@ -145,7 +134,7 @@ export class Tracks {
 	 * @param {AbortSignal} signal
 	 */
 	async askStates(threads, from, until, columns, signal) {
-		const bytes = await api.states(threads, from, until, columns, signal);
+		const bytes = await this.view.api.states(threads, from, until, columns, signal);
 		const image = document.createElement("canvas");
 		[image.width, image.height] = [columns, Math.max(1, threads.length * 2)];
 		const pixels = new ImageData(image.width, image.height);
@@ -327,8 +316,8 @@ export class Tracks {
 		if (!line || line.track === "") {
 			return null;
 		}
-		const lane = Math.floor((height - line.top) / ROW);
-		return { track: line.track, lane, at: Math.max(0, Math.floor(this.chart.ns(x))) };
+		const [lane, at] = [Math.floor((height - line.top) / ROW), Math.floor(this.chart.ns(x))];
+		return at < 0 ? null : { track: line.track, lane, at };
 	}
 
 	/**

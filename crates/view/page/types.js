@@ -1,4 +1,8 @@
-// The shapes of what the server answers; see crates/view/src/api.
+// The shapes of what the server answers (see crates/view/src/api), and of what modules share. Only tsc reads this file: it is not served.
+
+/** @import {Details} from "./details.js" */
+/** @import {Timeline} from "./timeline.js" */
+/** @import {View} from "./view.js" */
 
 /**
  * @typedef {object} Thread
@@ -107,6 +111,30 @@
  */
 
 /**
+ * What `nopal diff` has of one side.
+ * @typedef {object} Side
+ * @property {number} calls
+ * @property {number} total_ns
+ * @property {number} self_ns
+ * @property {number | null} p50_ns
+ * @property {boolean} [self_is_least]
+ * @property {boolean} [total_is_least]
+ */
+
+/**
+ * @typedef {object} Change
+ * @property {string} function
+ * @property {string} module
+ * @property {Side | null} before
+ * @property {Side | null} after
+ * @property {number} change_ns
+ * @property {number | null} p
+ * @property {boolean} significant
+ */
+
+/** @typedef {{before: {options: string[]}[], after: {options: string[]}[], tested: number, functions: Change[]}} Comparison */
+
+/**
  * Function, parent, calls, total and own nanoseconds.
  * @typedef {object} Graph
  * @property {[number, number, number, number, number][]} nodes
@@ -194,6 +222,58 @@
  * @property {number[]} starts
  * @property {boolean} isExact
  * @property {DataView} data
+ */
+
+/**
+ * A line of the chart: a track, the name of a process, or a thread with its depths.
+ * @typedef {object} Line
+ * @property {number} top
+ * @property {number} height
+ * @property {string} process the label of a process, or nothing
+ * @property {number} thread -1 for a process
+ * @property {number} depths rows of a thread or a track
+ * @property {string} track its name, or nothing
+ */
+
+/** @typedef {{thread: number, at: number, depth: number}} Point */
+
+/** @typedef {{cells: Cells, image: HTMLCanvasElement}} Picture */
+/** @typedef {{text: string, x: number, y: number}} Name */
+/**
+ * Rows of an image, and where they are drawn.
+ * @typedef {object} Shown
+ * @property {HTMLCanvasElement} image
+ * @property {number} first
+ * @property {number} rows
+ * @property {number} left
+ * @property {number} top
+ * @property {number} wide
+ * @property {Name[]} names
+ */
+
+/**
+ * @typedef {object} Drawn
+ * @property {number} from
+ * @property {number} until
+ * @property {number} columns
+ */
+
+/** @typedef {Drawn & {values: Values}} CurvePicture */
+/** @typedef {Drawn & {threads: number[], bytes: Uint8Array, image: HTMLCanvasElement}} StatesPicture */
+
+/**
+ * What a timeline tells the page.
+ * @typedef {object} Page
+ * @property {(error: unknown) => void} fail
+ * @property {(timeline: Timeline, fill: (details: Details) => void) => void} show what is looked at
+ * @property {() => void} found what a search has found has changed
+ * @property {(name: string) => void} clicked a call of this function
+ * @property {(view: View) => void} selected a time
+ */
+
+/**
+ * What is compared: a number of a side, whether it may be more, and how it is written.
+ * @typedef {[string, (side: Side) => number | null, (side: Side) => boolean | undefined, (value: number) => string]} Measure
  */
 
 export {};

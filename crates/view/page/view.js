@@ -1,6 +1,7 @@
 // What is looked at: a time, threads, a call, a selected time. All of it is in the page's address.
 
-/** @import {Trace, Thread} from "./types.js" */
+/** @import {Api} from "./api.js" */
+/** @import {Line, Point, Trace, Thread} from "./types.js" */
 
 /** Heights in pixels. */
 export const ROW = 18;
@@ -19,26 +20,21 @@ const MOST_DEPTHS = 200;
 /** The shortest time that fills the chart, in nanoseconds. */
 const SHORTEST = 50;
 
-/**
- * A line of the chart: a track, the name of a process, or a thread with its depths.
- * @typedef {object} Line
- * @property {number} top
- * @property {number} height
- * @property {string} process the label of a process, or nothing
- * @property {number} thread -1 for a process
- * @property {number} depths rows of a thread or a track
- * @property {string} track its name, or nothing
- */
-
-/** @typedef {{thread: number, at: number, depth: number}} Point */
-
 export class View extends EventTarget {
-	/** @param {Trace} trace */
-	constructor(trace) {
+	/**
+	 * @param {Api} api
+	 * @param {Trace} trace
+	 */
+	constructor(api, trace) {
 		super();
+		this.api = api;
 		this.trace = trace;
 		this.from = 0;
-		this.until = Math.max(trace.duration, SHORTEST);
+		this.until = this.end();
+		/** The part of the width that may be empty before the bounds. */
+		this.margin = 0;
+		/** The time that can be shown. */
+		this.bounds = () => [0, this.end()];
 		this.scroll = 0;
 		/** @type {Point | null} */
 		this.point = null;
@@ -70,17 +66,23 @@ export class View extends EventTarget {
 	/** @param {Trace} trace the same, later */
 	grow(trace) {
 		const width = this.until - this.from;
-		const wasWhole = this.from === 0 && this.until >= this.trace.duration;
+		const [first, last] = this.bounds();
+		const wasWhole = this.from <= first && this.until >= last;
 		const before = this.trace.duration;
 		this.trace = trace;
 		if (wasWhole) {
-			this.until = Math.max(trace.duration, SHORTEST);
+			[this.from, this.until] = this.bounds();
 		} else if (this.follows && this.until >= before) {
 			this.until = trace.duration;
 			this.from = Math.max(0, this.until - width);
 		}
 		this.order();
 		this.changed();
+	}
+
+	/** Nothing is recorded after it. */
+	end() {
+		return Math.max(this.trace.duration, SHORTEST);
 	}
 
 	/** Puts the threads below each other: the most active process first, and in it the most active thread. */
@@ -187,18 +189,19 @@ export class View extends EventTarget {
 	 * @param {number} until
 	 */
 	show(from, until) {
-		const end = Math.max(this.trace.duration, SHORTEST);
-		const width = Math.min(Math.max(until - from, SHORTEST), end * 1.1);
+		const [first, last] = this.bounds();
+		const width = Math.min(Math.max(until - from, SHORTEST), (last - first) * 1.1);
 		const middle = (from + until) / 2;
-		// A part of the trace always stays in sight.
-		const begin = Math.min(Math.max(middle - width / 2, -width * 0.5), end - width * 0.5);
-		this.from = Math.max(0, Math.round(begin));
+		// A part of the time always stays in sight.
+		const begin = Math.max(Math.min(middle - width / 2, last - width * 0.5), first - width * this.margin);
+		this.from = Math.round(begin);
 		this.until = Math.max(this.from + SHORTEST, Math.round(this.from + width));
 		this.changed();
 	}
 
 	whole() {
-		this.show(0, this.trace.duration);
+		const [first, last] = this.bounds();
+		this.show(first, last);
 	}
 
 	/**
@@ -270,9 +273,9 @@ export class View extends EventTarget {
 			const [name, value] = part.split("=", 2);
 			parts.set(name, View.decoded(value ?? ""));
 		}
-		const numbers = (/** @type {string} */ name) => {
+		const numbers = (/** @type {string} */ name, least = 0) => {
 			const found = (parts.get(name) ?? "").split(",").filter(Boolean).map(Number);
-			return found.every(number => Number.isFinite(number) && number >= 0) ? found : [];
+			return found.every(number => Number.isFinite(number) && number >= least) ? found : [];
 		};
 		const known = (/** @type {number} */ thread) => thread in this.trace.threads;
 		const [thread, at, depth] = numbers("c");
@@ -291,7 +294,7 @@ export class View extends EventTarget {
 		this.theme = parts.get("l") === "light" ? "light" : parts.get("l") === "dark" ? "dark" : "";
 		this.scroll = numbers("y")[0] ?? 0;
 		this.order();
-		const [from, until] = numbers("t");
+		const [from, until] = numbers("t", -Infinity);
 		if (until > from) {
 			this.show(from, until);
 		} else {

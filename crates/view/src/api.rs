@@ -1,11 +1,12 @@
-//! What the page asks for: paths below `api/`. Times are nanoseconds from the trace's beginning. Answers are JSON, except
-//! for cells.
+//! What the page asks for: paths below `api/`; what is of one trace is below its number. Times are nanoseconds from the
+//! trace's beginning. Answers are JSON, except for cells.
 //!
 //! Threads are numbered as in `trace`. Numbers of functions are those of `trace`, too, and 0 is an unknown one.
 
 mod calls;
 mod cells;
 mod describe;
+mod diff;
 mod export;
 mod query;
 mod tables;
@@ -21,7 +22,25 @@ use query::Query;
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
 
-pub fn answer(name: &str, query: &str, shown: &Shown) -> Response {
+pub fn answer(path: &str, query: &str, traces: &[Shown]) -> Response {
+    let answered = match path {
+        "traces" => json(&traces.len()),
+        "diff" => diff::diff(traces, query).map(|body| Response::new(JSON, body)),
+        _ => match of_trace(path, traces) {
+            Some((shown, name)) => return answer_of(shown, name, query),
+            None => Ok(unknown()),
+        },
+    };
+    answered.unwrap_or_else(refused)
+}
+
+/// `0/functions`: the first trace, and what is asked of it.
+fn of_trace<'a>(path: &'a str, traces: &'a [Shown]) -> Option<(&'a Shown, &'a str)> {
+    let (number, name) = path.split_once('/')?;
+    Some((traces.get(number.parse::<usize>().ok()?)?, name))
+}
+
+fn answer_of(shown: &Shown, name: &str, query: &str) -> Response {
     let query = Query::new(query);
     if name == "trace" {
         shown.refresh();
@@ -46,10 +65,14 @@ pub fn answer(name: &str, query: &str, shown: &Shown) -> Response {
         "wakes" => json(&tracks::wakes(state, &query)?),
         "events" => json(&tracks::kernel_events(state, &query)?),
         "export" => export::export(state, &query),
-        _ => Ok(Response::refusal("404 Not Found", "no such request")),
+        _ => Ok(unknown()),
     });
     // A wrong request, and a trace that cannot be read, are answered by an error.
     answered.unwrap_or_else(refused)
+}
+
+fn unknown() -> Response {
+    Response::refusal("404 Not Found", "no such request")
 }
 
 fn refused(error: anyhow::Error) -> Response {

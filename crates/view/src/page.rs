@@ -27,14 +27,16 @@ static FILES: &[File] = files! {
     "api.js": SCRIPT,
     "chart.js": SCRIPT,
     "colors.js": SCRIPT,
+    "compare.js": SCRIPT,
     "details.js": SCRIPT,
     "export.js": SCRIPT,
     "graph.js": SCRIPT,
     "histogram.js": SCRIPT,
+    "link.js": SCRIPT,
     "text.js": SCRIPT,
+    "timeline.js": SCRIPT,
     "trackpanel.js": SCRIPT,
     "tracks.js": SCRIPT,
-    "types.js": SCRIPT,
     "view.js": SCRIPT,
 };
 

@@ -22,13 +22,13 @@ pub struct Server {
     listener: TcpListener,
     port: u16,
     token: String,
-    shown: Arc<Shown>,
+    traces: Arc<[Shown]>,
     clients: Arc<AtomicUsize>,
 }
 
 impl Server {
-    /// Listens on a port of 127.0.0.1; on a free one if it is 0.
-    pub fn new(shown: Shown, port: u16) -> Result<Server> {
+    /// Listens on a port of 127.0.0.1; on a free one if it is 0. Shows one trace, or two beside each other.
+    pub fn new(traces: Vec<Shown>, port: u16) -> Result<Server> {
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         let listener = TcpListener::bind(address)
             .with_context(|| format!("cannot listen on port {port} of 127.0.0.1"))?;
@@ -38,7 +38,7 @@ impl Server {
             port,
             // 122 bits from the system's generator.
             token: Uuid::new_v4().simple().to_string(),
-            shown: Arc::new(shown),
+            traces: traces.into(),
             clients: Arc::new(AtomicUsize::new(0)),
         })
     }
@@ -64,11 +64,11 @@ impl Server {
                 self.clients.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
-            let (shown, token) = (Arc::clone(&self.shown), self.token.clone());
+            let (traces, token) = (Arc::clone(&self.traces), self.token.clone());
             let clients = Arc::clone(&self.clients);
             let started = thread::Builder::new().spawn(move || {
                 // A client that is gone is no error of ours.
-                let _ = answer_all(&stream, &shown, &token);
+                let _ = answer_all(&stream, &traces, &token);
                 clients.fetch_sub(1, Ordering::Relaxed);
             });
             if started.is_err() {
@@ -78,14 +78,14 @@ impl Server {
     }
 }
 
-fn answer_all(stream: &TcpStream, shown: &Shown, token: &str) -> Result<()> {
+fn answer_all(stream: &TcpStream, traces: &[Shown], token: &str) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
     let mut requests = Requests::new(stream);
     loop {
         match requests.take() {
-            Ok(Some(request)) => answer(&request, shown, token).write(stream)?,
+            Ok(Some(request)) => answer(&request, traces, token).write(stream)?,
             Ok(None) => return Ok(()),
             Err(error) => {
                 let refusal = Response::refusal("400 Bad Request", &format!("{error:#}"));
@@ -103,7 +103,7 @@ fn is_our_own(request: &Request) -> bool {
     request.is_local() && request.origin.as_ref().is_none_or(origin) && !request.is_cross_site
 }
 
-fn answer(request: &Request, shown: &Shown, token: &str) -> Response {
+fn answer(request: &Request, traces: &[Shown], token: &str) -> Response {
     let (path, query) = request
         .target
         .split_once('?')
@@ -117,7 +117,7 @@ fn answer(request: &Request, shown: &Shown, token: &str) -> Response {
         return Response::new(file.kind, file.content);
     }
     match name.strip_prefix("api/") {
-        Some(name) => api::answer(name, query, shown),
+        Some(name) => api::answer(name, query, traces),
         None => Response::refusal("404 Not Found", "no such file"),
     }
 }
