@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
-use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
 
 use crate::arguments::{Color, NamesArgument};
 use crate::{size, trusted_file};
@@ -30,8 +30,7 @@ pub struct Settings {
 }
 
 /// The keys of the file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default)]
 struct Keys {
     pager: Option<String>,
     color: Option<String>,
@@ -108,12 +107,29 @@ fn keys(path: &Path) -> Result<Option<Keys>> {
     let Some(text) = trusted_file::read(path)? else {
         return Ok(None);
     };
-    let keys = toml::from_str(&text);
-    keys.map_err(|error| {
-        let error = error.message().to_owned();
-        anyhow::anyhow!("{} is not read: {error}", path.display())
-    })
-    .map(Some)
+    let wrong = |why: &str| anyhow!("{} is not read: {why}", path.display());
+    let table = DeTable::parse(&text).map_err(|error| wrong(error.message()))?;
+    let mut keys = Keys::default();
+    for (name, value) in table.into_inner() {
+        let name = name.get_ref().as_ref();
+        let key = match name {
+            "pager" => &mut keys.pager,
+            "color" => &mut keys.color,
+            "names" => &mut keys.names,
+            "buffer" => &mut keys.buffer,
+            _ => {
+                let why = format!(
+                    "unknown field `{name}`, expected one of `pager`, `color`, `names`, `buffer`"
+                );
+                return Err(wrong(&why));
+            }
+        };
+        let DeValue::String(text) = value.into_inner() else {
+            return Err(wrong(&format!("{name}: a text is expected")));
+        };
+        *key = Some(text.into_owned());
+    }
+    Ok(Some(keys))
 }
 
 #[cfg(test)]

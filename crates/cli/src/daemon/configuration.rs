@@ -1,7 +1,7 @@
 //! The services that the daemon follows: a file each, `NAME.toml`. Its keys are the long options of `nopal attach`, and
 //! some of the daemon's own.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
@@ -10,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Parser;
 use clap::error::ErrorKind;
-use toml::{Spanned, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::arguments::Arguments;
 use crate::{size, time, trusted_file};
@@ -100,11 +101,10 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
         let why = "a service's file has a name of letters, digits and - _ . @";
         return Err((0, why.into()));
     }
-    let table: BTreeMap<Spanned<String>, Spanned<Value>> =
-        toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            (at, error.message().to_owned())
-        })?;
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        (at, error.message().to_owned())
+    })?;
     let mut service = Service {
         name: name.into(),
         words: Vec::new(),
@@ -113,7 +113,7 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
         keep_for: KEEP_FOR,
     };
     let (mut processes, mut options) = (Vec::new(), Vec::new());
-    for (name, value) in table {
+    for (name, value) in table.into_inner() {
         let key = key(name, value)?;
         let at = key.place.start;
         let wrong = |why: String| (at, format!("{}: {why}", key.name));
@@ -165,22 +165,29 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
     Ok(service)
 }
 
-fn key(name: Spanned<String>, value: Spanned<Value>) -> Result<Key, Wrong> {
+fn key(name: Spanned<Cow<str>>, value: Spanned<DeValue>) -> Result<Key, Wrong> {
     let place = name.span();
-    let name = name.into_inner();
+    let name = name.into_inner().into_owned();
     let wrong = |what: &str| (place.start, format!("{name}: {what}"));
-    let text = |value: &Value| match value {
-        Value::String(text) => Ok(text.clone()),
-        Value::Integer(number) => Ok(number.to_string()),
-        _ => Err(wrong(
-            "a text, a number, true, false, or a list of texts is expected",
-        )),
+    let text = |value: &DeValue| {
+        let text = match value {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(number) => {
+                let number = i64::from_str_radix(number.as_str(), number.radix());
+                number.ok().map(|number| number.to_string())
+            }
+            _ => None,
+        };
+        text.ok_or_else(|| wrong("a text, a number, true, false, or a list of texts is expected"))
     };
     let value = value.into_inner();
     let values = match &value {
-        Value::Boolean(false) => Vec::new(),
-        Value::Boolean(true) => vec![String::new()],
-        Value::Array(values) => values.iter().map(text).collect::<Result<_, _>>()?,
+        DeValue::Boolean(false) => Vec::new(),
+        DeValue::Boolean(true) => vec![String::new()],
+        DeValue::Array(values) => {
+            let values = values.iter().map(|value| text(value.get_ref()));
+            values.collect::<Result<_, _>>()?
+        }
         value => vec![text(value)?],
     };
     Ok(Key {
