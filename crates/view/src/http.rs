@@ -33,13 +33,13 @@ impl Request {
 }
 
 /// Reads the requests of a connection.
-pub struct Requests<Stream> {
-    stream: Stream,
+pub struct Requests<'s> {
+    stream: &'s mut dyn Read,
     bytes: Vec<u8>,
 }
 
-impl<Stream: Read> Requests<Stream> {
-    pub fn new(stream: Stream) -> Requests<Stream> {
+impl<'s> Requests<'s> {
+    pub fn new(stream: &'s mut dyn Read) -> Requests<'s> {
         Requests {
             stream,
             bytes: Vec::new(),
@@ -155,7 +155,7 @@ impl Response {
     }
 
     /// Fails where the client is gone, or the file cannot be written as a whole: the client finds it cut short.
-    pub fn write(self, mut stream: impl Write) -> Result<()> {
+    pub fn write(self, stream: &mut dyn Write) -> Result<()> {
         let Response { status, kind, body } = self;
         let length = match &body {
             Body::Whole(body) => format!("Content-Length: {}", body.len()),
@@ -177,7 +177,7 @@ impl Response {
             }
             Body::File(_, work) => {
                 stream.write_all(&bytes)?;
-                let mut out = BufWriter::with_capacity(CHUNK, Chunks(&mut stream));
+                let mut out = BufWriter::with_capacity(CHUNK, Chunks(stream));
                 work(&mut out)?;
                 out.flush()?;
                 drop(out);
@@ -192,9 +192,9 @@ impl Response {
 const CHUNK: usize = 1 << 16;
 
 /// Writes what it gets as chunks of HTTP.
-struct Chunks<Stream>(Stream);
+struct Chunks<'s>(&'s mut dyn Write);
 
-impl<Stream: Write> Write for Chunks<Stream> {
+impl Write for Chunks<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // An empty chunk would end the file.
         if !bytes.is_empty() {

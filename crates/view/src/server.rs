@@ -82,14 +82,15 @@ fn answer_all(stream: &TcpStream, traces: &[Shown], token: &str) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
-    let mut requests = Requests::new(stream);
+    let (mut incoming, mut out) = (stream, stream);
+    let mut requests = Requests::new(&mut incoming);
     loop {
         match requests.take() {
-            Ok(Some(request)) => answer(&request, traces, token).write(stream)?,
+            Ok(Some(request)) => answer(&request, traces, token).write(&mut out)?,
             Ok(None) => return Ok(()),
             Err(error) => {
                 let refusal = Response::refusal("400 Bad Request", &format!("{error:#}"));
-                return refusal.write(stream);
+                return refusal.write(&mut out);
             }
         }
     }

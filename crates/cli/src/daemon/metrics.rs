@@ -137,21 +137,23 @@ fn each<Stream: Send + 'static>(
 fn of_network(stream: &TcpStream, statuses: &Statuses) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    answer(stream, statuses, true)
+    answer(&mut { stream }, &mut { stream }, statuses, true)
 }
 
 fn of_socket(stream: &UnixStream, statuses: &Statuses) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    answer(stream, statuses, false)
+    answer(&mut { stream }, &mut { stream }, statuses, false)
 }
 
 /// One request. `by_name`: a page of another site could make the browser ask, under a name of its own for this machine.
-fn answer<'a, Stream>(stream: &'a Stream, statuses: &Statuses, by_name: bool) -> Result<()>
-where
-    &'a Stream: Read + Write,
-{
-    let response = match Requests::new(stream).take() {
+fn answer(
+    incoming: &mut dyn Read,
+    out: &mut dyn Write,
+    statuses: &Statuses,
+    by_name: bool,
+) -> Result<()> {
+    let response = match Requests::new(incoming).take() {
         Ok(None) => return Ok(()),
         Ok(Some(request)) if by_name && !request.is_local() => {
             Response::refusal("403 Forbidden", "ask for localhost or 127.0.0.1")
@@ -163,7 +165,7 @@ where
         Ok(Some(_)) => Response::refusal("404 Not Found", "metrics are at /metrics"),
         Err(error) => Response::refusal("400 Bad Request", &format!("{error:#}")),
     };
-    response.write(stream)
+    response.write(out)
 }
 
 /// All metrics.
