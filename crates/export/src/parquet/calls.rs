@@ -158,14 +158,13 @@ impl<'a, W: Write + Send> Groups<'a, W> {
         let timed = |call: &Call, ticks: u64| {
             (call.state != State::Entry).then(|| self.clocks.duration_ns(ticks))
         };
-        // Calls of one request mostly follow each other.
-        let mut last = (0, None);
-        let request = |call: &Call| {
-            if last.0 != call.request {
-                last = (call.request, Some(requests.identity(call.request).into()));
-            }
-            last.1.clone().filter(|_| call.request != 0)
-        };
+        let request = |call: &Call| (call.request != 0).then_some(call.request);
+        let (identities, numbers) = distinct(calls().filter_map(request));
+        let identities = identities.into_iter();
+        let identities: Vec<ByteArray> = identities
+            .map(|request| requests.identity(request).into())
+            .collect();
+        let mut numbers = numbers.into_iter();
         let deepest = calls().map(|call| call.depth).max().unwrap_or(0);
         let depths: Vec<i32> = (0..=deepest).map(|depth| depth as i32).collect();
         let names = &self.thread_names;
@@ -173,7 +172,8 @@ impl<'a, W: Write + Send> Groups<'a, W> {
         group.numbers(calls().map(|call| timed(call, call.ticks)))?;
         group.numbers(calls().map(|call| timed(call, call.own)))?;
         group.numbered(&depths, calls().map(|call| call.depth))?;
-        group.texts(calls().map(request))?;
+        let numbers = calls().map(|call| request(call).and_then(|_| numbers.next()));
+        group.numbered(&identities, numbers)?;
         group.numbered(&self.states, calls().map(|call| call.state as u32))?;
         group.numbered(
             &names.values,

@@ -22,7 +22,7 @@ use super::file::{LEVEL, PAGE};
 /// What a dictionary has.
 pub trait Distinct {
     fn put(&self, plain: &mut Vec<u8>);
-    fn statistics(least: Option<&Self>, most: Option<&Self>) -> Statistics;
+    fn statistics(least: Option<&Self>, most: Option<&Self>, missing: u64) -> Statistics;
     /// As columns are ordered.
     fn is_less(&self, other: &Self) -> bool;
 }
@@ -33,8 +33,8 @@ impl Distinct for ByteArray {
         plain.extend_from_slice(self.data());
     }
 
-    fn statistics(least: Option<&Self>, most: Option<&Self>) -> Statistics {
-        Statistics::byte_array(least.cloned(), most.cloned(), None, Some(0), false)
+    fn statistics(least: Option<&Self>, most: Option<&Self>, missing: u64) -> Statistics {
+        Statistics::byte_array(least.cloned(), most.cloned(), None, Some(missing), false)
     }
 
     fn is_less(&self, other: &Self) -> bool {
@@ -47,8 +47,8 @@ impl Distinct for i32 {
         plain.extend_from_slice(&self.to_le_bytes());
     }
 
-    fn statistics(least: Option<&Self>, most: Option<&Self>) -> Statistics {
-        Statistics::int32(least.copied(), most.copied(), None, Some(0), false)
+    fn statistics(least: Option<&Self>, most: Option<&Self>, missing: u64) -> Statistics {
+        Statistics::int32(least.copied(), most.copied(), None, Some(missing), false)
     }
 
     fn is_less(&self, other: &Self) -> bool {
@@ -69,64 +69,116 @@ pub fn distinct<T: Clone + Eq + Hash>(all: impl Iterator<Item = T>) -> (Vec<T>, 
     (values, numbers)
 }
 
-/// A column without missing values. Its dictionary has those of `dictionary` that rows have, in the order in which they
-/// appear.
+/// A column: rows without a number have no value. Its dictionary has those of `dictionary` that rows have, in the order in
+/// which they appear.
 pub fn chunk<T: Distinct>(
     description: ColumnDescPtr,
     dictionary: &[T],
-    numbers: impl Iterator<Item = u32>,
+    numbers: impl Iterator<Item = impl Into<Option<u32>>>,
 ) -> Result<(Bytes, ColumnCloseResult)> {
     const NONE: u32 = u32::MAX;
     let mut places = vec![NONE; dictionary.len()];
+    let is_optional = description.max_def_level() > 0;
     let mut used = Vec::new();
-    let rows: Vec<u32> = numbers
-        .map(|number| {
+    let mut rows = Rows::default();
+    rows.values.reserve(numbers.size_hint().0);
+    for number in numbers {
+        let number = number.into();
+        if is_optional {
+            rows.levels.push(u32::from(number.is_some()));
+        }
+        if let Some(number) = number {
             let place = &mut places[number as usize];
             if *place == NONE {
                 *place = used.len() as u32;
                 used.push(&dictionary[number as usize]);
             }
-            *place
-        })
-        .collect();
+            rows.values.push(*place);
+        }
+    }
 
-    let mut out = TrackedWrite::new(Vec::new());
-    let mut writer = SerializedPageWriter::new(&mut out);
+    let ordered = |less: fn(&T, &T) -> bool| {
+        let values = used.iter().copied();
+        values.reduce(|best, value| if less(value, best) { value } else { best })
+    };
+    let statistics = T::statistics(
+        ordered(|one, other| one.is_less(other)),
+        ordered(|one, other| other.is_less(one)),
+        (rows.number() - rows.values.len()) as u64,
+    );
     let mut plain = Vec::new();
     used.iter().for_each(|value| value.put(&mut plain));
+    encode(description, &plain, used.len(), statistics, &rows)
+}
+
+#[derive(Default)]
+struct Rows {
+    /// Of each row whether it has a value, 1 or 0; none if all have.
+    levels: Vec<u32>,
+    /// Numbers in the dictionary.
+    values: Vec<u32>,
+}
+
+impl Rows {
+    fn number(&self) -> usize {
+        self.levels.len().max(self.values.len())
+    }
+}
+
+/// `plain`: the values of the dictionary, `distinct` of them.
+fn encode(
+    description: ColumnDescPtr,
+    plain: &[u8],
+    distinct: usize,
+    statistics: Statistics,
+    rows: &Rows,
+) -> Result<(Bytes, ColumnCloseResult)> {
+    let mut out = TrackedWrite::new(Vec::new());
+    let mut writer = SerializedPageWriter::new(&mut out);
     let page = Page::DictionaryPage {
-        buf: compressed(&plain)?,
-        num_values: used.len() as u32,
+        buf: compressed(plain)?,
+        num_values: distinct as u32,
         encoding: Encoding::PLAIN,
         is_sorted: false,
     };
     let first = writer.write_page(CompressedPage::new(page, plain.len()))?;
     let (mut size, mut plain_size) = (first.compressed_size, first.uncompressed_size);
     let mut index = OffsetIndexBuilder::new();
-    let width = u32::BITS - (used.len().saturating_sub(1) as u32).leading_zeros();
-    for rows in rows.chunks(PAGE) {
+    let width = u32::BITS - (distinct.saturating_sub(1) as u32).leading_zeros();
+    let number = rows.number();
+    let mut rest = rows.values.as_slice();
+    for begin in (0..number).step_by(PAGE) {
+        let count = PAGE.min(number - begin);
+        let mut page = Vec::new();
+        let present = match rows.levels.get(begin..begin + count) {
+            None => count,
+            Some(levels) => {
+                pack(levels, 1, &mut page);
+                levels.iter().sum::<u32>() as usize
+            }
+        };
+        let levels = page.len();
+        let (values, behind) = rest.split_at(present);
+        rest = behind;
         let mut packed = vec![width as u8];
-        pack(rows, width, &mut packed);
+        pack(values, width, &mut packed);
+        let plain = levels + packed.len();
         let squeezed = compressed(&packed)?;
-        let plain = packed.len();
-        let is_compressed = squeezed.len() < plain;
+        let is_compressed = squeezed.len() < packed.len();
+        page.extend_from_slice(if is_compressed { &squeezed } else { &packed });
         let page = Page::DataPageV2 {
-            buf: if is_compressed {
-                squeezed
-            } else {
-                packed.into()
-            },
-            num_values: rows.len() as u32,
+            buf: page.into(),
+            num_values: count as u32,
             encoding: Encoding::RLE_DICTIONARY,
-            num_nulls: 0,
-            num_rows: rows.len() as u32,
-            def_levels_byte_len: 0,
+            num_nulls: (count - present) as u32,
+            num_rows: count as u32,
+            def_levels_byte_len: levels as u32,
             rep_levels_byte_len: 0,
             is_compressed,
             statistics: None,
         };
         let written = writer.write_page(CompressedPage::new(page, plain))?;
-        index.append_row_count(rows.len() as i64);
+        index.append_row_count(count as i64);
         index.append_offset_and_size(written.offset as i64, written.compressed_size as i32);
         size += written.compressed_size;
         plain_size += written.uncompressed_size;
@@ -138,11 +190,7 @@ pub fn chunk<T: Distinct>(
         encoding,
         count,
     };
-    let data_pages = rows.len().div_ceil(PAGE) as i32;
-    let ordered = |less: fn(&T, &T) -> bool| {
-        let values = used.iter().copied();
-        values.reduce(|best, value| if less(value, best) { value } else { best })
-    };
+    let data_pages = number.div_ceil(PAGE) as i32;
     let metadata = ColumnChunkMetaData::builder(description)
         .set_compression(Compression::GZIP(GzipLevel::try_new(LEVEL)?))
         .set_encodings(vec![
@@ -156,17 +204,14 @@ pub fn chunk<T: Distinct>(
         ])
         .set_total_compressed_size(size as i64)
         .set_total_uncompressed_size(plain_size as i64)
-        .set_num_values(rows.len() as i64)
+        .set_num_values(number as i64)
         .set_dictionary_page_offset(Some(first.offset as i64))
         .set_data_page_offset((first.offset + first.bytes_written) as i64)
-        .set_statistics(T::statistics(
-            ordered(|one, other| one.is_less(other)),
-            ordered(|one, other| other.is_less(one)),
-        ))
+        .set_statistics(statistics)
         .build()?;
     let closed = ColumnCloseResult {
         bytes_written: size as u64,
-        rows_written: rows.len() as u64,
+        rows_written: number as u64,
         metadata,
         bloom_filter: None,
         column_index: None,
@@ -240,12 +285,16 @@ mod tests {
     fn rows_are_read_back() {
         let seed = fastrand::u64(..);
         let mut random = fastrand::Rng::with_seed(seed);
-        let column = |name, kind| Column {
+        let column = |name, kind, is_optional| Column {
             name,
             kind,
-            is_optional: false,
+            is_optional,
         };
-        let columns = [column("text", Kind::Text), column("small", Kind::Small)];
+        let columns = [
+            column("text", Kind::Text, false),
+            column("small", Kind::Small, false),
+            column("some", Kind::Text, true),
+        ];
         let layout = Layout::new(&columns, None).unwrap();
         for values in [1, 2, 3, 255, 256, 257, 70_000] {
             let all = (0..values).map(|value| value % 60_000);
@@ -262,10 +311,16 @@ mod tests {
                     rows.extend(std::iter::repeat_n(value, run));
                 }
                 rows.truncate(number);
+                let missing = [0.0, 0.1, 0.9, 1.0][random.usize(..4)];
+                let some = rows.iter().copied();
+                let some: Vec<Option<u32>> = some
+                    .map(|row| Some(row).filter(|_| random.f64() >= missing))
+                    .collect();
                 let mut group = RowGroup::new(&layout);
                 group.numbered(&texts, rows.iter().copied()).unwrap();
                 let mut behind = RowGroup::from(&layout, 1);
                 behind.numbered(&smalls, rows.iter().copied()).unwrap();
+                behind.numbered(&texts, some.iter().copied()).unwrap();
                 group.join(behind);
                 let mut written = tempfile::tempfile().unwrap();
                 let mut file = TableFile::new(&mut written, &layout).unwrap();
@@ -276,11 +331,13 @@ mod tests {
                 let wanted = rows.iter().map(|row| smalls[*row as usize]);
                 let read = file.get_row_iter(None).unwrap();
                 assert_eq!(file.metadata().file_metadata().num_rows(), number as i64);
-                let read = read.map(|row| {
+                let read = read.zip(&some).map(|(row, some)| {
                     use parquet::record::RowAccessor;
                     let row = row.unwrap();
                     let small = row.get_int(1).unwrap();
-                    assert_eq!(*row.get_string(0).unwrap(), small.to_string());
+                    let text = small.to_string();
+                    assert_eq!(*row.get_string(0).unwrap(), text);
+                    assert_eq!(row.get_string(2).ok(), some.map(|_| &text), "seed {seed}");
                     small
                 });
                 assert!(read.eq(wanted.clone()), "seed {seed}: {values}, {number}");
@@ -290,6 +347,9 @@ mod tests {
                 };
                 assert_eq!(found.min_opt().copied(), wanted.clone().min());
                 assert_eq!(found.max_opt().copied(), wanted.max());
+                let missing = some.iter().filter(|row| row.is_none()).count();
+                let found = chunks[2].statistics().unwrap();
+                assert_eq!(found.null_count_opt(), Some(missing as u64));
             }
         }
     }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use parquet::basic::{Compression, GzipLevel, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::{ColumnCloseResult, ColumnWriterImpl};
-use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArray, Int64Type};
 use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{
     EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
@@ -18,7 +18,7 @@ use parquet::file::properties::{
 use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
 
-use super::dictionary::{self, Distinct};
+use super::dictionary::{self, Distinct, distinct};
 
 /// Rows that are encoded at a time.
 const BATCH: usize = 4096;
@@ -146,27 +146,23 @@ impl<'a> RowGroup<'a> {
             .all(|(_, closed)| closed.rows_written == 0)
     }
 
-    pub fn texts(&mut self, values: impl Iterator<Item = Option<ByteArray>>) -> Result<()> {
-        self.column::<ByteArrayType>(values)
+    pub fn texts(&mut self, texts: &[Option<&str>]) -> Result<()> {
+        let (values, numbers) = distinct(texts.iter().flatten());
+        let values: Vec<ByteArray> = values.into_iter().map(|text| (*text).into()).collect();
+        let mut numbers = numbers.into_iter();
+        let numbers = texts.iter().map(|text| text.and_then(|_| numbers.next()));
+        self.numbered(&values, numbers)
     }
 
-    pub fn numbers(&mut self, values: impl Iterator<Item = Option<u64>>) -> Result<()> {
-        self.column::<Int64Type>(
-            values.map(|number| number.map(|number| i64::try_from(number).unwrap_or(i64::MAX))),
-        )
-    }
-
-    pub fn small(&mut self, values: impl Iterator<Item = u32>) -> Result<()> {
-        self.column::<Int32Type>(
-            values.map(|number| Some(i32::try_from(number).unwrap_or(i32::MAX))),
-        )
+    pub fn flags(&mut self, values: impl Iterator<Item = bool>) -> Result<()> {
+        self.numbered(&[0, 1], values.map(u32::from))
     }
 
     /// The values of `dictionary` with these numbers, each distinct.
     pub fn numbered<T: Distinct>(
         &mut self,
         dictionary: &[T],
-        numbers: impl Iterator<Item = u32>,
+        numbers: impl Iterator<Item = impl Into<Option<u32>>>,
     ) -> Result<()> {
         let description = self.layout.columns.column(self.next());
         let chunk = dictionary::chunk(description, dictionary, numbers)?;
@@ -174,28 +170,33 @@ impl<'a> RowGroup<'a> {
         Ok(())
     }
 
-    fn column<T: DataType>(&mut self, values: impl Iterator<Item = Option<T::T>>) -> Result<()> {
+    pub fn numbers(&mut self, mut values: impl Iterator<Item = Option<u64>>) -> Result<()> {
+        self.batches(&mut |batch, levels| {
+            for value in values.by_ref().take(BATCH) {
+                levels.push(i16::from(value.is_some()));
+                batch.extend(value.map(|number| i64::try_from(number).unwrap_or(i64::MAX)));
+            }
+        })
+    }
+
+    /// `fill` adds the numbers of a batch of rows, and whether each row has one; those of less than a batch at the end.
+    fn batches(&mut self, fill: &mut dyn FnMut(&mut Vec<i64>, &mut Vec<i16>)) -> Result<()> {
         let description = self.layout.columns.column(self.next());
         let is_optional = description.max_def_level() > 0;
         let mut out = TrackedWrite::new(Vec::new());
         let pages = Box::new(SerializedPageWriter::new(&mut out));
         let properties = self.layout.properties.clone();
-        let mut writer = ColumnWriterImpl::<T>::new(description, properties, pages);
+        let mut writer = ColumnWriterImpl::<Int64Type>::new(description, properties, pages);
         let (mut batch, mut levels) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-        let mut flush = |batch: &mut Vec<T::T>, levels: &mut Vec<i16>| -> Result<()> {
-            writer.write_batch(batch, is_optional.then_some(levels.as_slice()), None)?;
+        loop {
             batch.clear();
             levels.clear();
-            Ok(())
-        };
-        for value in values {
-            levels.push(i16::from(value.is_some()));
-            batch.extend(value);
-            if levels.len() == BATCH {
-                flush(&mut batch, &mut levels)?;
+            fill(&mut batch, &mut levels);
+            writer.write_batch(&batch, is_optional.then_some(levels.as_slice()), None)?;
+            if levels.len() < BATCH {
+                break;
             }
         }
-        flush(&mut batch, &mut levels)?;
         let closed = writer.close()?;
         self.chunks.push((out.into_inner()?.into(), closed));
         Ok(())

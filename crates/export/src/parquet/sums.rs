@@ -10,7 +10,6 @@ use nopal_analysis::names::printable;
 use nopal_analysis::report::{Durations, Report, Row, functions_and_durations};
 use nopal_analysis::span::{begin, end};
 use nopal_trace::Trace;
-use parquet::data_type::ByteArray;
 
 use super::file::{Column, Kind, Layout, RowGroup, TableFile};
 
@@ -40,17 +39,16 @@ const TRACES: [Column; 7] = [
 pub fn write_trace(trace: &Trace, drive: &Drive, out: impl Write + Send) -> Result<()> {
     let layout = Layout::new(&TRACES, None)?;
     let mut group = RowGroup::new(&layout);
-    let text = |text: &str| [Some(ByteArray::from(text))].into_iter();
     let at = |counter| [Some(trace.clocks().realtime_ns(counter))].into_iter();
     let is_part = drive.filter.is_some_and(|filter| !filter.is_everything());
-    let losses = losses::line(trace).map(|line| ByteArray::from(line.as_str()));
-    group.texts(text(&trace.uuid().to_string()))?;
-    group.texts(text(&printable(&trace.session().command.join(" "))))?;
+    let losses = losses::line(trace);
+    group.texts(&[Some(&trace.uuid().to_string())])?;
+    group.texts(&[Some(&printable(&trace.session().command.join(" ")))])?;
     group.numbers(at(begin(trace)))?;
     group.numbers(at(end(trace)))?;
-    group.small([u32::from(is_part)].into_iter())?;
+    group.flags([is_part].into_iter())?;
     group.numbers([Some(trace.lost())].into_iter())?;
-    group.texts([losses].into_iter())?;
+    group.texts(&[losses.as_deref()])?;
     finish(&layout, group, out)
 }
 
@@ -82,7 +80,7 @@ const DURATIONS: [Column; 5] = [
 
 /// The functions of a trace, and the durations of their calls.
 pub struct Functions {
-    trace: ByteArray,
+    trace: String,
     report: Report,
     durations: BTreeMap<u32, Durations>,
 }
@@ -91,7 +89,7 @@ impl Functions {
     pub fn new(trace: &Trace, drive: &Drive) -> Result<Functions> {
         let (report, durations) = functions_and_durations(trace, drive)?;
         Ok(Functions {
-            trace: trace.uuid().to_string().as_str().into(),
+            trace: trace.uuid().to_string(),
             report,
             durations,
         })
@@ -101,9 +99,7 @@ impl Functions {
         let layout = Layout::new(&FUNCTIONS, None)?;
         let mut group = RowGroup::new(&layout);
         let rows = || self.report.rows.iter();
-        group.texts(rows().map(|_| Some(self.trace.clone())))?;
-        group.texts(rows().map(|row| Some(row.module.as_str().into())))?;
-        group.texts(rows().map(|row| Some(row.function.as_str().into())))?;
+        self.names(&mut group, &rows().collect::<Vec<_>>())?;
         let numbers: [fn(&Row) -> u64; 8] = [
             |row| row.calls,
             |row| row.timed,
@@ -117,11 +113,21 @@ impl Functions {
         for number in numbers {
             group.numbers(rows().map(|row| Some(number(row))))?;
         }
-        group.small(rows().map(|row| row.total_is_least.into()))?;
-        group.small(rows().map(|row| row.self_is_least.into()))?;
+        group.flags(rows().map(|row| row.total_is_least))?;
+        group.flags(rows().map(|row| row.self_is_least))?;
         group.numbers(rows().map(|row| Some(row.off_ns)))?;
         group.numbers(rows().map(|row| Some(row.counted)))?;
         finish(&layout, group, out)
+    }
+
+    /// The first columns: the trace, and the functions of these rows.
+    fn names<'r>(&'r self, group: &mut RowGroup, rows: &[&'r Row]) -> Result<()> {
+        let texts = |text: &dyn Fn(&'r Row) -> &'r str| -> Vec<Option<&'r str>> {
+            rows.iter().map(|row| Some(text(row))).collect()
+        };
+        group.texts(&texts(&|_| &self.trace))?;
+        group.texts(&texts(&|row| &row.module))?;
+        group.texts(&texts(&|row| &row.function))
     }
 
     pub fn write_durations(&self, out: impl Write + Send) -> Result<()> {
@@ -133,9 +139,8 @@ impl Functions {
                 durations.map(move |(duration, calls)| (row, *duration, *calls))
             })
         };
-        group.texts(buckets().map(|_| Some(self.trace.clone())))?;
-        group.texts(buckets().map(|(row, ..)| Some(row.module.as_str().into())))?;
-        group.texts(buckets().map(|(row, ..)| Some(row.function.as_str().into())))?;
+        let rows: Vec<&Row> = buckets().map(|(row, ..)| row).collect();
+        self.names(&mut group, &rows)?;
         group.numbers(buckets().map(|(_, duration, _)| Some(duration)))?;
         group.numbers(buckets().map(|(.., calls)| Some(calls)))?;
         finish(&layout, group, out)
