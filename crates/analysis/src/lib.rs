@@ -30,6 +30,7 @@ pub mod report;
 pub mod requests;
 mod retimer;
 pub mod slow;
+pub mod sort;
 pub mod sources;
 pub mod span;
 pub mod text;

@@ -1,5 +1,6 @@
 //! The names of sites and threads.
 
+use crate::sort;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -229,7 +230,7 @@ pub struct ThreadNames<'a> {
 impl<'a> ThreadNames<'a> {
     pub fn new(trace: &'a Trace) -> ThreadNames<'a> {
         let mut processes = trace.processes();
-        processes.sort_by_key(|process| (process.process, process.counter));
+        sort::by_key(&mut processes, |process| (process.process, process.counter));
         ThreadNames { processes }
     }
 

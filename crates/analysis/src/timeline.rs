@@ -9,6 +9,7 @@ use nopal_trace::{Packet, ThreadInfo};
 use crate::calls::{CallRebuilder, Sink};
 use crate::filter::Filter;
 use crate::range::Start;
+use crate::sort;
 
 /// A sink that makes events of calls.
 pub trait EventSource: Sink {
@@ -144,7 +145,7 @@ where
         .enumerate()
         .map(|(at, thread)| (begin(thread), at, *thread))
         .collect();
-    unopened.sort_by_key(|&(begin, at, _)| (begin, at));
+    sort::by_key(&mut unopened, |&(begin, at, _)| (begin, at));
     Timeline {
         unopened: unopened.into_iter().peekable(),
         open,

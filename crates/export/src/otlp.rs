@@ -13,6 +13,7 @@ use nopal_analysis::drive::{Drive, Times, Worker};
 use nopal_analysis::losses;
 use nopal_analysis::markers::push_value;
 use nopal_analysis::names::{Names, ThreadNames, printable};
+use nopal_analysis::sort;
 use nopal_analysis::tracers::{Tracer, of_trace};
 use nopal_trace::{FieldKind, ThreadInfo, Trace};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -181,7 +182,7 @@ fn write_section(trace: &Trace, names: &Names, text: &str, out: &mut dyn Write) 
         });
     })?;
     let mut processes: Vec<_> = by_process.into_iter().collect();
-    processes.sort_by_key(|(process, _)| *process);
+    sort::by_key(&mut processes, |(process, _)| *process);
     for (process, spans) in processes {
         let mut message = Message::default();
         push_resource(&mut message, trace, process, &spans.bytes);

@@ -8,6 +8,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
+use nopal_analysis::sort;
 use nopal_analysis::text::{Align, Quantity, Table, count};
 use nopal_analysis::values::{Value, ValueSelection, ValueSink, collect_values};
 use nopal_trace::{ThreadInfo, Trace};
@@ -66,7 +67,9 @@ impl Counts {
             .into_iter()
             .map(|((process, value), count)| (process, value, count))
             .collect();
-        all.sort_by_key(|(process, value, count)| (std::cmp::Reverse(*count), *process, *value));
+        sort::by_key(&mut all, |(process, value, count)| {
+            (std::cmp::Reverse(*count), *process, *value)
+        });
         let left_out = all.len().saturating_sub(rows);
         all.truncate(rows);
         all.sort_unstable();

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::names::{Names, ThreadNames};
+use nopal_analysis::sort;
 use nopal_analysis::tracers::{self, Case, Roles, Tracer};
 use nopal_index::Index;
 use nopal_trace::{Event, Field, FieldKind, Markers, Trace, Value};
@@ -142,7 +143,7 @@ impl Curve {
                 }
             }
         }
-        curve.points.sort_by_key(|point| point.0);
+        sort::by_key(&mut curve.points, |point| point.0);
         Ok(curve)
     }
 

@@ -8,6 +8,7 @@ mod write;
 pub use run::Run;
 pub use write::{write_json, write_text};
 
+use crate::sort;
 use serde::Serialize;
 
 use run::{Counted, Known};
@@ -142,7 +143,7 @@ pub fn compare(before: &[Run], after: &[Run]) -> Comparison {
         row.significant = row.p.is_some_and(|p| p < SIGNIFICANT);
         significant += usize::from(row.significant);
     }
-    rows.sort_by(|a, b| {
+    sort::by(&mut rows, |a, b| {
         let calls = |row: &Row| {
             let of = |side: &Option<Means>| side.as_ref().map_or(0.0, |side| side.calls);
             (of(&row.after) - of(&row.before)).abs()

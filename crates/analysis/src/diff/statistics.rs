@@ -1,5 +1,6 @@
 //! Tests of significance.
 
+use crate::sort;
 use std::cmp::Ordering;
 
 /// Different values in ascending order, and how often each occurred.
@@ -7,7 +8,7 @@ pub type Distribution = [(f64, u64)];
 
 pub fn distribution(values: impl Iterator<Item = (f64, u64)>) -> Vec<(f64, u64)> {
     let mut all: Vec<(f64, u64)> = values.collect();
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    sort::by(&mut all, |a, b| a.0.total_cmp(&b.0));
     all.dedup_by(|again, kept| {
         let is_same = again.0 == kept.0;
         kept.1 += if is_same { again.1 } else { 0 };
@@ -139,7 +140,7 @@ fn arctangent(tangent: f64) -> f64 {
 /// Holm's correction for testing so often: what is below a limit then is so by chance, anywhere among `all`, with no more
 /// than this probability.
 pub fn holm(all: &mut [&mut f64]) {
-    all.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+    sort::by(all, |a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
     let mut least = 0.0f64;
     let tests = all.len();
     for (place, p) in all.iter_mut().enumerate() {

@@ -9,6 +9,7 @@ use super::Lines;
 use crate::drive::Drive;
 use crate::graph::{self, Node, ROOT, Tree};
 use crate::names::Names;
+use crate::sort;
 use crate::text::push_u64;
 
 /// The weight of a path.
@@ -59,7 +60,7 @@ pub fn write(
         }
     }
     for children in &mut children {
-        children.sort_by_key(|&child: &u32| {
+        sort::by_key(children, |&child: &u32| {
             let function = &names.functions()[nodes[child as usize].function as usize];
             std::cmp::Reverse((&function.name, &function.module))
         });

@@ -17,6 +17,7 @@ use crate::kernel_events::{
 };
 use crate::markers::push_marker;
 use crate::names::ThreadNames;
+use crate::sort;
 use crate::timeline::{EventSource, ThreadEvents, timeline};
 
 pub fn dump(
@@ -142,7 +143,7 @@ pub fn texts(trace: &Trace, excerpt: Excerpt) -> Vec<(u64, &str)> {
     let mut texts: Vec<_> = texts
         .filter(|(counter, _)| excerpt.holds(*counter))
         .collect();
-    texts.sort_by_key(|(counter, _)| *counter);
+    sort::by_key(&mut texts, |(counter, _)| *counter);
     texts
 }
 

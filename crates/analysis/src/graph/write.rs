@@ -8,6 +8,7 @@ use nopal_trace::Clocks;
 use super::tree::{Node, ROOT, Tree};
 use crate::names::Names;
 use crate::off::CALLS_OFF;
+use crate::sort;
 use crate::text::{bound, bound_count, percent};
 use crate::waits::PARTS;
 
@@ -59,7 +60,7 @@ pub fn write_tree(
     };
     let mut children = tree.children();
     for children in &mut children {
-        children.sort_by_key(|&child| {
+        sort::by_key(children, |&child| {
             let node = &nodes[child as usize];
             (
                 Reverse(node.total),

@@ -13,6 +13,7 @@ use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::kernel_events::Whereabouts;
 use crate::names::{Names, ThreadNames};
+use crate::sort;
 use crate::text::count;
 use crate::tracers::{Case, Past, Tracer};
 use crate::values::{Value, ValueSelection, ValueSink, cases, collect_values};
@@ -229,7 +230,9 @@ fn place(whereabouts: Option<&Whereabouts>, thread: usize, clock: u64) -> u64 {
 
 fn groups(trace: &Trace, names: &Names, all: HashMap<u64, Distribution>, by: By) -> Vec<Group> {
     let mut all: Vec<(u64, Distribution)> = all.into_iter().collect();
-    all.sort_by_key(|(key, distribution)| (std::cmp::Reverse(distribution.count()), *key));
+    sort::by_key(&mut all, |(key, distribution)| {
+        (std::cmp::Reverse(distribution.count()), *key)
+    });
     let threads = trace.tasks();
     let thread_names = ThreadNames::new(trace);
     let name = |key: u64| match by {

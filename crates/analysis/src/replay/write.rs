@@ -13,6 +13,7 @@ use crate::kernel_events::{KernelNames, Turn, name, turns};
 use crate::markers::push_marker;
 use crate::names::{Names, ThreadNames, printable};
 use crate::prototypes::{ProcessMoment, Prototypes};
+use crate::sort;
 use crate::sources::Sources;
 use crate::span::begin;
 use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
@@ -144,7 +145,7 @@ fn texts(trace: &Trace) -> Vec<(u64, &str)> {
         _ => None,
     };
     let mut texts: Vec<_> = trace.notes().iter().filter_map(text).collect();
-    texts.sort_by_key(|(at, _)| *at);
+    sort::by_key(&mut texts, |(at, _)| *at);
     texts
 }
 

@@ -12,6 +12,7 @@ use crate::calls::{Arguments, Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
 use crate::names::Names;
 use crate::prototypes::{Prototypes, number, shown};
+use crate::sort;
 use crate::text::{Align, Table, bound, count, duration};
 
 /// At most this many values have rows of their own; the calls with others share one row.
@@ -334,7 +335,7 @@ pub fn by_argument(trace: &Trace, text: &str, drive: &Drive) -> Result<(String, 
         !rows.iter().all(nothing),
         "no argument or result of {pattern} was recorded: record it with `nopal record --args`"
     );
-    rows.sort_by(|a, b| {
+    sort::by(&mut rows, |a, b| {
         (b.total_ns, b.calls)
             .cmp(&(a.total_ns, a.calls))
             .then_with(|| a.value.cmp(&b.value))

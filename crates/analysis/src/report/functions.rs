@@ -14,6 +14,7 @@ use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::Names;
 use crate::off::{COUNTED, OFF, Off};
+use crate::sort;
 use crate::text::{Align, Table, bound, bound_count, count, duration};
 use crate::waits::{InCall, PARTS, Parts, write_of_some};
 
@@ -218,7 +219,7 @@ fn summed_up(trace: &Trace, drive: &Drive, mut told: impl FnMut(u32, &Together))
 
 impl Report {
     pub fn sort(&mut self, by: Sort) {
-        self.rows.sort_by(|a, b| {
+        sort::by(&mut self.rows, |a, b| {
             let names = |row: &Row| (row.function.clone(), row.module.clone());
             let modules = match by {
                 Sort::Module => a.module.cmp(&b.module),

@@ -10,6 +10,7 @@ use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Times, Worker};
 use crate::kernel_events::{KernelNames, events};
 use crate::names::Names;
+use crate::sort;
 use crate::text::{Align, Table, count};
 use crate::tracers::Numbers;
 
@@ -139,10 +140,13 @@ pub fn kernel(trace: &Trace, drive: &Drive) -> Result<Vec<KernelRow>> {
         *sums.entry((kernel.name(address), inside)).or_default() += entries;
     }
     let mut rows: Vec<((String, Option<u32>), u64)> = sums.into_iter().collect();
-    rows.sort_by(|((a, in_a), a_entries), ((b, in_b), b_entries)| {
-        let by_entries = (in_a.is_none(), b_entries).cmp(&(in_b.is_none(), a_entries));
-        by_entries.then_with(|| (a, in_a).cmp(&(b, in_b)))
-    });
+    sort::by(
+        &mut rows,
+        |((a, in_a), a_entries), ((b, in_b), b_entries)| {
+            let by_entries = (in_a.is_none(), b_entries).cmp(&(in_b.is_none(), a_entries));
+            by_entries.then_with(|| (a, in_a).cmp(&(b, in_b)))
+        },
+    );
     let rows = rows.into_iter().map(|((kernel, inside), entries)| {
         let function = inside.and_then(|number| names.functions().get(number as usize));
         let (function, module) = match function {

@@ -1,5 +1,6 @@
 //! The order of rows.
 
+use crate::sort;
 use std::cmp::Reverse;
 
 use anyhow::{Result, bail};
@@ -16,7 +17,7 @@ pub fn order<Row>(rows: &mut [Row], columns: &[Column<Row>], by: &str) -> Result
             names.join(", ")
         );
     };
-    rows.sort_by_key(|row| Reverse(value(row)));
+    sort::by_key(rows, |row| Reverse(value(row)));
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use super::order::Column;
 use super::threads::{ThreadRow, threads};
 use crate::drive::Drive;
 use crate::names::printable;
+use crate::sort;
 use crate::span::begin;
 use crate::text::{Align, Table, bound, count, duration};
 use crate::waits::{PARTS, Parts, Waited, write_of_some};
@@ -160,7 +161,9 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
             .saturating_sub(clocks.monotonic_ns(start));
     }
     let mut rows: Vec<ProcessRow> = rows.into_values().collect();
-    rows.sort_by_key(|row| std::cmp::Reverse((row.self_ns, row.calls, u32::MAX - row.process)));
+    sort::by_key(&mut rows, |row| {
+        std::cmp::Reverse((row.self_ns, row.calls, u32::MAX - row.process))
+    });
     Ok(rows)
 }
 

@@ -11,6 +11,7 @@ use crate::calls::{Ending, Frame, Sink};
 use crate::drive::{Drive, Worker};
 use crate::names::Names;
 use crate::off::{CALLS_OFF, Off};
+use crate::sort;
 use crate::text::{Align, Table, bound, bound_count, duration, percent};
 use crate::waits::{InCall, PARTS, Parts, write_of_some};
 
@@ -261,7 +262,7 @@ pub fn related(
             found.push(row);
         }
     }
-    found.sort_by(|a, b| {
+    sort::by(&mut found, |a, b| {
         (b.total_ns, b.calls)
             .cmp(&(a.total_ns, a.calls))
             .then_with(|| (&a.function, &a.module).cmp(&(&b.function, &b.module)))

@@ -8,6 +8,7 @@ use nopal_trace::{Note, Trace};
 
 use super::functions::Report;
 use crate::names::{Function, Names, printable};
+use crate::sort;
 use crate::text::several;
 
 /// A row is looked at if it has at least this part of all self time, 1 to this number.
@@ -51,7 +52,7 @@ pub fn unexplained(trace: &Trace, report: &Report) -> Vec<String> {
     let is_much = |self_ns: u64| self_ns > 0 && self_ns >= all / LEAST_PART;
     let mut rows: Vec<_> = report.rows.iter().collect();
     rows.retain(|row| is_much(row.self_ns));
-    rows.sort_by_key(|row| std::cmp::Reverse(row.self_ns));
+    sort::by_key(&mut rows, |row| std::cmp::Reverse(row.self_ns));
     let mut images: HashMap<&str, Option<Image>> = HashMap::new();
     let mut found: Vec<(&str, Unexplained)> = Vec::new();
     for row in rows.into_iter().take(ROWS) {
@@ -157,6 +158,6 @@ fn called(image: &Image, function: &Function) -> Vec<Function> {
             found.push(Function::new(path, target, called.size, &called.name));
         }
     }
-    found.sort_by_key(|called| std::cmp::Reverse(called.size));
+    sort::by_key(&mut found, |called| std::cmp::Reverse(called.size));
     found
 }

@@ -12,6 +12,7 @@ use super::{Request, Spent, Step, find};
 use crate::calls::{Ending, Frame, Plain, Sink, Style};
 use crate::drive::{Drive, Times, Worker};
 use crate::names::Names;
+use crate::sort;
 use crate::waits::{Waited, Waits};
 
 /// Adds to the steps of requests what they spent their time in, and the other threads where there is no path.
@@ -48,7 +49,9 @@ pub fn describe(
         worker.put_away();
         windows.append(&mut worker.left);
     }
-    windows.sort_by_key(|window| (window.request, window.first, window.stream));
+    sort::by_key(&mut windows, |window| {
+        (window.request, window.first, window.stream)
+    });
     for window in windows {
         let request = &mut requests[window.request];
         let spent = window.spent.into_iter();
@@ -107,7 +110,7 @@ pub fn sum<'a>(all: impl Iterator<Item = &'a Spent>) -> Vec<Spent> {
 }
 
 fn sorted(mut spent: Vec<Spent>) -> Vec<Spent> {
-    spent.sort_by_key(|one| (Reverse(one.ticks), one.function));
+    sort::by_key(&mut spent, |one| (Reverse(one.ticks), one.function));
     spent
 }
 
@@ -176,7 +179,7 @@ impl Inside<'_> {
                 add(None, request.begin, request.end);
             }
         }
-        windows.sort_by_key(|window| Reverse(window.begin));
+        sort::by_key(&mut windows, |window| Reverse(window.begin));
         windows
     }
 

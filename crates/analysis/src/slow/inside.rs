@@ -15,6 +15,7 @@ use super::SlowCall;
 use super::checkpoints::{Checkpoint, Checkpoints, quiet};
 use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink};
 use crate::names::Names;
+use crate::sort;
 use crate::waits::Waits;
 
 /// Self times by function.
@@ -54,7 +55,7 @@ pub fn describe(
     });
     for (at, spent) in spent {
         let mut spent: Vec<(u32, u64)> = spent.into_iter().collect();
-        spent.sort_by_key(|(function, own)| (Reverse(*own), *function));
+        sort::by_key(&mut spent, |(function, own)| (Reverse(*own), *function));
         calls[at].spent = spent;
     }
     let Some(waits) = Waits::new(trace) else {
@@ -70,7 +71,9 @@ type Family = Vec<usize>;
 
 fn families(calls: &[SlowCall]) -> Vec<Family> {
     let mut order: Vec<usize> = (0..calls.len()).collect();
-    order.sort_by_key(|at| (calls[*at].stream, calls[*at].begin, Reverse(calls[*at].end)));
+    sort::by_key(&mut order, |at| {
+        (calls[*at].stream, calls[*at].begin, Reverse(calls[*at].end))
+    });
     let mut families: Vec<Family> = Vec::new();
     let mut current = 0;
     let mut open: Vec<usize> = Vec::new();

@@ -16,6 +16,7 @@ use nopal_trace::Trace;
 use crate::drive::Drive;
 use crate::losses;
 use crate::names::Names;
+use crate::sort;
 use crate::waits::Waited;
 use checkpoints::Checkpoints;
 use find::Finder;
@@ -69,7 +70,7 @@ pub fn slowest(
             "{pattern}: no call was recorded whose duration is known, and that the options select{reason}"
         );
     }
-    calls.sort_by_key(|call| {
+    sort::by_key(&mut calls, |call| {
         let ticks = call.end.saturating_sub(call.begin);
         (std::cmp::Reverse(ticks), call.begin, call.stream)
     });

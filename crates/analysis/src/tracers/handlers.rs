@@ -6,6 +6,7 @@ use nopal_trace::{Event, Marker, Note, ThreadInfo, Trace, Value};
 
 use crate::addresses::{Addresses, GENERATIONS};
 use crate::names::Names;
+use crate::sort;
 
 /// The event of a handler that is set, as a probe that `nopal_control` takes.
 pub const PROBE: &str =
@@ -78,7 +79,7 @@ impl Processes {
             }
         }
         for begins in processes.begins.values_mut() {
-            begins.sort_by_key(|begin| begin.counter);
+            sort::by_key(begins, |begin| begin.counter);
         }
         processes
     }

@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::arguments::Arguments;
 use crate::{size, time, trusted_file};
+use nopal_analysis::sort;
 
 const SUFFIX: &str = ".toml";
 
@@ -159,7 +160,9 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
         };
         let mut wrong: Vec<(ErrorKind, usize)> = options.iter().filter_map(alone).collect();
         // An option that needs another is wrong alone, and may be right beside that.
-        wrong.sort_by_key(|(kind, _)| *kind == ErrorKind::MissingRequiredArgument);
+        sort::by_key(&mut wrong, |(kind, _)| {
+            *kind == ErrorKind::MissingRequiredArgument
+        });
         (wrong.first().map_or(0, |(_, at)| *at), why)
     })?;
     Ok(service)

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use nopal_analysis::sort;
 use nopal_analysis::text::date;
 
 /// A snapshot that has not changed for so long is not being written.
@@ -62,7 +63,7 @@ pub fn limit(
             .sum::<u64>();
         kept.extend(snapshots.into_iter().filter_map(|(_, path)| measured(path)));
     }
-    kept.sort_by_key(|one| one.changed);
+    sort::by_key(&mut kept, |one| one.changed);
     all += kept.iter().map(|one| one.bytes).sum::<u64>();
     let now = SystemTime::now();
     let mut stays = Vec::new();

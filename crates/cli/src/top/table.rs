@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use nopal_analysis::names::Function;
 use nopal_analysis::ongoing::Sum;
+use nopal_analysis::sort;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use crate::terminal::{Pressed, pressed};
@@ -141,7 +142,7 @@ impl Table {
         };
         self.rows = self.all.values().filter(matches).cloned().collect();
         let order = self.order;
-        self.rows.sort_by(|a, b| {
+        sort::by(&mut self.rows, |a, b| {
             by(order, a, b)
                 .then_with(|| b.sum.self_ns.cmp(&a.sum.self_ns))
                 .then_with(|| (&a.name, a.site).cmp(&(&b.name, b.site)))

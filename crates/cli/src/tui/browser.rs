@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use nopal_analysis::graph::{Node, ROOT, Tree};
 use nopal_analysis::names::Function;
 use nopal_analysis::report::{Report, Row, Sort};
+use nopal_analysis::sort;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use crate::terminal::{Pressed, pressed};
@@ -96,7 +97,7 @@ impl<'a> Browser<'a> {
         let nodes = tree.nodes();
         let mut children = tree.children();
         for children in &mut children {
-            children.sort_by_key(|&child| {
+            sort::by_key(children, |&child| {
                 Reverse((nodes[child as usize].total, nodes[child as usize].calls))
             });
         }
@@ -211,7 +212,7 @@ impl<'a> Browser<'a> {
         }
         let sorted = |sums: BTreeMap<Option<u32>, Sum>| {
             let mut sums: Vec<_> = sums.into_iter().collect();
-            sums.sort_by_key(|(_, sum)| Reverse((sum.total_ns, sum.calls)));
+            sort::by_key(&mut sums, |(_, sum)| Reverse((sum.total_ns, sum.calls)));
             sums.into_iter()
                 .map(|(function, sum)| Item::Related(function, sum))
         };

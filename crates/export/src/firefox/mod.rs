@@ -13,6 +13,7 @@ use anyhow::Result;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames};
+use nopal_analysis::sort;
 use nopal_analysis::span::begin;
 use nopal_analysis::text::{duration, push_decimal, push_json_string, push_u64};
 use nopal_trace::{ThreadInfo, Trace};
@@ -226,7 +227,7 @@ impl Json<'_> {
         })?;
         self.raw(",\n\"threads\":[");
         let mut profiles = samples.profiles;
-        profiles.sort_by_key(|profile| {
+        sort::by_key(&mut profiles, |profile| {
             let is_other = profile.process != profile.thread;
             (profile.process, is_other, profile.begin_ns, profile.thread)
         });

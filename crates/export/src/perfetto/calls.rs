@@ -10,6 +10,7 @@ use nopal_analysis::calls::{Ending, Frame, Sink, Style};
 use nopal_analysis::drive::Worker;
 use nopal_analysis::markers::push_value;
 use nopal_analysis::names::{Names, printable};
+use nopal_analysis::sort;
 use nopal_trace::{Clocks, FieldKind, ThreadInfo, Trace, Value};
 
 use super::{
@@ -75,7 +76,7 @@ fn calls(threads: &[ThreadInfo], names: &Names) -> Vec<u64> {
 /// The place of each count among all, from 1 on, the greatest first.
 fn ranks(counts: &[u64]) -> Vec<u32> {
     let mut sorted: Vec<usize> = (0..counts.len()).collect();
-    sorted.sort_by_key(|at| Reverse(counts[*at]));
+    sort::by_key(&mut sorted, |at| Reverse(counts[*at]));
     let mut ranks = vec![0; counts.len()];
     for (rank, at) in (1..).zip(sorted) {
         ranks[at] = rank;

@@ -13,6 +13,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::{Filter, LeftOut};
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames};
+use nopal_analysis::sort;
 use nopal_analysis::span::begin;
 use nopal_analysis::text::{count, duration, several};
 use nopal_analysis::tracers;
@@ -172,7 +173,9 @@ impl Survey {
             .filter(|(_, found)| found.calls > 0)
             .collect();
         let all = functions.len();
-        functions.sort_by_key(|(_, found)| std::cmp::Reverse(found.longest));
+        sort::by_key(&mut functions, |(_, found)| {
+            std::cmp::Reverse(found.longest)
+        });
         functions.truncate(shown.rows.max(1));
         let cut = functions.last().map_or(0, |(_, found)| found.longest);
         let clocks = trace.clocks();
@@ -183,7 +186,7 @@ impl Survey {
                 first: found.first,
             })
             .collect();
-        rows.sort_by_key(|row| row.first);
+        sort::by_key(&mut rows, |row| row.first);
         let nearly_all = found.begin.saturating_sub(begin(trace)) <= (found.end - found.begin) / 20;
         let first = if nearly_all {
             begin(trace)
@@ -215,7 +218,7 @@ fn lanes(trace: &Trace, calls: &[u64]) -> Lanes {
     let threads = trace.threads();
     let thread_names = ThreadNames::new(trace);
     let mut by_calls: Vec<usize> = (0..threads.len()).filter(|at| calls[*at] > 0).collect();
-    by_calls.sort_by_key(|at| std::cmp::Reverse(calls[*at]));
+    sort::by_key(&mut by_calls, |at| std::cmp::Reverse(calls[*at]));
     let own = if by_calls.len() > COLORS.len() {
         COLORS.len() - 1
     } else {

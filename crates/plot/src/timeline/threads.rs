@@ -5,6 +5,7 @@ use nopal_analysis::calls::{Ending, Frame, Sink, Style};
 use nopal_analysis::drive::{Drive, Worker};
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames};
+use nopal_analysis::sort;
 use nopal_analysis::span::{begin, end};
 use nopal_analysis::text::several;
 use nopal_trace::{ThreadInfo, Trace};
@@ -154,9 +155,9 @@ pub fn draw(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Resul
         bail!("nothing to draw: no call with a duration is selected");
     }
     let all = charts.len();
-    charts.sort_by_key(|(_, chart)| std::cmp::Reverse(chart.calls));
+    sort::by_key(&mut charts, |(_, chart)| std::cmp::Reverse(chart.calls));
     charts.truncate(shown.rows.max(1));
-    charts.sort_by_key(|(thread, _)| *thread);
+    sort::by_key(&mut charts, |(thread, _)| *thread);
     let mut first = match charts.len() {
         drawn if drawn < all => format!("{drawn} of {all} threads: those with most calls"),
         drawn => several(drawn as u64, "thread", "threads"),

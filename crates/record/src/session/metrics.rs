@@ -1,6 +1,7 @@
 //! What a session has come to, as metrics.
 
 use crate::session::Session;
+use nopal_analysis::sort;
 use nopal_control::{Kind, Metric, Value};
 use nopal_trace::losses::AFTER_END;
 use std::collections::BTreeMap;
@@ -86,7 +87,7 @@ fn most_called(functions: Vec<(String, String, u64)>) -> (Vec<Value>, usize) {
         *sum = sum.saturating_add(calls);
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
+    sort::by_key(&mut sums, |(_, calls)| std::cmp::Reverse(*calls));
     let left_out = sums.len().saturating_sub(FUNCTIONS);
     sums.truncate(FUNCTIONS);
     sums.sort();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use nopal_analysis::kernel_events::KernelNames;
 use nopal_analysis::markers::push_marker;
+use nopal_analysis::sort;
 use nopal_analysis::sources::{CallSites, Sources};
 use nopal_index::ThreadIndex;
 use nopal_index::find::{Call, CallId, End, Sum};
@@ -137,7 +138,9 @@ fn kernel_functions(state: &State, thread: usize, from: u64, until: u64) -> Vec<
         *counts.entry(entered.function).or_default() += 1;
     }
     let mut counts: Vec<(u64, u64)> = counts.into_iter().collect();
-    counts.sort_by_key(|(function, count)| (std::cmp::Reverse(*count), *function));
+    sort::by_key(&mut counts, |(function, count)| {
+        (std::cmp::Reverse(*count), *function)
+    });
     let names = KernelNames::new(&state.trace);
     let counts = counts.iter().take(MOST_CHILDREN);
     counts
