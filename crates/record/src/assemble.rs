@@ -1,9 +1,10 @@
 //! The parts of which each recording is made.
 
-use crate::collecting::collect::{Collector, Keep, Limit};
+use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::kernel_events::KernelEventKinds;
 use crate::collecting::notes::{self, counter, snapshot};
+use crate::collecting::trace_end::Limit;
 use crate::guardian::Guardian;
 use crate::options::{Options, WhenFull};
 use crate::processes::Processes;

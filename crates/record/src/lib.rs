@@ -33,11 +33,12 @@ mod sites;
 mod tracee;
 
 pub use attach::clean_up;
-pub use collecting::collect::{Collector, Keep, Limit};
+pub use collecting::collect::{Collector, Keep};
 pub use collecting::kernel_events::kinds_of;
 pub use collecting::kernel_probes::KernelProbe;
 pub use collecting::notes::counter;
 pub use collecting::progress::Progress;
+pub use collecting::trace_end::Limit;
 pub use members::Membership;
 pub use memory::region::Region;
 pub use nopal_control::{Share, Way};

@@ -1,7 +1,7 @@
 //! The thread that empties the regions while the program runs, and once a second writes what is in chunks that are not
 //! full.
 
-use crate::collecting::collect::{Collector, Limit};
+use crate::collecting::collect::Collector;
 use crate::collecting::cost;
 use crate::collecting::kernel_events::Reading;
 use crate::collecting::kernel_functions::KernelFunctions;
@@ -9,6 +9,7 @@ use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::progress::Progress;
 use crate::collecting::snapshot::Snapshots;
+use crate::collecting::trace_end::Limit;
 use crate::collecting::tracepoints::TracepointReading;
 use crate::memory::bell::Bell;
 use crate::memory::region::{Counts, Occupancy, Region};
@@ -208,7 +209,7 @@ impl Shared {
             rate: (new as f64 / since.as_secs_f64().max(0.001)) as u64,
             lost: self.counts().lost.all(),
             bytes: collector.totals.bytes,
-            most_bytes: collector.limit.map(Limit::bytes),
+            most_bytes: collector.end.limit.map(Limit::bytes),
             busiest: named.collect(),
         };
     }
@@ -426,7 +427,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         }
         let after_end = collector.totals.given_up - collector.totals.dropped;
         shared.after_end.store(after_end, Ordering::Relaxed);
-        let is_full = collector.stopped.is_some();
+        let is_full = collector.end.is_reached();
         shared.is_full.store(is_full, Ordering::Relaxed);
         shared.pass_on_bells(&mut rung);
         obey_triggers(shared, &mut collector)?;

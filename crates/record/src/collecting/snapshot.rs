@@ -107,7 +107,7 @@ impl Collector {
         };
         let regions = shared.regions();
         self.note_counted(&regions, &shared.writer)?;
-        let lost = self.lost(shared.counts().lost);
+        let lost = self.totals.lost(shared.counts().lost);
         let given_up = self.given_up();
         let at = counter();
         // Before copying gives up more.
@@ -147,6 +147,7 @@ impl Collector {
         if snapshots.taken.len() == MOST
             || self.writing.len() == MOST_WRITING
             || self
+                .end
                 .limit
                 .is_some_and(|limit| snapshots.bytes() >= limit.bytes())
         {

@@ -72,9 +72,10 @@ impl Session {
             ));
         }
         let given_up = collector.totals.given_up;
-        let lost_note = collector.lost(lost);
+        let lost_note = collector.totals.lost(lost);
         let (lost_by_reason, lost) = (lost.reasons(), lost.all());
-        self.context.warnings.extend(collector.stopped.take());
+        let full = collector.end.reason().map(str::to_owned);
+        self.context.warnings.extend(full);
         if threads > 0 {
             self.context.warnings.push(format!(
                 "{} not traced: there were too many at once",

@@ -1,0 +1,80 @@
+//! The flight recorder gives up the oldest records, and remembers which calls were open behind them.
+
+use crate::collecting::chunk_reader::name_of;
+use crate::collecting::collect::Collector;
+use crate::collecting::totals::count_events;
+use crate::memory::region::Region;
+use anyhow::Result;
+use nopal_abi::{CHUNK_FULL, CHUNK_OWNED, ChunkHeader};
+use nopal_process::thread_alive;
+use nopal_trace::{ChunkPhase, Note, ThreadKey, Writer};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+impl Collector {
+    /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest, of which it gives up so many
+    /// at most. Returns how many.
+    pub fn give_up(&mut self, region: &Region, most: usize, writer: &mut Writer) -> Result<usize> {
+        let mut full: Vec<(u64, usize)> = Vec::new();
+        let mut taken = 0;
+        for chunk in 0..region.chunks() {
+            match region.chunk_state(chunk) {
+                CHUNK_FULL => full.push((region.header(chunk).clock_begin, chunk)),
+                CHUNK_OWNED => {}
+                _ => continue,
+            }
+            taken += 1;
+        }
+        let kept_free = (region.in_use() / 4).max(1);
+        let missing = (taken + kept_free).saturating_sub(region.in_use());
+        full.sort_unstable();
+        full.truncate(missing.min(most));
+        for (_, chunk) in &full {
+            self.subscription
+                .full(region, *chunk, ChunkPhase::Settled, writer)?;
+            let copied = self.reader.copy(region, *chunk, ChunkPhase::Settled);
+            let records = &self.reader.words(&copied)[size_of::<ChunkHeader>() / 8..];
+            let events = count_events(records);
+            self.totals.given_up += events;
+            self.totals.dropped += events;
+            let header = region.header(*chunk);
+            let open_calls = self.open_calls.entry(copied.name.0).or_default();
+            open_calls.pass(&header, records, events);
+            region.free(*chunk, copied.used);
+            self.subscription.freed(region, *chunk);
+        }
+        Ok(full.len())
+    }
+
+    /// The calls that were open where each thread's records begin that are held.
+    pub fn open_calls(&self) -> Vec<Note> {
+        let threads = self.open_calls.iter();
+        let notes = threads.filter_map(|(thread, calls)| calls.note(*thread));
+        notes.collect()
+    }
+
+    /// How many events of each thread were given up, of those that may still have records.
+    pub fn given_up(&self) -> Vec<(ThreadKey, u64)> {
+        let threads = self.open_calls.iter();
+        threads
+            .map(|(thread, calls)| (*thread, calls.given_up()))
+            .collect()
+    }
+
+    /// Forgets the open calls of threads that have no records any more.
+    pub fn forget_open_calls(&mut self, regions: &[Arc<Region>]) {
+        if self.open_calls.is_empty() {
+            return;
+        }
+        let held = |region: &Arc<Region>| -> Vec<ThreadKey> {
+            let chunks = (0..region.chunks())
+                .filter(|chunk| matches!(region.chunk_state(*chunk), CHUNK_OWNED | CHUNK_FULL));
+            chunks.map(|chunk| name_of(region, chunk).0).collect()
+        };
+        let held: HashSet<ThreadKey> = regions.iter().flat_map(held).collect();
+        let is_over = |key: &ThreadKey| {
+            !held.contains(key) && !thread_alive(key.process as i32, key.thread as i32)
+        };
+        self.open_calls.retain(|key, _| !is_over(key));
+    }
+}

@@ -1,0 +1,119 @@
+//! Counts of what is collected, and of what is lost.
+
+use crate::memory::region::Lost;
+use nopal_abi::{Cursor, Event, Word};
+use nopal_trace::{Chunk, Note, losses};
+
+/// The counts of the collected records.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    pub events: u64,
+    pub holes: u64,
+    pub damage: u64,
+    /// Calls that were left out since they were short.
+    pub short: u64,
+    /// Kernel events, and those of them that are missing.
+    pub system: u64,
+    pub kernel_events_lost: u64,
+    /// Functions of the kernel that its module traces.
+    pub kernel_functions: u64,
+    /// Switches away from idle tasks that the kernel did not tell.
+    pub kernel_events_missed: u64,
+    /// Bytes of records written.
+    pub bytes: u64,
+    /// Events that were recorded and then dropped: by the flight recorder, or because the disk was full.
+    pub given_up: u64,
+    /// Those among them that the flight recorder dropped for newer ones.
+    pub dropped: u64,
+}
+
+impl Totals {
+    pub fn count(&mut self, chunk: &Chunk) {
+        if let Chunk::Written {
+            events,
+            holes,
+            damage,
+            short,
+        } = chunk
+        {
+            self.events += events;
+            self.holes += holes;
+            self.damage += damage;
+            self.short += short;
+        }
+    }
+
+    /// What is lost: in regions, and of what had been recorded.
+    pub fn lost(&self, in_regions: Lost) -> Note {
+        let mut reasons = in_regions.reasons();
+        let own = [
+            (losses::DROPPED, self.dropped),
+            (losses::AFTER_END, self.given_up - self.dropped),
+        ];
+        let own = own.into_iter().filter(|(_, events)| *events > 0);
+        reasons.extend(own.map(|(name, events)| (name.to_owned(), events)));
+        Note::Lost {
+            process: 0,
+            events: in_regions.all() + self.given_up,
+            reasons,
+        }
+    }
+}
+
+/// Calls, returns and markers in records that are not written out. Passes over words that were not stored, and stops where
+/// records make no sense.
+pub fn count_events(words: &[u64]) -> u64 {
+    let mut records = Cursor::new(words);
+    let mut events = 0;
+    loop {
+        match (records.take(0), records.rest()) {
+            (Some(record), _) => {
+                events += u64::from(!matches!(record.event, Event::Resync { .. } | Event::Hole));
+            }
+            (None, [word, ..]) if !Word(*word).is_written() => records.skip(1),
+            (None, _) => return events,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nopal_abi::*;
+
+    fn first(kind: u32, number: u32) -> u64 {
+        match kind {
+            KIND_EXTENDED => Word::extended(number, 0).0,
+            _ => Word::new(kind, number, 0, 0).0,
+        }
+    }
+
+    #[test]
+    fn events_of_every_length_are_counted() {
+        let likely_call = first(KIND_ENTRY, 7);
+        let fixed = EVENT_DEFINED | 3 << EVENT_WORDS_SHIFT;
+        let variable = (EVENT_DEFINED + 1) | (EVENT_VARIABLE << EVENT_WORDS_SHIFT);
+        let records = [
+            &[first(KIND_EXTENDED, EVENT_RESYNC), 1, 2, 3, 4, 5][..],
+            &[first(KIND_ENTRY_ARGS, 8), 1, 2, 3, 4, 5, likely_call],
+            &[first(KIND_EXTENDED, fixed), 1, likely_call, likely_call],
+            &[
+                first(KIND_EXTENDED, variable),
+                1,
+                3,
+                likely_call,
+                likely_call,
+            ],
+            &[first(KIND_EXIT_RESULT, 8), likely_call, first(KIND_HOLE, 0)],
+            &[likely_call],
+        ];
+        assert_eq!(count_events(&records.concat()), 5);
+        // A record whose length is unknown.
+        let unknown = [
+            likely_call,
+            first(KIND_EXTENDED, EVENT_DEFINED),
+            likely_call,
+        ];
+        assert_eq!(count_events(&unknown), 1);
+    }
+}
