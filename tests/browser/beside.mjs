@@ -173,7 +173,8 @@ const steps = {
 		// So does a click on a call.
 		const line = await page.locator(".chart").nth(1).boundingBox();
 		await settled(page);
-		await page.mouse.click(line.x + line.width / 2, line.y + 22 + 9);
+		const middle = await page.evaluate(() => window.nopal[1].chart.x(window.nopal[1].view.trace.duration / 2));
+		await page.mouse.click(line.x + middle, line.y + 22 + 9);
 		await page.waitForFunction(() => window.nopal.every(({ view }) => view.pattern === "main"));
 		assert.equal(await page.textContent("#panel-call caption"), "main");
 		await page.evaluate(ranges => {
@@ -212,6 +213,15 @@ const steps = {
 		const page = await open(plan.growing, undefined, begun);
 		const before = await page.evaluate(() => window.nopal[1].view.trace.calls);
 		await page.waitForFunction(before => window.nopal[1].view.trace.calls > before + 20, before);
+		// What is looked at in the first one stays, also behind the end of the second.
+		const time = await page.evaluate(() => {
+			const [{ view }] = window.nopal;
+			view.show(view.trace.duration * 0.25, view.trace.duration * 0.5);
+			return [view.from, view.until];
+		});
+		const calls = await page.evaluate(() => window.nopal[1].view.trace.calls);
+		await page.waitForFunction(calls => window.nopal[1].view.trace.calls > calls + 20, calls);
+		assert.deepEqual(await page.evaluate(() => [window.nopal[0].view.from, window.nopal[0].view.until]), time);
 		await done(page);
 	},
 };

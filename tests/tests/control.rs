@@ -528,7 +528,8 @@ fn a_session_is_found_that_began_before_there_was_a_better_directory_for_sockets
         "mount -t tmpfs -o mode=1777 none /run && unset XDG_RUNTIME_DIR || exit 100
         {nopal} record -o {trace} -- sh -c 'echo $$ >\"$0\"; exec sleep 600' {process} & tool=$!
         for try in $(seq 600); do
-            process=$(cat {process} 2>/dev/null) && test -e /tmp/nopal-0/$process && break
+            process=$(cat {process} 2>/dev/null)
+            test -n \"$process\" && test -e /tmp/nopal-0/$process && break
             sleep 0.1
         done
         chmod 755 /run && mkdir -m 700 /run/nopal || exit 101

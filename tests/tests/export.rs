@@ -263,11 +263,12 @@ fn a_part_of_the_time_has_only_the_calls_in_it() {
         let times = numbers(&read(format, directory)["ns"]);
         // Calls in calls of the same function count twice there.
         for name in ["main", "round_of"] {
-            let found = times.get(name).copied().unwrap_or(0);
+            // On a machine that has other things to do, that may be a time without a round.
+            let [found, expected] =
+                [&times, &expected].map(|times| times.get(name).copied().unwrap_or(0));
             assert!(
-                found.abs_diff(expected[name]) <= expected[name] / 1000 + 10,
-                "{format} {name}: {found} for {}",
-                expected[name]
+                found.abs_diff(expected) <= expected / 1000 + 10,
+                "{format} {name}: {found} for {expected}"
             );
         }
     }

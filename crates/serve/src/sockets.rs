@@ -106,8 +106,8 @@ pub fn processes() -> Vec<i32> {
     let mut processes = Vec::new();
     for directory in own() {
         let names = directory.names().unwrap_or_default().into_iter();
-        let alive = names.filter(|name| is_alive(&directory, name));
-        processes.extend(alive.filter_map(|name| process_number(&name)));
+        let numbers = names.filter_map(|name| process_number(&name));
+        processes.extend(numbers.filter(|number| is_alive(&directory, &number.to_string())));
     }
     processes.sort_unstable();
     processes.dedup();
@@ -129,18 +129,31 @@ pub fn remove_dead_names() {
 
 /// Connects to the session that traces a process.
 pub fn connect(process: i32) -> Result<UnixStream> {
-    let mut directories = Directory::own()?;
+    let mut sources = vec![Directory::own()];
     if geteuid().is_root()
         && let Ok(about) = std::fs::metadata(format!("/proc/{process}"))
     {
-        directories.extend(Directory::of(about.uid())?);
+        sources.push(Directory::of(about.uid()));
     }
-    for directory in directories {
-        if let Some(stream) = connect_to(&directory, &process.to_string())? {
-            return Ok(stream);
+    // One directory that is no good does not hide what is in another.
+    let mut failed = None;
+    for source in sources {
+        let found = source.map(|directories| {
+            let name = process.to_string();
+            let streams = directories
+                .iter()
+                .map(|directory| connect_to(directory, &name));
+            streams.collect::<Vec<_>>()
+        });
+        for stream in found.unwrap_or_else(|error| vec![Err(error)]) {
+            match stream {
+                Ok(Some(stream)) => return Ok(stream),
+                Ok(None) => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
     }
-    bail!(NotTraced { process })
+    Err(failed.unwrap_or_else(|| NotTraced { process }.into()))
 }
 
 /// Connects to the session of a tool, by the tool's own process. `None`: it has none, or not yet.

@@ -6,17 +6,15 @@
 import * as api from "./api.js";
 import { MOST_ROWS, byId, count, duration, element } from "./text.js";
 
+const MEAN = "a call";
 /** @type {Measure[]} */
 const MEASURES = [
 	["self", side => side.self_ns, side => side.self_is_least, time],
-	["a call", side => side.calls > 0 ? side.self_ns / side.calls : null, side => side.self_is_least, time],
+	[MEAN, side => side.calls > 0 ? side.self_ns / side.calls : null, side => side.self_is_least, time],
 	["calls", side => side.calls, () => false, count],
 	["total", side => side.total_ns, side => side.total_is_least, time],
 ];
 const PARTS = ["A", "B", "B − A"];
-/** The column by which rows are sorted at first: the change of self time. */
-const FIRST = 2;
-
 /** @param {number} ns with parts where it is a mean */
 function time(ns) {
 	return ns > 0 && ns < 9.95 ? `${ns.toFixed(1)} ns` : duration(Math.round(ns));
@@ -28,9 +26,11 @@ function time(ns) {
  * @param {number} column
  */
 function value({ before, after }, column) {
-	const [, of] = MEASURES[Math.floor(column / PARTS.length)];
+	const [name, of] = MEASURES[Math.floor(column / PARTS.length)];
 	const [one, other] = [before, after].map(side => side && of(side));
-	return [one, other, one === null && other === null ? null : (other ?? 0) - (one ?? 0)][column % PARTS.length];
+	// A trace without the function spent no time in it; a mean of no calls is not 0.
+	const isKnown = name === MEAN ? one !== null && other !== null : one !== null || other !== null;
+	return [one, other, isKnown ? (other ?? 0) - (one ?? 0) : null][column % PARTS.length];
 }
 
 /**
@@ -54,19 +54,30 @@ function text(row, column) {
 	return `${least.some(Boolean) ? "≈ " : ""}${sign}${write(Math.abs(number))}`;
 }
 
-/** @param {Details} details */
-export function showCompare(details) {
-	byId("panel-compare").replaceChildren(element("p", "Summing up …"));
-	const asked = api.diff(details.timelines.map(({ view }) => details.selection(view)));
-	return details.latest(asked, comparison => show(details, comparison, FIRST));
+/**
+ * Compares the selected times and threads anew; what was shown stays until then.
+ * @param {Details} details
+ */
+export async function showCompare(details) {
+	const panel = byId("panel-compare");
+	if (!panel.querySelector("table")) {
+		panel.replaceChildren(element("p", "Summing up …"));
+	}
+	const selections = () => details.timelines.map(({ view }) => details.selection(view));
+	let asked, comparison;
+	do {
+		asked = selections();
+		comparison = await api.diff(asked);
+	} while (JSON.stringify(asked) !== JSON.stringify(selections()));
+	show(details, comparison);
 }
 
 /**
  * @param {Details} details
  * @param {Comparison} comparison
- * @param {number} sort a column
  */
-function show(details, comparison, sort) {
+function show(details, comparison) {
+	const sort = details.compared;
 	const { functions, before, after } = comparison;
 	const rows = [...functions].sort((one, other) =>
 		Math.abs(value(other, sort) ?? 0) - Math.abs(value(one, sort) ?? 0));
@@ -88,7 +99,10 @@ function show(details, comparison, sort) {
 			const button = element("button", part);
 			button.type = "button";
 			button.ariaLabel = `${name}, ${part}`;
-			button.addEventListener("click", () => show(details, comparison, column));
+			button.addEventListener("click", () => {
+				details.compared = column;
+				show(details, comparison);
+			});
 			cell.append(button);
 			names.append(cell);
 		}
@@ -109,7 +123,12 @@ function show(details, comparison, sort) {
 		const cell = element("td", "", "name");
 		const button = element("button", row.function);
 		button.type = "button";
-		button.addEventListener("click", () => details.actions.search(row.function));
+		button.addEventListener("click", () => {
+			details.timelines.forEach(({ view }) => {
+				view.subject = row.function;
+			});
+			details.actions.search(row.function);
+		});
 		cell.append(button);
 		line.append(element("td", probability), cell, element("td", row.module, "name"));
 	}

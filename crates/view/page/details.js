@@ -11,6 +11,9 @@ import { showHistogram } from "./histogram.js";
 import { showTracks } from "./trackpanel.js";
 import { MOST_ROWS, byId, count, duration, element, moment } from "./text.js";
 
+/** Milliseconds between comparisons of traces that grow. */
+const PAUSE = 1000;
+
 const PANELS = ["call", "compare", "functions", "tree", "flame", "histogram", "tracks", "markers", "threads", "export"];
 
 /** @typedef {[string, (row: FunctionRow) => number | string, (row: FunctionRow) => string]} Column */
@@ -75,6 +78,10 @@ export class Details {
 		/** @type {Map<string, string>} */
 		this.shown = new Map();
 		this.sort = 0;
+		/** The column by which the comparison is sorted: at first the change of self time. */
+		this.compared = 2;
+		/** Whether a comparison is being made: one at a time, since traces that grow are compared again and again. */
+		this.isComparing = false;
 		/** @type {FunctionRow[]} */
 		this.rows = [];
 		for (const panel of PANELS) {
@@ -122,7 +129,7 @@ export class Details {
 		byId("range").textContent = shown.map(timeline => Details.selected(timeline)).filter(Boolean).join(" · ");
 		const of = JSON.stringify(shown.map(({ letter, view }) => [letter, view.range, view.trace.duration, [...view.chosen]]));
 		const fill = {
-			compare: () => showCompare(this),
+			compare: () => this.compare(),
 			functions: () => this.functions(),
 			tree: () => this.graph(showTree),
 			flame: () => this.graph(showFlame),
@@ -134,12 +141,22 @@ export class Details {
 		}[view.panel];
 		const more = { markers: `${view.from},${view.until}`, histogram: view.subject, tracks: [...view.tracks, ...this.chart.tracks?.refused.keys() ?? []].join() }[view.panel];
 		const key = more === undefined ? of : of + more;
-		if (fill && this.shown.get(view.panel) !== key) {
+		if (fill && this.shown.get(view.panel) !== key && !(isCompared && this.isComparing)) {
 			this.shown.set(view.panel, key);
 			Promise.resolve(fill()).catch(error => {
 				this.shown.delete(view.panel);
 				this.actions.fail(error);
 			});
+		}
+	}
+
+	async compare() {
+		this.isComparing = true;
+		try {
+			await showCompare(this);
+		} finally {
+			this.isComparing = false;
+			setTimeout(() => this.update(), PAUSE);
 		}
 	}
 

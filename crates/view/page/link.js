@@ -49,10 +49,11 @@ export class Link {
 
 	/** @param {number} at which one stays */
 	move(at) {
-		const [{ from, until }, other] = [this.timelines[at].view, this.timelines[1 - at].view];
+		const [{ follows, from, until }, other] = [this.timelines[at].view, this.timelines[1 - at].view];
 		const shift = at === 0 ? this.shift : -this.shift;
 		if (other.from !== from + shift || other.until !== until + shift) {
 			[other.from, other.until] = [from + shift, until + shift];
+			other.follows &&= follows;
 			other.changed();
 		}
 	}
@@ -75,7 +76,7 @@ export class Link {
 			if (moments[0] < view.from || moments[0] > view.until) {
 				view.show(moments[0] - width * 0.1, moments[0] + width * 0.9);
 			}
-			this.shift = moments[1] - moments[0];
+			this.shift = Math.round(moments[1] - moments[0]);
 			this.move(0);
 		}
 	}

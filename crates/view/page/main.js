@@ -31,7 +31,7 @@ async function load() {
 		});
 		const page = {
 			fail, show, found, selected,
-			clicked: (/** @type {string} */ name) => link && search(name),
+			clicked: (/** @type {Timeline} */ timeline, /** @type {string} */ name) => link && timeline === active && search(name),
 		};
 		return (await Promise.all(views)).map((view, at, all) => new Timeline(view, all.length > 1 ? "AB"[at] : "", page));
 	} catch (error) {
@@ -51,7 +51,8 @@ function describe() {
 	const names = timelines.map(({ view: { trace } }) => trace.command || trace.directory);
 	byId("title").textContent = link ? "nopal" : names[0];
 	document.title = `${[...new Set(names)].join(" and ")} – nopal view`;
-	timelines.forEach(({ letter, title, view: { trace } }) => {
+	timelines.forEach(({ letter, root, title, view: { trace } }) => {
+		root.ariaLabel = link ? `${letter}: ${trace.directory}` : null;
 		title.hidden = !link;
 		title.replaceChildren(element("b", letter), ` ${trace.directory}: ${trace.command}`);
 	});
@@ -77,7 +78,7 @@ function changed() {
 	details.update();
 	const { view } = active;
 	const width = view.until - view.from;
-	byId("where").textContent = `${moment(Math.max(0, view.from), width / 1000)} + ${duration(width)}`;
+	byId("where").textContent = `${moment(view.from, width / 1000)} + ${duration(width)}`;
 	clearTimeout(calm);
 	calm = setTimeout(() => {
 		written = address();
@@ -101,7 +102,10 @@ function activate(timeline) {
 function showActive() {
 	details.timeline = active;
 	active.fill(details);
-	timelines.forEach(timeline => timeline.root.classList.toggle("active", timeline === active));
+	for (const timeline of timelines) {
+		timeline.root.classList.toggle("active", timeline === active);
+		timeline.root.ariaCurrent = link ? String(timeline === active) : null;
+	}
 }
 
 /**
@@ -132,9 +136,11 @@ function search(text) {
 }
 
 function find() {
+	const wanted = pattern.value.trim();
+	const isName = timelines.some(({ view }) => view.trace.functions.some(([name]) => name === wanted));
 	for (const timeline of timelines) {
 		timeline.view.pattern = pattern.value;
-		timeline.find();
+		timeline.find(isName);
 		timeline.view.changed();
 	}
 }
@@ -257,6 +263,7 @@ if (link) {
 		link.align(align.value);
 		align.value = "";
 		changed();
+		active.canvas.focus();
 	});
 	byId("link").hidden = false;
 	document.body.classList.add("two");
@@ -270,11 +277,12 @@ function restore() {
 	const [at, shift, isLinked] = (parts[timelines.length] ?? "").split(",").map(Number);
 	active = timelines[at] ?? timelines[0];
 	if (link) {
-		link.shift = Math.round(shift) || 0;
+		link.shift = Number.isSafeInteger(Math.round(shift)) ? Math.round(shift) : 0;
 		// Each moves the other to where that will be.
 		link.isLinked = true;
 	}
-	timelines.forEach(({ view }, number) => view.restore(parts[number] ?? ""));
+	// The first one last: a link that has only its time moves both.
+	[...timelines.entries()].reverse().forEach(([number, { view }]) => view.restore(parts[number] ?? ""));
 	if (link) {
 		link.isLinked = linked.checked = isLinked !== 0;
 		active.view.panel = written === "" ? "compare" : active.view.panel;

@@ -216,15 +216,15 @@ export class Timeline {
 		return call ? [call.function] : [];
 	}
 
-	find() {
+	/** @param {boolean} isName whether a function of the page has this name: then only that one is meant */
+	find(isName) {
 		const wanted = this.view.pattern.trim();
 		const matches = matcher(wanted);
 		/** @type {number[]} */
 		const found = [];
 		if (wanted !== "") {
-			const exact = this.view.trace.functions.findIndex(([name]) => name === wanted);
 			this.view.trace.functions.forEach(([name], at) => {
-				if (exact >= 0 ? name === wanted : at > 0 && matches(name)) {
+				if (isName ? name === wanted : at > 0 && matches(name)) {
 					found.push(at);
 				}
 			});
@@ -314,8 +314,10 @@ export class Timeline {
 				}
 			} else if (isMoved && gesture === "range") {
 				const ends = [start.ns, this.chart.ns(place.x)].sort((one, other) => one - other);
-				this.view.range = [Math.max(0, Math.round(ends[0])), Math.max(1, Math.round(ends[1]))];
-				this.chart.update();
+				if (ends[1] > 0) {
+					this.view.range = [Math.max(0, Math.round(ends[0])), Math.max(1, Math.round(ends[1]))];
+					this.chart.update();
+				}
 			} else if (isMoved) {
 				this.canvas.style.cursor = "grabbing";
 				this.view.follows = false;
@@ -330,7 +332,7 @@ export class Timeline {
 				const point = this.chart.pointAt(start.x, start.y);
 				const place = this.tracks.placeAt(start.x, start.y);
 				if (point) {
-					this.look(point.thread, point.at, point.depth).then(name => name && this.page.clicked(name));
+					this.look(point.thread, point.at, point.depth).then(name => name && this.page.clicked(this, name));
 				} else if (place && !this.view.isCurve(place.track)) {
 					this.lookAtSpan(place);
 				}
@@ -461,7 +463,7 @@ export class Timeline {
 	}
 
 	bookmark() {
-		const at = Math.round(this.view.point?.at ?? (this.view.from + this.view.until) / 2);
+		const at = Math.max(0, Math.round(this.view.point?.at ?? (this.view.from + this.view.until) / 2));
 		const near = (this.view.until - this.view.from) / 200;
 		const others = this.view.bookmarks.filter(other => Math.abs(other - at) > near);
 		this.view.bookmarks = others.length < this.view.bookmarks.length ? others : [...others, at].sort((one, other) => one - other);

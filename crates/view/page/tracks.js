@@ -373,6 +373,9 @@ export class Tracks {
 		}
 		const width = (states.until - states.from) / states.columns;
 		const column = Math.floor((this.chart.ns(x) - states.from) / width);
+		if (column < 0 || column >= states.columns) {
+			return [];
+		}
 		const at = (thread * states.columns + column) * STATE;
 		const parts = STATE_NAMES.map((name, state) => [states.bytes[at + state], name])
 			.filter(([part]) => Number(part) > 0).map(([part, name]) => `${name} ${Math.round(Number(part) / 2.55)} %`);

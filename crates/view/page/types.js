@@ -267,7 +267,7 @@
  * @property {(error: unknown) => void} fail
  * @property {(timeline: Timeline, fill: (details: Details) => void) => void} show what is looked at
  * @property {() => void} found what a search has found has changed
- * @property {(name: string) => void} clicked a call of this function
+ * @property {(timeline: Timeline, name: string) => void} clicked a call of this function
  * @property {(view: View) => void} selected a time
  */
 

@@ -51,8 +51,8 @@ export class View extends EventTarget {
 		/** @type {number[]} */
 		this.bookmarks = [];
 		this.theme = "";
-		/** Whether the end of a trace that grows is followed. */
-		this.follows = trace.is_growing;
+		/** Whether the end is followed, if the trace grows. */
+		this.follows = true;
 		/** @type {Set<string>} what is shown above the threads */
 		this.tracks = this.ownTracks();
 		/** @type {Map<string, number>} the rows of tracks, as far as they are known */
@@ -68,13 +68,13 @@ export class View extends EventTarget {
 		const width = this.until - this.from;
 		const [first, last] = this.bounds();
 		const wasWhole = this.from <= first && this.until >= last;
-		const before = this.trace.duration;
 		this.trace = trace;
 		if (wasWhole) {
 			[this.from, this.until] = this.bounds();
-		} else if (this.follows && this.until >= before) {
-			this.until = trace.duration;
-			this.from = Math.max(0, this.until - width);
+		} else if (this.follows && this.until >= last) {
+			const [begin, end] = this.bounds();
+			this.until = end;
+			this.from = Math.max(begin, end - width);
 		}
 		this.order();
 		this.changed();
@@ -190,7 +190,8 @@ export class View extends EventTarget {
 	 */
 	show(from, until) {
 		const [first, last] = this.bounds();
-		const width = Math.min(Math.max(until - from, SHORTEST), (last - first) * 1.1);
+		const most = Math.max((last - first) * 1.1, this.until - this.from);
+		const width = Math.min(Math.max(until - from, SHORTEST), most);
 		const middle = (from + until) / 2;
 		// A part of the time always stays in sight.
 		const begin = Math.max(Math.min(middle - width / 2, last - width * 0.5), first - width * this.margin);

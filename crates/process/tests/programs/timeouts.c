@@ -215,8 +215,9 @@ static void *wait_over_and_over(void *argument) {
 			perror("connect");
 	}
 	for (int first = 1;; first = 0) {
-		struct timespec until = soon(CLOCK_REALTIME);
+		/* In this order: a stop between them does not make the wait until then too short. */
 		long start = now();
+		struct timespec until = soon(CLOCK_REALTIME);
 		errno = 0;
 		switch (way) {
 			enum { FIRST = __COUNTER__ + 1 };

@@ -122,7 +122,8 @@ impl Site {
     /// A look begins, which counts for `part` of the mean, and is so many seconds after the last one.
     fn fade(&mut self, part: f64, seconds: f64) {
         self.share -= self.share * part;
-        self.most *= (-2.0 * seconds / self.wait()).exp();
+        // Of a program that is nearly idle, the mean lasts longer.
+        self.most = (self.most * (-2.0 * seconds / self.wait()).exp()).max(self.share);
     }
 
     fn cost(&mut self, share: f64) {

@@ -466,3 +466,20 @@ fn what_is_called_only_while_a_program_begins_stays_timed_and_little_is_moved_tw
     assert!(changes <= 180, "{changes}");
     assert!(world.pauses <= 10, "{}", world.pauses);
 }
+
+/// What was counted costs nothing then, but its mean fades only with the little that the program uses.
+#[test]
+fn a_program_that_is_nearly_idle_after_hot_work_has_few_changes() {
+    const HOT: usize = 50;
+    let hot = [function(4e5, 50.0); HOT];
+    let mut world = World::new(0.05, &hot);
+    world.functions.push(function(1000.0, 1000.0));
+    world.run(10.0);
+    world.functions[..HOT].fill(function(0.0, 50.0));
+    world.load = 0.02;
+    world.all_changes();
+    world.run(60.0);
+    let changes = world.all_changes();
+    assert!(changes <= 2 * HOT as u32, "{changes}");
+    assert_eq!(world.untimed().len(), 0);
+}

@@ -258,7 +258,7 @@ impl Session {
             let asked = signals.take();
             self.enough |= asked.enough && (!self.attached.is_empty() || ended.is_some());
             self.enough |= deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if self.attached.is_empty() {
+            if self.attached.is_empty() && ended.is_none() {
                 for signal in asked.to_forward {
                     send_signal(main.pid(), signal);
                 }

@@ -20,8 +20,11 @@ const OTHER: [i32; 8] = [
     libc::SIGSTKFLT,
 ];
 
-/// `si_code` of what the kernel sends, as for keys pressed at the terminal.
-const FROM_KERNEL: i32 = 0x80;
+/// Those of timers that nopal has from whoever executed it: what would have become the program has not.
+const OF_TIMERS: [i32; 3] = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF];
+
+/// The greatest `si_code` of what a process sends. The kernel's own, as for keys pressed at the terminal, have others.
+const FROM_PROCESS: i32 = 0;
 
 pub struct Signals {
     set: libc::sigset_t,
@@ -50,7 +53,7 @@ fn descends_from_us(process: i32) -> bool {
     let mut ancestors = std::iter::successors(Some(process), |&process| parent(process).ok());
     ancestors
         .by_ref()
-        .take_while(|&process| process > 1)
+        .take_while(|&process| process > 0)
         .any(|process| process == ours)
 }
 
@@ -104,12 +107,13 @@ impl Signals {
                 return asked;
             }
             let signal = information.ssi_signo as i32;
-            let sent = information.ssi_code != FROM_KERNEL;
+            let sent = information.ssi_code <= FROM_PROCESS;
             if sent && descends_from_us(information.ssi_pid as i32) {
                 continue;
             }
-            asked.enough |= ENDING.contains(&signal);
-            if sent && !matches!(signal, libc::SIGINT | libc::SIGQUIT) {
+            let is_of_timer = !sent && OF_TIMERS.contains(&signal);
+            asked.enough |= is_of_timer || ENDING.contains(&signal);
+            if (sent || is_of_timer) && !matches!(signal, libc::SIGINT | libc::SIGQUIT) {
                 asked.to_forward.push(signal);
             }
         }
