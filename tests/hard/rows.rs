@@ -71,6 +71,14 @@ pub const ROWS: &[Row] = &[
     row("all signals blocked", || plain("blocked")),
     row("all descriptors closed", || plain("close_all")),
     row("descriptors of the lowest numbers", || plain("lowest")).also_with_libs(),
+    row("descriptors of a thread's own", || plain("own_descriptors")),
+    row("text that may not be read", || plain("execute_only")),
+    row("handlers while a ring is waited for", || {
+        plain("ring_signals")
+    }),
+    row("signals to the own process group", || {
+        plain("group_signals")
+    }),
     row("strict seccomp", || plain("seccomp").arguments(["strict"])),
     row("a seccomp filter for all threads", || {
         plain("seccomp").arguments(["threads"])
