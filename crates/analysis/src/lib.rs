@@ -23,6 +23,7 @@ pub mod markers;
 pub mod names;
 pub mod off;
 pub mod ongoing;
+mod own_times;
 pub mod prototypes;
 pub mod range;
 pub mod replay;

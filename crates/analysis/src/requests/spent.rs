@@ -12,6 +12,7 @@ use super::{Request, Spent, Step, find};
 use crate::calls::{Ending, Frame, Plain, Sink, Style};
 use crate::drive::{Drive, Times, Worker};
 use crate::names::Names;
+use crate::own_times::OwnTimes;
 use crate::sort;
 use crate::waits::{Waited, Waits};
 
@@ -33,8 +34,7 @@ pub fn describe(
         windows: Vec::new(),
         pending: 0,
         edge: u64::MAX,
-        own: vec![0; names.sites().max(1)],
-        touched: Vec::new(),
+        own: OwnTimes::new(names.sites()),
         left: Vec::new(),
     };
     let mut workers: Vec<Inside> = (0..drive.workers.max(1)).map(new).collect();
@@ -147,9 +147,8 @@ struct Inside<'a> {
     pending: usize,
     /// Before this clock, none of them begins or has ended, and the thread does not wait.
     edge: u64,
-    /// By site: the time since then; and the sites that have any.
-    own: Vec<u64>,
-    touched: Vec<u32>,
+    /// The times since then.
+    own: OwnTimes,
     left: Vec<Window>,
 }
 
@@ -206,7 +205,8 @@ impl Inside<'_> {
         } else if let Some(frame) = open
             && self.pending < self.windows.len()
         {
-            self.add(frame.site(), clock.saturating_sub(self.since(frame)));
+            let ticks = clock.saturating_sub(self.since(frame));
+            self.own.add(frame.site(), ticks);
         }
         self.last = self.last.max(clock);
     }
@@ -216,20 +216,8 @@ impl Inside<'_> {
         self.last.max(frame.clock)
     }
 
-    #[inline(always)]
-    fn add(&mut self, site: u32, ticks: u64) {
-        let known = (site as usize) < self.own.len();
-        let site = if known { site } else { 0 };
-        let sum = &mut self.own[site as usize];
-        if *sum == 0 && ticks > 0 {
-            self.touched.push(site);
-        }
-        *sum = sum.saturating_add(ticks);
-    }
-
     fn flush(&mut self) {
-        for site in self.touched.drain(..) {
-            let own = std::mem::take(&mut self.own[site as usize]);
+        for (site, own) in self.own.take() {
             for window in &mut self.windows[self.pending..] {
                 let (ticks, _) = window.spent.entry(self.names.number(site)).or_default();
                 *ticks = ticks.saturating_add(own);

@@ -15,6 +15,7 @@ use super::SlowCall;
 use super::checkpoints::{Checkpoint, Checkpoints, quiet};
 use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink};
 use crate::names::Names;
+use crate::own_times::OwnTimes;
 use crate::sort;
 use crate::waits::Waits;
 
@@ -171,9 +172,8 @@ struct Inside<'a> {
     /// Calls that began `from` this clock on and end `before` that one are in the innermost window.
     from: u64,
     before: u64,
-    /// By site: self times in the innermost window that `spent` does not have yet; and the sites that have any.
-    own: Vec<u64>,
-    touched: Vec<u32>,
+    /// Self times in the innermost window that `spent` does not have yet.
+    own: OwnTimes,
     /// By window; what is in those within it is added when they end.
     spent: Vec<Spent>,
     /// The last end of a window that has ended.
@@ -191,23 +191,11 @@ impl<'a> Inside<'a> {
             open: Vec::new(),
             from: u64::MAX,
             before: 0,
-            own: vec![0; names.sites().max(1)],
-            touched: Vec::new(),
+            own: OwnTimes::new(names.sites()),
             spent: vec![Spent::new(); windows.len()],
             ended: 0,
             late: Vec::new(),
         }
-    }
-
-    #[inline(always)]
-    fn add_to_innermost(&mut self, site: u32, own: u64) {
-        let known = (site as usize) < self.own.len();
-        let site = if known { site } else { 0 };
-        let sum = &mut self.own[site as usize];
-        if *sum == 0 && own > 0 {
-            self.touched.push(site);
-        }
-        *sum = sum.saturating_add(own);
     }
 
     /// A call whose window may not be the innermost.
@@ -216,7 +204,7 @@ impl<'a> Inside<'a> {
         self.advance(call.end);
         let begins = |window: &&usize| self.windows[**window].begin <= call.begin;
         match self.open.iter().rev().find(begins).copied() {
-            Some(window) if self.open.last() == Some(&window) => self.add_to_innermost(site, own),
+            Some(window) if self.open.last() == Some(&window) => self.own.add(site, own),
             Some(window) if own > 0 => {
                 let sum = self.spent[window].entry(self.names.number(site));
                 let sum = sum.or_default();
@@ -231,7 +219,7 @@ impl<'a> Inside<'a> {
         self.advance(clock);
         if !self.open.is_empty() {
             for (site, own) in calls {
-                self.add_to_innermost(site, own);
+                self.own.add(site, own);
             }
         }
     }
@@ -285,8 +273,7 @@ impl<'a> Inside<'a> {
             return;
         };
         let spent = &mut self.spent[*window];
-        for site in self.touched.drain(..) {
-            let own = std::mem::take(&mut self.own[site as usize]);
+        for (site, own) in self.own.take() {
             let sum = spent.entry(self.names.number(site)).or_default();
             *sum = sum.saturating_add(own);
         }
@@ -335,7 +322,8 @@ impl Sink for Inside<'_> {
             };
             self.add(call.site, window, call.own);
         } else {
-            self.add_to_innermost(call.site, call.own & 0u64.wrapping_sub(call.exit));
+            self.own
+                .add(call.site, call.own & 0u64.wrapping_sub(call.exit));
         }
         0
     }

@@ -50,9 +50,8 @@ pub fn send_signal(process: i32, signal: i32) {
 /// Whether a process is this one, or was started by it or by one that was.
 fn descends_from_us(process: i32) -> bool {
     let ours = std::process::id() as i32;
-    let mut ancestors = std::iter::successors(Some(process), |&process| parent(process).ok());
+    let ancestors = std::iter::successors(Some(process), |&process| parent(process).ok());
     ancestors
-        .by_ref()
         .take_while(|&process| process > 0)
         .any(|process| process == ours)
 }
