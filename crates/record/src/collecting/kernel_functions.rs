@@ -169,39 +169,36 @@ impl KernelFunctions {
             .collect();
         chunks.sort_unstable_by_key(|(header, ..)| (header.thread_begin, header.sequence));
         let mut freed = 0;
-        let mut behind = None;
-        for (header, state, chunk) in chunks {
-            let mark = header.thread_begin;
-            if behind == Some(mark) {
-                continue;
+        let of_one = |one: &(ChunkHeader, u32, usize), other: &(ChunkHeader, u32, usize)| {
+            one.0.thread_begin == other.0.thread_begin
+        };
+        for chunks in chunks.chunk_by(of_one) {
+            for (header, state, chunk) in chunks {
+                let is_full = *state == CHUNK_FULL;
+                let bytes: &mut [u8; CHUNK_BYTES] = zerocopy::transmute_mut!(&mut *self.buffer);
+                let used = match is_full {
+                    true => self.region.copy(*chunk, bytes),
+                    false => self.region.copy_growing(*chunk, 0, bytes),
+                };
+                // A processor that has just taken the chunk was filling in the header.
+                let now = self.region.header(*chunk);
+                if (now.thread_begin, now.sequence) != (header.thread_begin, header.sequence) {
+                    continue;
+                }
+                let end = match is_full {
+                    true => used.min((header.content_bits / 8) as usize),
+                    false => used,
+                };
+                let records = &self.buffer[CHUNK_HEADER_BYTES / 8..end.max(CHUNK_HEADER_BYTES) / 8];
+                if !self.tasks.take(header, records) {
+                    break;
+                }
+                if is_full {
+                    self.region.free(*chunk, used);
+                    freed += 1;
+                }
             }
-            let is_full = state == CHUNK_FULL;
-            let bytes: &mut [u8; CHUNK_BYTES] = zerocopy::transmute_mut!(&mut *self.buffer);
-            let used = match is_full {
-                true => self.region.copy(chunk, bytes),
-                false => self.region.copy_growing(chunk, 0, bytes),
-            };
-            let now = self.region.header(chunk);
-            if (now.thread_begin, now.sequence) != (mark, header.sequence) {
-                continue;
-            }
-            let end = match is_full {
-                true => used.min((header.content_bits / 8) as usize),
-                false => used,
-            };
-            let records = &self.buffer[CHUNK_HEADER_BYTES / 8..end.max(CHUNK_HEADER_BYTES) / 8];
-            let taken = self.tasks.take(&header, records);
-            let is_whole = records[taken..].iter().all(|word| *word == 0);
-            if !is_whole {
-                self.tasks.incomplete(mark);
-                behind = Some(mark);
-                continue;
-            }
-            self.tasks.complete(mark, until);
-            if is_full {
-                self.region.free(chunk, used);
-                freed += 1;
-            }
+            self.tasks.complete(chunks[0].0.thread_begin, until);
         }
         freed
     }

@@ -40,6 +40,8 @@ struct Processor {
     task: Option<Task>,
     discarded: u64,
     runs: VecDeque<Run>,
+    /// A record of its last chunk is reserved and not stored.
+    is_waiting: bool,
     /// All of its records up to this clock have been read.
     complete: u64,
 }
@@ -102,8 +104,9 @@ pub struct Tasks {
 
 impl Tasks {
     /// Takes the records of a chunk, all words from its first on, that have come since the last time, up to the first
-    /// that is not stored. Returns how many words it has taken of this chunk so far.
-    pub fn take(&mut self, header: &ChunkHeader, words: &[u64]) -> usize {
+    /// that is not stored. Returns whether these are all: if not, no later chunk of the processor may be taken before the
+    /// rest has been.
+    pub fn take(&mut self, header: &ChunkHeader, words: &[u64]) -> bool {
         let mark = header.thread_begin;
         let processor = self.processors.entry(mark).or_default();
         if processor.sequence != header.sequence {
@@ -165,19 +168,19 @@ impl Tasks {
         }
         processor.runs.extend(run);
         processor.words = at;
-        at
+        processor.is_waiting = words[at..].iter().any(|word| *word != 0);
+        !processor.is_waiting
     }
 
-    /// Nothing is reserved and not stored on this processor, of what was recorded before `clock`.
+    /// The chunks that the processor had at `clock` have been taken, as far as they are stored. What comes is later: than
+    /// `clock`, or, behind a record that is not stored, than what has come.
     pub fn complete(&mut self, mark: u64, clock: u64) {
         let processor = self.processors.entry(mark).or_default();
-        processor.complete = processor.complete.max(clock);
-    }
-
-    /// A processor's chunk could not be read to its end: what comes is later than what has come.
-    pub fn incomplete(&mut self, mark: u64) {
-        let processor = self.processors.entry(mark).or_default();
-        processor.complete = processor.complete.max(processor.clock);
+        let until = match processor.is_waiting {
+            true => processor.clock,
+            false => clock,
+        };
+        processor.complete = processor.complete.max(until);
     }
 
     /// Forgets the records that have been taken, which are of before.
@@ -353,13 +356,13 @@ mod tests {
         let mut tasks = Tasks::default();
         // Processor 2 is read first, and has the later run of task 7.
         let later = [switch(30, 7), entry(31, 1), entry(32, 1)].concat();
-        assert_eq!(tasks.take(&header(2, 0, 0), &later), later.len());
+        assert!(tasks.take(&header(2, 0, 0), &later));
         tasks.complete(2, HIGH + 100);
         tasks.complete(1, HIGH);
         let waits = "the other processor may still have earlier ones";
         assert!(tasks.flush(u64::MAX).is_empty(), "{waits}");
         let earlier = [switch(10, 7), entry(11, 1), switch(12, 8), entry(40, 2)].concat();
-        assert_eq!(tasks.take(&header(1, 0, 0), &earlier), earlier.len());
+        assert!(tasks.take(&header(1, 0, 0), &earlier));
         tasks.complete(1, HIGH + 100);
         let chunks = tasks.flush(u64::MAX);
         assert_eq!(clocks(&chunks, 7), [11, 31, 32]);
@@ -371,35 +374,43 @@ mod tests {
     fn records_that_are_not_stored_yet_are_taken_later() {
         let mut tasks = Tasks::default();
         let mut words = [switch(10, 7), entry(11, 1), vec![0], entry(13, 1)].concat();
-        assert_eq!(tasks.take(&header(1, 0, 0), &words), 7);
-        tasks.incomplete(1);
+        assert!(!tasks.take(&header(1, 0, 0), &words));
+        tasks.complete(1, HIGH + 20);
         assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [11]);
         words[7] = entry(12, 1)[0];
-        assert_eq!(tasks.take(&header(1, 0, 0), &words), words.len());
+        assert!(tasks.take(&header(1, 0, 0), &words));
         tasks.complete(1, HIGH + 20);
         assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [12, 13]);
     }
 
     #[test]
+    fn a_record_that_is_not_stored_keeps_back_what_is_later_elsewhere() {
+        let mut tasks = Tasks::default();
+        let elsewhere = [switch(30, 7), entry(31, 1)].concat();
+        assert!(tasks.take(&header(2, 0, 0), &elsewhere));
+        // Of two chunks, the first is whole.
+        let (first, mut second) = ([switch(10, 7), entry(11, 1)].concat(), [0, 0].to_vec());
+        second.extend([entry(20, 1), switch(29, 8), entry(40, 2)].concat());
+        assert!(tasks.take(&header(1, 0, 0), &first));
+        assert!(!tasks.take(&header(1, 1, 0), &second));
+        (1..=2).for_each(|mark| tasks.complete(mark, HIGH + 50));
+        assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [11]);
+        second.splice(..2, [entry(18, 1), entry(19, 1)].concat());
+        assert!(tasks.take(&header(1, 1, 0), &second));
+        tasks.complete(1, HIGH + 50);
+        assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [18, 19, 20, 31]);
+    }
+
+    #[test]
     fn what_a_processor_lost_is_a_gap_of_every_task() {
         let mut tasks = Tasks::default();
-        assert_ne!(
-            0,
-            tasks.take(
-                &header(1, 0, 0),
-                &[switch(10, 7), entry(11, 1), switch(12, 8), entry(13, 1)].concat()
-            )
-        );
+        let first = [switch(10, 7), entry(11, 1), switch(12, 8), entry(13, 1)].concat();
+        assert!(tasks.take(&header(1, 0, 0), &first));
         tasks.complete(1, HIGH + 14);
         let before = tasks.flush(u64::MAX);
         assert!(before.iter().all(|chunk| chunk.header.discarded == 0));
-        assert_ne!(
-            0,
-            tasks.take(
-                &header(1, 1, 5),
-                &[switch(20, 7), entry(21, 1), switch(22, 8), entry(23, 1)].concat()
-            )
-        );
+        let second = [switch(20, 7), entry(21, 1), switch(22, 8), entry(23, 1)].concat();
+        assert!(tasks.take(&header(1, 1, 5), &second));
         tasks.complete(1, HIGH + 30);
         let after = tasks.flush(u64::MAX);
         let discarded: Vec<_> = after
@@ -430,7 +441,8 @@ mod tests {
         let seed = seed.unwrap_or_else(|| std::process::id().into());
         println!("NOPAL_SEED={seed}");
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut streams: Vec<Vec<u64>> = vec![Vec::new(); 3];
+        // The records of each processor.
+        let mut streams: Vec<Vec<Vec<u64>>> = vec![Vec::new(); 3];
         let mut expected: HashMap<u32, Vec<u64>> = HashMap::new();
         let mut runs_on: Vec<Option<u32>> = vec![None; 3];
         for clock in 1..60_000 {
@@ -443,11 +455,11 @@ mod tests {
                     let free: Vec<_> = (1..6).filter(|thread| !busy.contains(thread)).collect();
                     let thread = free[random.usize(..free.len())];
                     runs_on[processor] = Some(thread);
-                    streams[processor].extend(switch(clock, thread));
+                    streams[processor].push(switch(clock, thread));
                     thread
                 }
             };
-            streams[processor].extend(entry(clock, 1));
+            streams[processor].push(entry(clock, 1));
             expected.entry(thread).or_default().push(clock);
         }
         let mut tasks = Tasks::default();
@@ -458,14 +470,19 @@ mod tests {
             let processor = random.usize(..3);
             let all = &streams[processor];
             read[processor] = all.len().min(read[processor] + random.usize(..3000));
-            tasks.take(&header(processor as u64 + 1, 0, 0), &all[..read[processor]]);
-            tasks.incomplete(processor as u64 + 1);
+            // A record that is not stored, and one behind it.
+            let words = [&all[..read[processor]], &[vec![0, 1]]].concat().concat();
+            assert!(!tasks.take(&header(processor as u64 + 1, 0, 0), &words));
+            tasks.complete(processor as u64 + 1, u64::MAX);
             chunks.extend(match random.bool() {
                 true => tasks.flush(u64::MAX),
                 false => tasks.settle(u64::MAX),
             });
         }
-        (1..=3).for_each(|mark| tasks.complete(mark, u64::MAX));
+        for (mark, all) in (1..).zip(&streams) {
+            assert!(tasks.take(&header(mark, 0, 0), &all.concat()));
+            tasks.complete(mark, u64::MAX);
+        }
         chunks.extend(tasks.flush(u64::MAX));
         for (thread, expected) in expected {
             let found = clocks(&chunks, thread);
