@@ -25,12 +25,16 @@ KEPT static void *busy(void *unused)
 	return unused;
 }
 
-/* Waits in the middle of traced frames. */
+static int phase;
+
+/* Waits in the middle of traced frames. Whoever reads the line knows that all of them have begun. */
 KEPT static long waits(long left)
 {
 	char line[16];
 	if (left)
 		return RETURNED(waits(left - 1)) + 1;
+	printf("phase %d\n", phase);
+	fflush(stdout);
 	if (!fgets(line, sizeof line, stdin))
 		strcpy(line, "end\n");
 	return strcmp(line, "on\n") == 0;
@@ -43,14 +47,10 @@ int main(int count, char **words)
 	if (with_thread)
 		CHECK(pthread_create(&thread, NULL, busy, NULL) == 0);
 	printf("process %d\n", getpid());
-	for (int phase = 0;; phase++) {
+	do {
 		for (int i = 0; i < 100; i++)
 			CHECK(descend(10) == 10);
-		printf("phase %d\n", phase);
-		fflush(stdout);
-		if (waits(20) != 21)
-			break;
-	}
+	} while (waits(20) == 21 && ++phase);
 	stop = 1;
 	if (with_thread) {
 		CHECK(pthread_join(thread, NULL) == 0);

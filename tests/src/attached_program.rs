@@ -1,12 +1,11 @@
 //! A program that runs and obeys lines, with nopal attached, and `nopal ctl` for it.
 
-use crate::process::assert_nothing_left;
+use crate::process::{assert_nothing_left, wait_until};
 use crate::{Case, End, Ended, Program, Running, Start, nopal, scratch};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ChildStdin;
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// The program writes a line when it is ready, `done` for each line that it has obeyed, and ends with 5 at the end of
@@ -87,15 +86,14 @@ impl AttachedProgram {
 
     /// Waits until the state shows a line that begins so, and returns the rest of that line.
     pub fn wait_for(&self, begin: &str) -> String {
-        for _ in 0..1000 {
+        let mut found = None;
+        wait_until(begin, || {
             let state = self.state();
-            let found = state.lines().find_map(|line| line.strip_prefix(begin));
-            if let Some(found) = found {
-                return found.to_owned();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("no {begin}:\n{}", self.state())
+            let line = state.lines().find_map(|line| line.strip_prefix(begin));
+            found = line.map(str::to_owned);
+            found.is_some()
+        });
+        found.expect("it was waited for")
     }
 
     /// The program has suffered nothing, and nothing is left in it. The directory has the trace.

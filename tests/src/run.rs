@@ -1,7 +1,7 @@
 //! Runs a command within a bounded time and gathers all that it did.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::paths::nopal;
 use crate::processors::first_processor;
 
 /// Longer than any of the programs takes, even on a machine that does other work.
-const PATIENCE: Duration = Duration::from_secs(150);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
 /// The command: `words[0]` is the program.
 #[derive(Debug, Clone, Default)]
@@ -84,6 +85,11 @@ impl Gathered {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes.lock().expect("nobody panics with it")).into_owned()
     }
+
+    /// Nobody can write any more, and all is read.
+    fn is_whole(&self) -> bool {
+        self.reader.as_ref().is_none_or(JoinHandle::is_finished)
+    }
 }
 
 impl Start {
@@ -131,17 +137,28 @@ impl Start {
     }
 
     pub fn spawn(&self) -> Running {
+        // What has to be built is built before any time begins.
+        nopal();
         let mut command = self.command();
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let mut child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("{:?}: {error}", self.words));
+        let deadline = Instant::now() + PATIENCE;
+        let mut child = loop {
+            match command.spawn() {
+                Ok(child) => break child,
+                // A child that another thread has forked while the file was written holds it open until it executes.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    assert!(Instant::now() < deadline, "{:?}: {error}", self.words);
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => panic!("{:?}: {error}", self.words),
+            }
+        };
         Running {
-            deadline: Instant::now() + PATIENCE,
+            deadline,
             stdout: Gathered::from(child.stdout.take().expect("piped")),
             stderr: Gathered::from(child.stderr.take().expect("piped")),
             child,
@@ -208,12 +225,12 @@ impl Running {
     /// The same of standard error.
     pub fn wait_for_error(&mut self, done: impl Fn(&str) -> bool) -> String {
         loop {
-            let has_ended = self.has_ended();
+            let is_all = self.has_ended() && self.stderr.is_whole();
             let text = self.stderr();
             if done(&text) {
                 return text;
             }
-            assert!(!has_ended, "it has ended and only said:\n{text}");
+            assert!(!is_all, "it has ended and only said:\n{text}");
             self.check_deadline("what it says");
         }
     }
@@ -240,10 +257,7 @@ impl Running {
 
     /// Until whoever inherited the output has ended: also those that the command left behind.
     pub fn wait_for_end_of_output(&mut self) {
-        while [&self.stdout, &self.stderr]
-            .iter()
-            .any(|one| one.reader.as_ref().is_some_and(|it| !it.is_finished()))
-        {
+        while !(self.stdout.is_whole() && self.stderr.is_whole()) {
             self.check_deadline("the end of its output");
         }
     }

@@ -9,9 +9,7 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::run::{End, Start};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::run::{End, PATIENCE, Start};
 
 /// The test's side of the terminal; the command leads the session on the other one.
 pub struct Terminal {

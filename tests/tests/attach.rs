@@ -88,8 +88,12 @@ const ROUNDS: usize = 40;
 
 #[test]
 fn processes_that_were_started_before_are_named() {
-    let mut parent = Start::new(["sh", "-c", "sleep 100 & echo begun; wait"]).spawn();
-    parent.wait_for(|text| text.contains("begun"));
+    let mut parent = Start::new(["sh", "-c", "sleep 300 & echo $!; wait"]).spawn();
+    let said = parent.wait_for(|text| text.ends_with('\n'));
+    let name = format!("/proc/{}/comm", said.trim_end());
+    wait_until("the shell's child executes", || {
+        std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")
+    });
     let scratch = scratch();
     let trace = scratch.path().join("trace");
     let process = parent.id().to_string();
@@ -153,6 +157,16 @@ fn a_busy_process_is_attached_to_again_and_again() {
     assert_eq!((ended.end, &*ended.stderr), (End::Code(5), ""));
 }
 
+/// Bytes of records in a trace.
+fn recorded(trace: &Path) -> u64 {
+    let files = std::fs::read_dir(trace).into_iter().flatten().flatten();
+    let streams = files.filter(|file| file.file_name().to_string_lossy().starts_with("stream-"));
+    streams
+        .flat_map(|file| file.metadata())
+        .map(|file| file.len())
+        .sum()
+}
+
 #[test]
 fn exceptions_pass_through_frames_that_are_traced_since() {
     let scratch = scratch();
@@ -161,7 +175,8 @@ fn exceptions_pass_through_frames_that_are_traced_since() {
     let mut program = running(&case, "ready");
     for _ in 0..2 {
         let tool = case.attach(program.id(), &trace);
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        // More than all threads together make until each has come to the function.
+        wait_until("it is recorded", || recorded(&trace) > 10_000);
         interrupt(tool);
         let report = Report::of(&trace);
         assert!(report.calls("thrower(long, long*)") > 0);

@@ -12,7 +12,7 @@ use nopal_tests::{Report, Running, Start, nopal, passed, scratch, sources};
 use nopal_trace::{Field, FieldKind, Note, Session, Writer, event_number, synthetic};
 use tempfile::TempDir;
 
-/// An interpreted machine is slow beside other work.
+/// For each answer of an interpreted machine, which is slow beside other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 const CHUNK_BYTES: usize = 65536;
 const HEADER_BYTES: usize = 96;
@@ -64,6 +64,7 @@ impl Machine {
         self.stdin
             .write_all(format!("{line}\n").as_bytes())
             .expect("it listens");
+        self.running.be_patient(PATIENCE);
         let read = self.read;
         let text = self.running.wait_for(|text| {
             let last = text[read..].strip_suffix('\n').unwrap_or_default();

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nopal_tests::process::assert_nothing_left;
+use nopal_tests::process::{assert_nothing_left, wait_until};
 use nopal_tests::{Case, End, Program, Report, Start, c, nopal, scratch, sources};
 
 /// Attaches for one phase, and lets the program end. `meanwhile` is done before nopal comes.
@@ -235,6 +235,16 @@ impl Freezer {
     fn freeze(&self, freeze: bool) {
         let word = self.words[usize::from(!freeze)];
         std::fs::write(self.group.join(self.file), word).unwrap();
+        // Of the newer kind, another file says when it has come to that.
+        let frozen = format!("frozen {word}");
+        wait_until(&frozen, || {
+            let [state, events] = [self.file, "cgroup.events"]
+                .map(|file| std::fs::read_to_string(self.group.join(file)));
+            match events {
+                Ok(events) => events.lines().any(|line| line == frozen),
+                Err(_) => state.unwrap().trim() == word,
+            }
+        });
     }
 }
 
@@ -254,7 +264,6 @@ fn a_frozen_process_is_left_when_it_goes_on() {
         program.wait_for(|text| text.contains("phase 0\n"));
         freezer.have(program.id());
         freezer.freeze(true);
-        std::thread::sleep(Duration::from_millis(100));
         let process = program.id().to_string();
         let refused = Start::new([nopal().to_str().unwrap(), "attach", &process]).run("");
         freezer.freeze(false);
@@ -264,7 +273,6 @@ fn a_frozen_process_is_left_when_it_goes_on() {
 
         let mut tool = case.attach(program.id(), &trace);
         freezer.freeze(true);
-        std::thread::sleep(Duration::from_millis(100));
         tool.signal_group(libc::SIGINT);
         std::thread::sleep(Duration::from_secs(3));
         freezer.freeze(false);
