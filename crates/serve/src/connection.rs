@@ -31,6 +31,8 @@ pub struct Stays {
     pub to_read: AtomicBool,
     /// It wants to know when the session has ended.
     pub to_the_end: AtomicBool,
+    /// It has asked for something, and the answer is being made.
+    pub to_be_answered: AtomicBool,
 }
 
 struct Open {
@@ -97,7 +99,9 @@ impl<'a> Connection<'a> {
             if request == Request::Cancel {
                 continue;
             }
+            self.stays.to_be_answered.store(true, Ordering::Release);
             let result = self.answer(request, &bytes)?;
+            self.stays.to_be_answered.store(false, Ordering::Release);
             self.line.send(&answer(result), PATIENCE)?;
         }
     }

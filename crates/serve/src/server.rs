@@ -18,8 +18,10 @@ use std::time::{Duration, Instant};
 
 /// Clients at a time. More are turned away.
 const MOST: usize = 128;
-/// How long clients get to take their answers when the session ends.
-const GRACE: Duration = Duration::from_millis(200);
+/// How long clients get to ask once more when the session ends: a reader of a stream asks until it sees its end.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long an answer that is being made is waited for then.
+const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 /// After running out of descriptors.
 const RECOVERY: Duration = Duration::from_millis(100);
@@ -94,8 +96,15 @@ impl Server {
         self.shared.disconnect(|connected| {
             !stays(connected) && !connected.stays.to_read.load(Ordering::Acquire)
         });
-        let until = Instant::now() + GRACE;
-        while !self.shared.connections().values().all(stays) && Instant::now() < until {
+        let start = Instant::now();
+        let is_awaited = |connected: &Connected| {
+            let patience = match connected.stays.to_be_answered.load(Ordering::Acquire) {
+                true => PATIENCE,
+                false => GRACE,
+            };
+            !stays(connected) && start.elapsed() < patience
+        };
+        while self.shared.connections().values().any(is_awaited) {
             work();
             std::thread::sleep(PAUSE);
         }
