@@ -13,7 +13,8 @@
 #define LONGEST_NAP 400
 #define SPINS_A_STEP 1000
 #define YIELDS_FIRST 16
-#define STEPS_WITHOUT_HEARTBEAT 4000
+/* 0.8 s: the kernel holds up who writes to a slow disk for 0.2 s at a time, and a host takes its processors away. */
+#define STEPS_WITHOUT_HEARTBEAT 16000
 #define STEPS_AT_MOST 100000
 
 bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value)
