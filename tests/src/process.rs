@@ -75,6 +75,22 @@ pub fn nopals_mappings(process: i32) -> Vec<String> {
     maps.lines().filter(is_nopals).map(String::from).collect()
 }
 
+/// The processor time of a process so far.
+pub fn processor_time(process: i32) -> Duration {
+    let mut clock = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: both write into locals of ours.
+    let told = unsafe {
+        libc::clock_getcpuclockid(process, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    assert!(told, "the process lives");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// The resources of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resources {

@@ -91,10 +91,13 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
         assert_eq!(delays.tracing("cat current_tracer"), format!("{tracer}\n"));
         delays.make(delay);
         delays.wait_for_worst(LONG);
-        let text = delays.tracing("cat latency_trace");
-        let title = format!("{tracer} latency trace v1.1.5 on ");
-        assert!(text.starts_with(&title), "{text}");
-        assert_eq!(latencies(&text), [delays.worst()], "{text}");
+        // Another case, for which the processor was to blame, may be longer and come between the two looks.
+        wait_until("the trace is of the worst case", || {
+            let text = delays.tracing("cat latency_trace");
+            let title = format!("{tracer} latency trace v1.1.5 on ");
+            assert!(text.starts_with(&title), "{text}");
+            latencies(&text) == [delays.worst()]
+        });
         let file = match *tracer {
             "request" => "section",
             name => name,
@@ -245,8 +248,6 @@ fn a_case_stands_in_the_histogram_of_the_processor_that_it_ended_on() {
     delays.tracing("echo wakeup >current_tracer");
     delays.make("sleep 20");
     wait_until("wake-ups are shown", || delays.samples("wakeup") >= 20);
-    // The program waits for a line.
-    let all = delays.samples("wakeup");
     let folders = delays.tracing("ls -d latency_hist/cpu*");
     let folders: Vec<&str> = folders
         .lines()
@@ -256,7 +257,10 @@ fn a_case_stands_in_the_histogram_of_the_processor_that_it_ended_on() {
         let of = |folder: &&str| delays.samples(&format!("{folder}/wakeup"));
         folders.iter().map(of).sum()
     };
-    assert_eq!(sum(), all);
+    // The program waits for a line: soon all are shown.
+    wait_until("each case stands in one", || {
+        sum() == delays.samples("wakeup")
+    });
     let file = delays.tracing("cat latency_hist/cpu0/wakeup");
     assert!(!file.contains("Not known"), "{file}");
     delays.mounted.end(5);

@@ -1,7 +1,7 @@
 //! Markers of `include/nopal.h`, recorded: nothing that the program does changes, and every one is in the trace with
 //! its values.
 
-use nopal_tests::process::assert_nothing_left;
+use nopal_tests::process::{assert_nothing_left, processor_time};
 use nopal_tests::{
     Case, End, Ended, Program, Recording, Running, Start, compile, example, nopal, passed, scratch,
 };
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{ChildStdin, Command};
+use std::time::Duration;
 
 fn program(compiler: &str, flags: &[&str]) -> Program {
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
@@ -153,7 +154,9 @@ fn markers_of_a_process_that_runs() {
         };
         let attached = Case::new(case.program().clone()).options(choice.iter().copied());
         let mut tool = attached.attach(program.id(), &trace);
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        let process = program.id();
+        let enough = processor_time(process) + Duration::from_millis(200);
+        program.wait_until(|| processor_time(process) >= enough);
         tool.signal_group(libc::SIGINT);
         let ended = tool.wait();
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);

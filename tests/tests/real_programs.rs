@@ -171,11 +171,11 @@ fn git() {
 }
 
 fn wait_for_socket(path: &Path, running: &Running) -> UnixStream {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         if let Ok(stream) = UnixStream::connect(path) {
             stream
-                .set_read_timeout(Some(Duration::from_secs(20)))
+                .set_read_timeout(Some(Duration::from_secs(120)))
                 .unwrap();
             return stream;
         }

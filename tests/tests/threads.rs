@@ -1,6 +1,7 @@
 //! Threads: many over a run, many at once, at full speed.
 
-use nopal_tests::{Case, c};
+use nopal_tests::{Case, End, Report, announced_calls, c, scratch};
+use std::io::Write;
 
 /// Each thread takes a part of the buffer, and the tool may be slower than they come: exact with `--block` only.
 #[test]
@@ -28,9 +29,19 @@ fn a_thousand_threads_at_once() {
 
 #[test]
 fn a_thread_has_the_last_of_its_names() {
-    let traced = Case::new(c("named", &[])).check();
-    let notes = std::fs::read_to_string(traced.directory().join("session/notes"));
-    let notes = notes.expect("the trace has notes");
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let notes = || std::fs::read_to_string(trace.join("session/notes")).unwrap_or_default();
+    let mut running = Case::new(c("named", &[])).spawn(&trace);
+    let mut stdin = running.stdin();
+    for name in ["first", "second"] {
+        running.wait_until(|| notes().contains(&format!("\"name\":\"{name}\"")));
+        stdin.write_all(b"\n").expect("it reads");
+    }
+    let ended = running.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    Report::of(&trace).assert_calls(&announced_calls(&ended.stdout).1);
+    let notes = notes();
     let thread = notes.lines().find_map(|line| {
         let line = line.strip_suffix("\"name\":\"first\"}}]")?;
         line.find("\"thread\"").map(|at| &line[at..])

@@ -30,7 +30,7 @@ impl Screen {
     /// before has shown.
     fn press(&mut self, keys: &str, wanted: &[&str]) {
         self.terminal.write(keys);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let before = self.terminal.text().len();
             self.columns ^= 1;

@@ -88,7 +88,7 @@ fn a_process_whose_first_thread_has_ended_is_alive_and_can_be_looked_at() {
     assert!(auxiliary(pid).unwrap().entry.is_some());
     let modules = nopal_process::modules(pid).unwrap();
     assert!(modules.iter().any(|module| module.path == program.path));
-    let stopped = Stopped::stop(pid, std::time::Duration::from_secs(5)).unwrap();
+    let stopped = Stopped::stop(pid, std::time::Duration::from_secs(100)).unwrap();
     let gadget = nopal_process::find_system_call_gadget(pid).unwrap();
     nopal_process::Memory::open(pid)
         .unwrap()

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use common::{Program, compile};
+use common::{Program, compile, eventually};
 use nopal_process::{
     Command, Ending, Event, ExitWatch, LaunchError, Launched, LoaderStop, Memory, Stop, SystemCall,
     Thread, auxiliary, environment, find_system_call_gadget, launch, run_to_loader_consistent,
@@ -29,14 +29,26 @@ fn finish(launched: Launched) -> Ending {
     watch.wait().unwrap()
 }
 
+/// Launches it once nothing writes to it: a test beside this one may have forked while a script was being written, and
+/// not have executed anything yet.
+fn try_launch(command: &Command) -> Result<Launched, LaunchError> {
+    let mut launched = launch(command, |_| ());
+    eventually("nothing writes to it", || {
+        let is_busy = matches!(launched, Err(LaunchError::Execute(libc::ETXTBSY)));
+        if is_busy {
+            launched = launch(command, |_| ());
+        }
+        !is_busy
+    });
+    launched
+}
+
 fn end_of(command: &Command) -> Ending {
-    finish(launch(command, |_| ()).unwrap())
+    finish(try_launch(command).unwrap())
 }
 
 fn failure_of(command: &Command) -> i32 {
-    match launch(command, |_| ()) {
-        // A test beside this one has forked while a script was being written, and has not executed anything yet.
-        Err(LaunchError::Execute(libc::ETXTBSY)) => failure_of(command),
+    match try_launch(command) {
         Err(LaunchError::Execute(errno)) => errno,
         other => panic!("{other:?}"),
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Running, compile, eventually};
 use nopal_process::{Memory, Search, Stopped, status};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A window, and where its copy begins.
 fn places(running: &mut Running) -> (Range<u64>, u64) {

@@ -13,7 +13,7 @@ use nopal_process::{
     status,
 };
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// Neither `examine` nor an attempt may succeed, and both say the same.
 #[track_caller]

@@ -31,6 +31,6 @@ int main(void)
 	__asm__ volatile("int3");
 	while (!over)
 		sum++;
-	puts(steps > 100 ? "stepped" : "not stepped");
+	puts(steps >= 100 ? "stepped" : "not stepped");
 	return 0;
 }

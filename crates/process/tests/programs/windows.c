@@ -15,12 +15,12 @@
 #define CODE(name, result)                                                                                             \
 	"read_" name ": xor %eax, %eax\n xor %edi, %edi\n lea byte(%rip), %rsi\n mov $1, %edx\n syscall\n"             \
 	"read_" name "_end: cmp $1, %eax\n jne failed\n mov $" result ", %eax\n ret\n"                                 \
-	"spin_" name ": mov $7, %edx\n 1: mov go(%rip), %eax\n pause\n test %eax, %eax\n jz 1b\n"                        \
+	"spin_" name ": mov $7, %edx\n 1: mov %edx, spinning(%rip)\n mov go(%rip), %eax\n pause\n test %eax, %eax\n jz 1b\n" \
 	"spin_" name "_end: mov $" result ", %eax\n ret\n"
 __asm__(".text\n" CODE("here", "1") ".skip 4096, 0xcc\n" CODE("copy", "2") "failed: mov $3, %eax\n ret\n");
 extern char read_here[], read_here_end[], read_copy[], spin_here[], spin_here_end[], spin_copy[];
 char byte;
-volatile int go, ready;
+volatile int go, ready, spinning;
 static const char *how;
 static ucontext_t first, second;
 
@@ -31,10 +31,19 @@ static int run(void *code) {
 }
 
 static void handler(int signal) {
+	if (!strcmp(how, "coroutine") && !spinning) {
+		ualarm(1000, 0);
+		return;
+	}
 	ready = 1;
 	if (!strcmp(how, "coroutine"))
 		swapcontext(&second, &first);
 	while (!strcmp(how, "handler") && !go)
+		usleep(1000);
+}
+
+static void await(volatile int *word) {
+	while (!*word)
 		usleep(1000);
 }
 
@@ -67,17 +76,20 @@ int main(int argc, char **argv) {
 		second.uc_link = &first;
 		makecontext(&second, coroutine, 0);
 		// The signal comes while the loop runs on the coroutine's stack.
-		ualarm(20000, 0);
 		sigaction(SIGALRM, &(struct sigaction){.sa_handler = handler}, 0);
+		ualarm(1000, 0);
 		swapcontext(&first, &second);
 	} else {
 		pthread_create(&id, 0, thread, spin_here);
-		usleep(10000);
-		while (strcmp(how, "spin") && !ready) {
+		await(&spinning);
+		if (strcmp(how, "spin")) {
 			pthread_kill(id, SIGUSR1);
-			usleep(1000);
+			await(&ready);
 		}
-		usleep(10000);
+		if (!strcmp(how, "over")) {
+			spinning = 0;
+			await(&spinning);
+		}
 	}
 	puts("ready");
 	fflush(stdout);

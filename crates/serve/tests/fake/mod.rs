@@ -21,6 +21,8 @@ pub struct State {
     pub children: Vec<i32>,
     /// How many files that were opened to be written.
     pub closed: usize,
+    /// How many files are open.
+    pub open: usize,
 }
 
 impl Fake {
@@ -62,6 +64,7 @@ impl Tree for Fake {
             "tracing/trace_pipe" => Vec::new(),
             _ => return Err(Failure::new(libc::ENOENT, format!("{path}: no such file"))),
         };
+        self.state().open += 1;
         Ok(Box::new(FakeFile {
             session: self.clone(),
             stream: path.ends_with("pipe"),
@@ -148,6 +151,12 @@ impl File for FakeFile {
         let flushed = self.flush();
         self.session.state().closed += usize::from(self.written);
         flushed
+    }
+}
+
+impl Drop for FakeFile {
+    fn drop(&mut self) {
+        self.session.state().open -= 1;
     }
 }
 
