@@ -1,8 +1,9 @@
 //! Makes chunks of tasks out of those of a kernel's processors.
 //!
-//! A processor's chunk holds records of whatever tasks it ran. A RESYNC begins each *run* of a task's records. Runs of one
-//! task on different processors never overlap, so they are put in order of their first clocks; a run waits until every
-//! processor has been read up to its first clock.
+//! A processor's chunk holds records of whatever tasks it ran: *runs* of records of the same task. Within a run, the task
+//! may have been on other processors, if what this one ran meanwhile is not recorded. So the records of a task are put in
+//! order by their clocks: a run is split where the task's next run on another processor begins. A record waits until every
+//! processor has been read up to its clock.
 
 use crate::collecting::collect::Collector;
 use anyhow::Result;
@@ -25,7 +26,9 @@ struct Task {
 #[derive(Debug)]
 struct Run {
     task: Task,
+    /// Of its first record, and of its last.
     clock: u64,
+    last: u64,
     words: Vec<u64>,
     /// Events lost on its processor right before.
     discarded: u64,
@@ -155,11 +158,15 @@ impl Tasks {
                 continue;
             };
             match &mut run {
-                Some(run) if run.task == task => run.words.extend_from_slice(record),
+                Some(run) if run.task == task => {
+                    run.words.extend_from_slice(record);
+                    run.last = processor.clock;
+                }
                 _ => {
                     processor.runs.extend(run.replace(Run {
                         task,
                         clock: processor.clock,
+                        last: processor.clock,
                         words: record.to_vec(),
                         discarded: std::mem::take(&mut discarded),
                     }));
@@ -172,12 +179,12 @@ impl Tasks {
         !processor.is_waiting
     }
 
-    /// The chunks that the processor had at `clock` have been taken, as far as they are stored. What comes is later: than
-    /// `clock`, or, behind a record that is not stored, than what has come.
+    /// The chunks that the processor had at `clock` have been taken, as far as they are stored. What comes is not before
+    /// `clock`, or, behind a record that is not stored, not before what has come.
     pub fn complete(&mut self, mark: u64, clock: u64) {
         let processor = self.processors.entry(mark).or_default();
         let until = match processor.is_waiting {
-            true => processor.clock,
+            true => processor.clock.saturating_add(1),
             false => clock,
         };
         processor.complete = processor.complete.max(until);
@@ -212,15 +219,31 @@ impl Tasks {
         chunks
     }
 
-    /// The earliest run, if it begins before `until`.
+    /// The earliest run, if it begins before `until`: as far as it is before that, and before the task's next run on
+    /// another processor.
     fn next_run(&mut self, until: u64) -> Option<Run> {
         let first = |known: &Processor| known.runs.front().map(|run| run.clock);
-        let next = self
-            .processors
-            .values_mut()
-            .filter(|known| first(known).is_some_and(|clock| clock < until))
-            .min_by_key(|known| first(known))?;
-        next.runs.pop_front()
+        let firsts = self.processors.iter().filter_map(|(mark, known)| {
+            let clock = first(known).filter(|clock| *clock < until)?;
+            Some((clock, *mark))
+        });
+        let (_, mark) = firsts.min()?;
+        let run = self.processors.get_mut(&mark)?.runs.pop_front()?;
+        let others = self.processors.iter().filter(|(other, _)| **other != mark);
+        let next = others.filter_map(|(_, known)| {
+            let before_its_end = known
+                .runs
+                .iter()
+                .take_while(|other| other.clock <= run.last);
+            let of_task = before_its_end.filter(|other| other.task == run.task);
+            of_task.map(|other| other.clock).next()
+        });
+        let limit = next.fold(until, u64::min);
+        let (run, rest) = run.split(limit);
+        if let Some(rest) = rest {
+            self.processors.get_mut(&mark)?.runs.push_front(rest);
+        }
+        Some(run)
     }
 
     fn append(&mut self, run: Run, chunks: &mut Vec<TaskChunk>) {
@@ -254,18 +277,53 @@ impl Tasks {
                 chunks,
             );
         }
-        let mut rest = &run.words[..];
-        let mut clock = run.clock;
-        while let Some((&first, after)) = rest.split_first() {
+        for (record, clock) in run.records() {
+            task.push(record, clock, chunks);
+        }
+    }
+}
+
+impl Run {
+    /// Its records with their clocks.
+    fn records(&self) -> impl Iterator<Item = (&[u64], u64)> {
+        let mut rest = &self.words[..];
+        let mut clock = self.clock;
+        std::iter::from_fn(move || {
+            let (&first, after) = rest.split_first()?;
             let length = Word(first).words(after).unwrap_or(rest.len());
             let (record, next) = rest.split_at(length.min(rest.len()));
             clock = match Resync::clock_of(record) {
                 Some(whole) => whole.max(clock),
                 None => Word(first).clock_after(clock),
             };
-            task.push(record, clock, chunks);
             rest = next;
+            Some((record, clock))
+        })
+    }
+
+    /// The first record and those before `limit`, and the rest.
+    fn split(mut self, limit: u64) -> (Run, Option<Run>) {
+        if self.last < limit {
+            return (self, None);
         }
+        let (mut words, mut last, mut clock) = (0, self.clock, None);
+        for (record, at) in self.records() {
+            if words > 0 && at >= limit {
+                clock = Some(at);
+                break;
+            }
+            words += record.len();
+            last = at;
+        }
+        let rest = clock.map(|clock| Run {
+            task: self.task,
+            clock,
+            last: self.last,
+            words: self.words.split_off(words),
+            discarded: 0,
+        });
+        self.last = last;
+        (self, rest)
     }
 }
 
@@ -371,6 +429,22 @@ mod tests {
     }
 
     #[test]
+    fn a_task_that_was_elsewhere_between_two_records_keeps_its_order() {
+        let mut tasks = Tasks::default();
+        // With a RESYNC where it comes back, as from the kernel's module, and without, as of kernel events.
+        let here = [switch(10, 7), entry(11, 1), switch(40, 7), entry(41, 1)].concat();
+        assert!(tasks.take(&header(1, 0, 0), &here));
+        let there = [switch(20, 7), entry(21, 1), entry(60, 1)].concat();
+        assert!(tasks.take(&header(2, 0, 0), &there));
+        tasks.complete(1, HIGH + 50);
+        tasks.complete(2, HIGH + 30);
+        let later = "records of the other processor may still come";
+        assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [11, 21], "{later}");
+        (1..=2).for_each(|mark| tasks.complete(mark, HIGH + 70));
+        assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [41, 60]);
+    }
+
+    #[test]
     fn records_that_are_not_stored_yet_are_taken_later() {
         let mut tasks = Tasks::default();
         let mut words = [switch(10, 7), entry(11, 1), vec![0], entry(13, 1)].concat();
@@ -445,17 +519,24 @@ mod tests {
         let mut streams: Vec<Vec<Vec<u64>>> = vec![Vec::new(); 3];
         let mut expected: HashMap<u32, Vec<u64>> = HashMap::new();
         let mut runs_on: Vec<Option<u32>> = vec![None; 3];
+        let mut last_on = vec![0; 3];
         for clock in 1..60_000 {
             let processor = random.usize(..3);
             let thread = match runs_on[processor] {
                 Some(thread) if random.u8(..8) > 0 => thread,
                 _ => {
                     runs_on[processor] = None;
+                    if random.bool() {
+                        continue;
+                    }
                     let busy: BTreeSet<_> = runs_on.iter().flatten().copied().collect();
                     let free: Vec<_> = (1..6).filter(|thread| !busy.contains(thread)).collect();
                     let thread = free[random.usize(..free.len())];
                     runs_on[processor] = Some(thread);
-                    streams[processor].push(switch(clock, thread));
+                    if last_on[processor] != thread || random.bool() {
+                        streams[processor].push(switch(clock, thread));
+                    }
+                    last_on[processor] = thread;
                     thread
                 }
             };
