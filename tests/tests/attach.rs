@@ -645,8 +645,8 @@ fn named(name: &str, directory: &Path) -> impl Fn() -> Running {
 }
 
 /// Waits until a session has attached to one more process: until that has changed, and the session answers again.
-fn wait_for_newcomer(newcomer: &Running, first: &Running) {
-    wait_until("a newcomer is traced", || is_text_changed(newcomer.id()));
+fn wait_for_newcomer(newcomer: i32, first: &Running) {
+    wait_until("a newcomer is traced", || is_text_changed(newcomer));
     let words = [
         nopal().to_str().unwrap().to_owned(),
         "ctl".to_owned(),
@@ -675,7 +675,7 @@ fn processes_of_a_name_are_recorded_also_those_that_come_later() {
     let trace = scratch.path().join("trace");
     let tool = attach_to_all(std::slice::from_ref(&name), &trace);
     programs.push(start());
-    wait_for_newcomer(&programs[1], &programs[0]);
+    wait_for_newcomer(programs[1].id(), &programs[0]);
     let stdins = on(&mut programs);
     let ended = interrupt(tool);
     let said = format!("tracing process {}; ", programs[0].id());
@@ -695,6 +695,36 @@ fn processes_of_a_name_are_recorded_also_those_that_come_later() {
         "{}",
         ended.stderr
     );
+}
+
+/// It is found before its loader has made what nopal needs of a thread.
+#[test]
+fn a_process_of_a_name_is_recorded_that_has_just_been_executed() {
+    let scratch = scratch();
+    let name = format!("fresh-{}", std::process::id());
+    let mut first = named(&name, scratch.path())();
+    let trace = scratch.path().join("trace");
+    let tool = attach_to_all(std::slice::from_ref(&name), &trace);
+    let file = scratch.path().join(&name);
+    let mut second = Start::new([c("begins_late", &[]).path, file]).spawn();
+    let said = second.wait_for(|text| text.ends_with('\n'));
+    let process: i32 = said.trim_start_matches("process ").trim().parse().unwrap();
+    // Time in which the session looks for newcomers.
+    std::thread::sleep(Duration::from_secs(3));
+    let mut stdin = second.stdin();
+    stdin.write_all(b"begin\n").unwrap();
+    second.wait_for(|text| text.contains("phase 0\n"));
+    wait_for_newcomer(process, &first);
+    stdin.write_all(b"on\n").unwrap();
+    second.wait_for(|text| text.contains("phase 1\n"));
+    let ended = interrupt(tool);
+    assert!(!ended.stderr.contains("not traced"), "{}", ended.stderr);
+    assert_eq!(Report::of(&trace).calls("leaf"), 1000);
+    assert_nothing_left(process);
+    drop(stdin);
+    assert_eq!(second.wait().end, End::Code(5));
+    drop(first.stdin());
+    assert_eq!(first.wait().end, End::Code(5));
 }
 
 /// A control group is a directory whose files list processes.
@@ -721,7 +751,7 @@ fn processes_of_a_control_group_are_recorded_also_those_that_come_later() {
     let tool = attach_to_all(&asked, &trace);
     programs.push(start());
     list(&group, &[own, programs[0].id(), programs[2].id()]);
-    wait_for_newcomer(&programs[2], &programs[0]);
+    wait_for_newcomer(programs[2].id(), &programs[0]);
     let stdins = on(&mut programs);
     let ended = interrupt(tool);
     assert!(

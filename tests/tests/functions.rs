@@ -1,5 +1,6 @@
 //! Calls of every kind, and the choice of what to record of them.
 
+use nopal_tests::process::wait_until;
 use nopal_tests::{Case, Program, Report, c, compile, difference, scratch};
 
 #[test]
@@ -226,6 +227,15 @@ fn the_runtime_of_free_pascal() {
     pascal().options(["--libs"]).check();
 }
 
+/// The processor time of a process, in hundredths of a second: more than a loader needs is that of its program.
+fn ticks(process: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let mut fields = fields.split(' ').skip(11).map(str::parse::<u64>);
+    let mut next = || fields.next().unwrap().unwrap();
+    next() + next()
+}
+
 /// Attached to before its work begins, it does the same.
 fn check_attached(case: &Case) -> Report {
     let scratch = scratch();
@@ -235,6 +245,7 @@ fn check_attached(case: &Case) -> Report {
         .environment
         .push(("HOLD".into(), go_on.clone().into()));
     let mut program = start.spawn();
+    wait_until("it is busy before its work", || ticks(program.id()) >= 10);
     let mut tool = case.attach(program.id(), &trace);
     std::fs::write(&go_on, "").unwrap();
     let ended = program.wait();
