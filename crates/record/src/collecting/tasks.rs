@@ -519,7 +519,7 @@ mod tests {
         let mut streams: Vec<Vec<Vec<u64>>> = vec![Vec::new(); 3];
         let mut expected: HashMap<u32, Vec<u64>> = HashMap::new();
         let mut runs_on: Vec<Option<u32>> = vec![None; 3];
-        let mut last_on = vec![0; 3];
+        let mut last_on = [0; 3];
         for clock in 1..60_000 {
             let processor = random.usize(..3);
             let thread = match runs_on[processor] {
