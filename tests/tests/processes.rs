@@ -427,11 +427,13 @@ fn the_slowest_requests_come_first_with_what_other_processes_did_meanwhile() {
         panic!();
     };
     let found = requests_as_json(&["--until", "99%"], &trace);
-    for ((value, function), request) in PLANTED
-        .iter()
-        .zip(found.iter().filter(|one| one["is_least"] != true))
-    {
-        assert_eq!(request["value"], *value, "{found:?}");
+    let whole = || found.iter().filter(|one| one["is_least"] != true);
+    let took = |one: &serde_json::Value| one["duration_ns"].as_u64().unwrap();
+    assert!(whole().map(took).is_sorted_by(|one, next| one >= next));
+    // Any other may have waited longer for a processor.
+    for (value, function) in PLANTED {
+        let request = whole().find(|one| one["value"] == value);
+        let request = request.unwrap_or_else(|| panic!("{value}: {found:?}"));
         assert_eq!(
             (&request["process"], &request["end_process"]),
             (&first.into(), &third.into())
@@ -442,7 +444,7 @@ fn the_slowest_requests_come_first_with_what_other_processes_did_meanwhile() {
         };
         assert_eq!(
             (&other["process"], most(other)),
-            (&second.into(), *function),
+            (&second.into(), function),
             "{request}"
         );
         assert!(request.get("wait_ns").is_none(), "{request}");
@@ -464,7 +466,7 @@ fn the_slowest_requests_come_first_with_what_other_processes_did_meanwhile() {
 /// Recorded until the kernel has told of all moments of what is planted whether threads ran: it keeps silent of switches
 /// from idle processors, and of some others where these have much to do.
 fn requests_with_all_switches(trace: &Path) -> Vec<u64> {
-    for _ in 0..10 {
+    for _ in 0..40 {
         let awake = Awake::new();
         let processes = slow_requests(&["-e", "sched"], trace);
         drop(awake);
@@ -476,7 +478,7 @@ fn requests_with_all_switches(trace: &Path) -> Vec<u64> {
             return processes;
         }
     }
-    panic!("the kernel was silent in each of ten recordings");
+    panic!("the kernel was silent in each of forty recordings");
 }
 
 #[test]

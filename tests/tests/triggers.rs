@@ -5,7 +5,8 @@ use std::path::Path;
 use nopal_tests::process::assert_nothing_left;
 use nopal_tests::{AttachedProgram, Case, End, Report, c, nopal, scratch};
 
-const SLOW: &str = "return handle_request if duration > 1s";
+/// Longer than a request takes that only waits for a processor.
+const SLOW: &str = "return handle_request if duration > 4s";
 
 fn requests(scratch: &Path) -> Case {
     Case::new(c("requests", &[])).environment("XDG_RUNTIME_DIR", scratch)
@@ -34,14 +35,14 @@ fn a_slow_call_has_its_snapshot() {
     let mut attached = traced(&["--flight", "--snapshot-when", SLOW]);
     attached.run("fast 20");
     attached.run("slow 20");
-    attached.run("slow 1500");
+    attached.run("slow 5000");
     let expected = attached.wait_for("#snapshot-1: ");
     assert!(
         expected.contains("return handle_request after "),
         "{expected}"
     );
     attached.run("fast 5");
-    attached.run("slow 1500");
+    attached.run("slow 5000");
     attached.wait_for("#snapshot-2: ");
     attached.run("fast 5");
     let (scratch, ended) = attached.end();
@@ -79,7 +80,7 @@ fn a_program_that_nopal_starts_has_snapshots_too() {
             .options(options.iter().copied());
         let ended = case
             .traced_start(&trace)
-            .run("fast 10\nslow 1500\nfast 10\n");
+            .run("fast 10\nslow 5000\nfast 10\n");
         assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
         let snapshot = trace.join("snapshot-1");
         // The program may have gone on for some milliseconds.
@@ -335,7 +336,7 @@ fn a_trigger_ends_the_session() {
 fn a_snapshot_outlives_all() {
     let mut attached = traced(&["--flight", "--snapshot-when", SLOW]);
     attached.run("fast 20");
-    attached.run("slow 1500");
+    attached.run("slow 5000");
     // SAFETY: sends a signal to a process of ours.
     unsafe { libc::kill(attached.program.id(), libc::SIGKILL) };
     let ended = attached.tool.wait();
@@ -353,7 +354,7 @@ fn a_snapshot_outlives_all() {
     assert!(said.starts_with("snapshot-1: "), "{said}");
     attached.run("fast 20");
     attached.ctl(&format!("when {SLOW} do snapshot"));
-    attached.run("slow 1500");
+    attached.run("slow 5000");
     attached.wait_for("#snapshot-2: ");
     for _ in 0..1000 {
         if !attached.ctl("").contains("being written") {
