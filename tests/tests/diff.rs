@@ -49,11 +49,21 @@ fn row<'a>(json: &'a Value, function: &str) -> &'a Value {
 fn a_function_that_became_slow_is_found() {
     let scratch = scratch();
     let directory = scratch.path();
-    for number in 1..=3 {
-        record(&directory.join(format!("old{number}")), &[], "2000");
-        record(&directory.join(format!("new{number}")), SLOW, "2000");
-    }
     let several = ["old1", "old2", "old3", "--", "new1", "new2", "new3"];
+    let record_all = || {
+        for number in 1..=3 {
+            record(&directory.join(format!("old{number}")), &[], "2000");
+            record(&directory.join(format!("new{number}")), SLOW, "2000");
+        }
+    };
+    record_all();
+    // What did not change comes out as significant once in a hundred times, and twice in a row once in ten thousand.
+    if compared(&several, directory)
+        .1
+        .contains(&"parse".to_owned())
+    {
+        record_all();
+    }
     for (words, test) in [(&["old1", "new1"][..], "calls"), (&several, "runs")] {
         let (json, significant) = compared(words, directory);
         assert_eq!(json["test"], test);
