@@ -719,7 +719,9 @@ fn a_process_of_a_name_is_recorded_that_has_just_been_executed() {
     second.wait_for(|text| text.contains("phase 1\n"));
     let ended = interrupt(tool);
     assert!(!ended.stderr.contains("not traced"), "{}", ended.stderr);
-    assert_eq!(Report::of(&trace).calls("leaf"), 1000);
+    // It may have come in time for a part of the first phase, too.
+    let calls = Report::of(&trace).calls("leaf");
+    assert!((1000..=2000).contains(&calls), "{calls}");
     assert_nothing_left(process);
     drop(stdin);
     assert_eq!(second.wait().end, End::Code(5));
