@@ -15,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 4
+#define NOPAL_ABI_VERSION 3
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *
@@ -205,7 +205,6 @@ struct nopal_region {
 	uint32_t unanswered_executions; /* requests without an answer, after which the thread went on */
 	uint32_t unanswered_libraries;
 	uint32_t counter_pages;     /* how many have been asked for: as many are given out, or all */
-	uint32_t silent_at;         /* `heartbeat` and 1 when a thread last found that it had stopped; 0: none has */
 };
 
 _Static_assert(sizeof(struct nopal_resync) == NOPAL_RESYNC_BYTES, "resync");

@@ -25,10 +25,8 @@ bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patie
 		patience->heartbeat = heartbeat;
 		patience->heard = patience->steps;
 	}
-	if (patience->steps - patience->heard > STEPS_WITHOUT_HEARTBEAT)
-		__atomic_store_n(&region->silent_at, heartbeat + 1, __ATOMIC_RELAXED);
-	bool is_silent = heartbeat != UINT32_MAX && __atomic_load_n(&region->silent_at, __ATOMIC_RELAXED) == heartbeat + 1;
-	if (patience->steps >= STEPS_AT_MOST || is_silent || __atomic_load_n(&region->tool_gone, __ATOMIC_RELAXED))
+	if (patience->steps >= STEPS_AT_MOST || patience->steps - patience->heard > STEPS_WITHOUT_HEARTBEAT ||
+	    __atomic_load_n(&region->tool_gone, __ATOMIC_RELAXED))
 		return false;
 	uint32_t steps = 1;
 	if (process->quiet)
