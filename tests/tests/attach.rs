@@ -706,8 +706,13 @@ fn a_process_of_a_name_is_recorded_that_has_just_been_executed() {
     let trace = scratch.path().join("trace");
     let tool = attach_to_all(std::slice::from_ref(&name), &trace);
     let file = scratch.path().join(&name);
+    // It does not look while another one still traces the process.
+    // SAFETY: sends signals to a process of ours.
+    let signal = |number| assert_eq!(unsafe { libc::kill(tool.id(), number) }, 0);
+    signal(libc::SIGSTOP);
     let mut second = Start::new([c("begins_late", &[]).path, file]).spawn();
     let said = second.wait_for(|text| text.ends_with('\n'));
+    signal(libc::SIGCONT);
     let process: i32 = said.trim_start_matches("process ").trim().parse().unwrap();
     // Time in which the session looks for newcomers.
     std::thread::sleep(Duration::from_secs(3));

@@ -32,7 +32,8 @@ fn a_thread_has_the_last_of_its_names() {
     let scratch = scratch();
     let trace = scratch.path().join("trace");
     let notes = || std::fs::read_to_string(trace.join("session/notes")).unwrap_or_default();
-    let mut running = Case::new(c("named", &[])).spawn(&trace);
+    let case = Case::new(c("named", &[])).options(["--block"]);
+    let mut running = case.spawn(&trace);
     let mut stdin = running.stdin();
     for name in ["first", "second"] {
         running.wait_until(|| notes().contains(&format!("\"name\":\"{name}\"")));

@@ -87,7 +87,8 @@ impl Server {
     }
 
     /// Nobody new is served any more, while `work` goes on doing what clients ask of the session: readers of streams
-    /// get what is left, all others their answers. Those that take their time are not waited for.
+    /// get what is left, all others their answers. An answer that is being made is waited for up to `PATIENCE`, one more
+    /// question up to `GRACE`.
     ///
     /// The client that has asked for the session's end sees it when the server is dropped.
     pub fn end(&mut self, mut work: impl FnMut()) {

@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const READ: Access = Access {
     read: true,
@@ -174,7 +174,9 @@ fn who_leaves_a_stream_takes_nothing_from_it() {
     client.read_exact(&mut answers).unwrap();
     assert_eq!(&answers, b"ok 0\nok 6\nstream");
     drop(client);
+    let start = Instant::now();
     while fake.state().open > 0 {
+        assert!(start.elapsed() < Duration::from_secs(100));
         std::thread::yield_now();
     }
     fake.state().stream.extend(b"kept");

@@ -193,10 +193,12 @@ impl KernelFunctions {
                 if !self.tasks.take(header, records) {
                     break;
                 }
-                if is_full {
-                    self.region.free(*chunk, used);
-                    freed += 1;
+                // One behind it is younger than this look, and may have had a chunk before it that was not seen.
+                if !is_full {
+                    break;
                 }
+                self.region.free(*chunk, used);
+                freed += 1;
             }
             self.tasks.complete(chunks[0].0.thread_begin, until);
         }

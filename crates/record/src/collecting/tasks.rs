@@ -36,8 +36,8 @@ struct Run {
 
 #[derive(Debug, Default)]
 struct Processor {
-    /// The chunk that is read, and how many words of it have been.
-    sequence: u64,
+    /// The chunk that is read, if any has been, and how many words of it have been.
+    sequence: Option<u64>,
     words: usize,
     clock: u64,
     task: Option<Task>,
@@ -45,7 +45,7 @@ struct Processor {
     runs: VecDeque<Run>,
     /// A record of its last chunk is reserved and not stored.
     is_waiting: bool,
-    /// All of its records up to this clock have been read.
+    /// All of its records before this clock have been read.
     complete: u64,
 }
 
@@ -108,13 +108,18 @@ pub struct Tasks {
 impl Tasks {
     /// Takes the records of a chunk, all words from its first on, that have come since the last time, up to the first
     /// that is not stored. Returns whether these are all: if not, no later chunk of the processor may be taken before the
-    /// rest has been.
+    /// rest has been. Of a chunk that is not the one behind the last, nothing is taken: whoever looked for chunks has missed
+    /// one.
     pub fn take(&mut self, header: &ChunkHeader, words: &[u64]) -> bool {
         let mark = header.thread_begin;
         let processor = self.processors.entry(mark).or_default();
-        if processor.sequence != header.sequence {
-            processor.sequence = header.sequence;
-            processor.words = 0;
+        match processor.sequence {
+            Some(known) if known == header.sequence => {}
+            Some(known) if known + 1 != header.sequence => return false,
+            _ => {
+                processor.sequence = Some(header.sequence);
+                processor.words = 0;
+            }
         }
         let mut discarded = match processor.words {
             0 => header.discarded.saturating_sub(processor.discarded),
@@ -473,6 +478,19 @@ mod tests {
         assert!(tasks.take(&header(1, 1, 0), &second));
         tasks.complete(1, HIGH + 50);
         assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [18, 19, 20, 31]);
+    }
+
+    #[test]
+    fn a_chunk_behind_one_that_was_missed_is_taken_later() {
+        let mut tasks = Tasks::default();
+        let chunk = |clock| [switch(clock, 7), entry(clock + 1, 1)].concat();
+        assert!(tasks.take(&header(1, 5, 0), &chunk(10)));
+        assert!(!tasks.take(&header(1, 7, 0), &chunk(30)));
+        tasks.complete(1, HIGH + 15);
+        assert!(tasks.take(&header(1, 6, 0), &chunk(20)));
+        assert!(tasks.take(&header(1, 7, 0), &chunk(30)));
+        tasks.complete(1, HIGH + 40);
+        assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [11, 21, 31]);
     }
 
     #[test]
