@@ -142,15 +142,24 @@ rm -r /tmp/all
 nopal ctl kernel 'logsize 21'
 
 step sleepers
+# The stack of a process, when it sleeps.
+stack_of() {
+	for time in $(seq 600); do
+		grep -q nanosleep /proc/$1/stack && break
+		usleep 100000
+	done
+	cat /proc/$1/stack
+}
 kernel_work sleep 1000 &
 early=$!
+stack_of $early >/out/stack.before
 nopal ctl kernel 'trace *@kernel new all'
 say all_on nopal ctl kernel 'trace all on'
 say in_use nopal record -o /tmp/all --kernel-functions 'vfs_*' -- kernel_work fork 5
 kernel_work sleep 1000 &
 sleeper=$!
-cat /proc/$early/stack >/out/stack.early
-cat /proc/$sleeper/stack >/out/stack.sleeper
+stack_of $early >/out/stack.early
+stack_of $sleeper >/out/stack.sleeper
 end=$(($(cut -d. -f1 /proc/uptime) + 60))
 rounds=0
 while [ $(cut -d. -f1 /proc/uptime) -lt $end ]; do
@@ -700,7 +709,12 @@ fn a_kernel_works_with_all_functions_recorded_and_is_as_before_after_it() {
             booted.name
         );
         booted.said("unload");
-        for name in ["stack.early", "stack.sleeper", "stack.after"] {
+        for name in [
+            "stack.before",
+            "stack.early",
+            "stack.sleeper",
+            "stack.after",
+        ] {
             let stack = booted.text(name);
             let whole = stack.contains("hrtimer_nanosleep+")
                 && stack.contains("entry_SYSCALL_64_after_hwframe+");
