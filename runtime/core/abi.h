@@ -189,7 +189,7 @@ struct nopal_region {
 	uint64_t chunk_offset;
 	uint32_t when_full;
 	uint32_t tool_gone;         /* set by the tool or guardian that cleans up: record nothing more */
-	uint32_t heartbeat;         /* the tool adds 1 at least every 10 ms */
+	uint32_t heartbeat;         /* the tool adds 1 every 10 ms, and later where a write takes longer */
 	uint32_t bell;              /* a futex: threads add 1 and wake when a request waits */
 	uint32_t threads_untraced;  /* threads that found no context free */
 	uint32_t stacks_unmirrored; /* stack parts that are traced entry only */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
  * Questions to the tool, and waiting for it. A thread waits only while the tool's heartbeat goes on, and never longer
- * than a bound, so a tool that is stopped, killed or lost costs a program a fraction of a second, once.
+ * than a bound: a tool that is stopped or lost costs each request a fraction of a second, unless a guardian has told.
  */
 #include "arch.h"
 #include "core.h"
