@@ -13,7 +13,7 @@ NOPAL := target/release/nopal
 	hard torture soak pages fleet install dist dist-check clean
 
 # Packed relocations, a thirtieth of the file, if libc says that it can apply them.
-PACKED := $(shell grep -qs GLIBC_ABI_DT_RELR "$$($(CC) -print-file-name=libc.so.6)" && echo -C link-arg=-Wl,-z,pack-relative-relocs)
+PACKED := $(shell grep -qs GLIBC_ABI_DT_RELR "$$($(CC) -print-file-name=libc.so.6 2>/dev/null)" && echo -C link-arg=-Wl,-z,pack-relative-relocs)
 
 # If the system has libc as an archive, as Debian's libc6-dev does, nopal is linked statically: it starts a millisecond
 # sooner, and runs in containers without libraries.

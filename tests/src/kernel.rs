@@ -106,10 +106,11 @@ pub fn is_torture() -> bool {
 }
 
 /// nopal's module, and those of the tests.
-const MODULES: [&str; 5] = [
+const MODULES: [&str; 6] = [
     "nopal.ko",
     "nopal_sections.ko",
     "nopal_livepatch.ko",
+    "nopal_leaves.ko",
     "nopal_markers.ko",
     "nopal_connected.ko",
 ];

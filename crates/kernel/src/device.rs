@@ -74,6 +74,7 @@ pub enum Verdict {
     Twice,
     Gone,
     Near,
+    Target,
     Unknown,
 }
 
@@ -90,6 +91,7 @@ impl Verdict {
             VERDICT_TWICE => Verdict::Twice,
             VERDICT_GONE => Verdict::Gone,
             VERDICT_NEAR => Verdict::Near,
+            VERDICT_TARGET => Verdict::Target,
             _ => Verdict::Unknown,
         }
     }
@@ -114,6 +116,7 @@ impl Verdict {
             Verdict::Twice => "the module knows it already",
             Verdict::Gone => "its module was unloaded",
             Verdict::Near => "another function begins in the same 16 bytes",
+            Verdict::Target => "an exit leads to where the module does not follow",
             Verdict::Unknown => "the module says so, for a reason that this nopal does not know",
         }
     }

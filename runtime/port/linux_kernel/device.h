@@ -55,6 +55,7 @@ struct nopal_device_function {
 #define NOPAL_VERDICT_TWICE 7       /* an earlier plan holds it */
 #define NOPAL_VERDICT_GONE 8        /* its module was unloaded */
 #define NOPAL_VERDICT_NEAR 9        /* another function's ftrace site is in the same 16 bytes */
+#define NOPAL_VERDICT_TARGET 10     /* a return does not lead to a return thunk, a tail jump to no begin, or through r10 or r11 */
 
 struct nopal_device_plan {
 	uint32_t version;           /* NOPAL_DEVICE_VERSION */

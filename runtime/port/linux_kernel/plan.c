@@ -11,19 +11,47 @@
 #define ENDBR_BYTES 4
 #define INSTRUCTION_BYTES 15
 
-/* Whether these bytes are such an exit's, at this place. */
-static bool is_exit(const struct nopal_device_exit *exit)
+/* Where the jump that is this exit leads; 0 of a return that is an instruction. */
+static bool find_target(const struct nopal_device_exit *exit, unsigned long *target)
 {
 	static const uint8_t padding[] = { 0xcc, 0xcc, 0xcc, 0xcc };
 	const uint8_t *bytes = exit->expected;
-	unsigned long target = 0;
+	*target = 0;
+	if (exit->kind == NOPAL_EXIT_RETURN && bytes[0] == 0xc3 && !memcmp(bytes + 1, padding, 4))
+		return true;
 	if (bytes[0] == 0xe9)
-		target = exit->address + 5 + *(int32_t *)(bytes + 1);
-	else if (bytes[0] == 0xeb && !memcmp(bytes + 2, padding, 3))
-		target = exit->address + 2 + (int8_t)bytes[1];
-	if (exit->kind == NOPAL_EXIT_RETURN)
-		return target ? bytes[0] == 0xe9 && nopal_symbols.is_text(target) : bytes[0] == 0xc3 && !memcmp(bytes + 1, padding, 4);
-	return exit->kind == NOPAL_EXIT_TAIL && target && target == exit->target && nopal_symbols.is_text(target);
+		*target = exit->address + 5 + *(int32_t *)(bytes + 1);
+	else if (exit->kind == NOPAL_EXIT_TAIL && bytes[0] == 0xeb && !memcmp(bytes + 2, padding, 3))
+		*target = exit->address + 2 + (int8_t)bytes[1];
+	return *target && (exit->kind == NOPAL_EXIT_RETURN || (exit->kind == NOPAL_EXIT_TAIL && *target == exit->target));
+}
+
+/* Thunks are not larger. Names take a while. */
+#define THUNK_BYTES 64
+
+static bool ends(const char *name, const char *end)
+{
+	size_t length = strlen(name), of_end = strlen(end);
+	return length >= of_end && !strcmp(name + length - of_end, end);
+}
+
+/* Whether an exit of this kind may lead there: a return to what stands for returns, a tail jump to where a function begins,
+ * and to no thunk that jumps to the address in r10 or r11, which are nopal_tail's. */
+static bool may_lead_to(uint8_t kind, unsigned long target)
+{
+	char buffer[KSYM_NAME_LEN];
+	unsigned long size, offset;
+	char *module;
+	if (!nopal_symbols.is_text(target) || !nopal_symbols.size_offset(target, &size, &offset) || offset)
+		return false;
+	if (kind == NOPAL_EXIT_TAIL && size > THUNK_BYTES)
+		return true;
+	const char *name = nopal_symbols.name(target, &size, &offset, &module, buffer);
+	if (!name)
+		return false;
+	if (kind == NOPAL_EXIT_RETURN)
+		return ends(name, "_return_thunk") || !strcmp(name, "__x86_return_skl");
+	return strncmp(name, "__x86_indirect_", 15) || (!ends(name, "_r10") && !ends(name, "_r11"));
 }
 
 /* A part of a function: all of it, or what the compiler has moved away from it. */
@@ -115,8 +143,11 @@ static uint8_t judge(const struct nopal_device_function *function, const struct 
 		/* The address is checked before what stands there is read. */
 		if (!nopal_symbols.is_text(at) || !nopal_symbols.is_text(at + NOPAL_SITE_BYTES - 1))
 			return NOPAL_VERDICT_PLACE;
-		if (memcmp((void *)at, exits[i].expected, NOPAL_SITE_BYTES) || !is_exit(&exits[i]))
+		unsigned long target;
+		if (memcmp((void *)at, exits[i].expected, NOPAL_SITE_BYTES) || !find_target(&exits[i], &target))
 			return NOPAL_VERDICT_BYTES;
+		if (target && !may_lead_to(exits[i].kind, target))
+			return NOPAL_VERDICT_TARGET;
 		if (nopal_is_held(at, at + NOPAL_SITE_BYTES - 1))
 			return NOPAL_VERDICT_HELD;
 	}

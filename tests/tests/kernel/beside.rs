@@ -287,6 +287,11 @@ for number in $(seq LOADS); do
 	insmod /nopal.ko && echo tracer preemptirqsoff on >/dev/nopal && rmmod nopal || echo $number
 done >>/out/reload 2>&1
 kill $load
+step plans
+insmod /nopal.ko
+insmod /nopal_leaves.ko
+kernel_plans >/out/plans
+rmmod nopal nopal_leaves
 step locked
 dmesg >/out/kernel.log
 
@@ -317,7 +322,8 @@ fn beside() -> &'static [Booted] {
             .replace("WHOLE", whole)
             .replace("LOADS", loads);
         let bpf = c("../../bench/programs/kernel_bpf", &[]);
-        let programs = [&bpf.path, Path::new("/usr/bin/cyclictest")];
+        let plans = c("kernel_plans", &[]);
+        let programs = [&bpf.path, &plans.path, Path::new("/usr/bin/cyclictest")];
         boot_each(&script, &programs, 2, false)
     })
 }
@@ -682,6 +688,29 @@ fn a_livepatch_replaces_a_function_that_is_recorded_in_either_order() {
             "{}",
             booted.name
         );
+    }
+}
+
+#[test]
+fn the_module_does_not_take_exits_that_lead_to_elsewhere_than_a_plan_says() {
+    for booted in beside() {
+        let told = booted.text("plans");
+        let numbers = |kind: &str| -> [u32; 3] {
+            let line = told.lines().find_map(|line| line.strip_prefix(kind));
+            let numbers = line.unwrap().split_whitespace().map(|it| it.parse());
+            let numbers: Result<Vec<u32>, _> = numbers.collect();
+            numbers.unwrap().try_into().unwrap()
+        };
+        let ([tails, traced, _], returns, registers) = (
+            numbers("tails "),
+            numbers("returns "),
+            numbers("registers "),
+        );
+        assert!(tails == 100 && traced > 0, "{}: {told}", booted.name);
+        for [plans, traced, elsewhere] in [returns, registers] {
+            let is_refused = plans > 0 && traced == 0 && elsewhere > 0;
+            assert!(is_refused, "{}: {told}", booted.name);
+        }
     }
 }
 
