@@ -135,6 +135,9 @@ impl KernelFunctions {
     fn write(&mut self, shared: &Shared, collector: &mut Collector, all: bool) -> Result<u64> {
         let before = counter();
         let freed = self.take_chunks();
+        if all {
+            collector.totals.kernel_events_lost += self.tasks.end();
+        }
         let flushes = all || Instant::now() >= self.next_flush;
         let chunks = match flushes {
             true => self.tasks.flush(if all { u64::MAX } else { before }),

@@ -195,6 +195,18 @@ impl Tasks {
         processor.complete = processor.complete.max(until);
     }
 
+    /// No record is stored any more: those that are not will never be. Returns on how many processors there is one; all
+    /// behind it there is lost.
+    pub fn end(&mut self) -> u64 {
+        let mut waiting = 0;
+        for processor in self.processors.values_mut() {
+            waiting += u64::from(processor.is_waiting);
+            processor.complete = u64::MAX;
+        }
+        self.gaps += waiting;
+        waiting
+    }
+
     /// Forgets the records that have been taken, which are of before.
     pub fn forget(&mut self) {
         for processor in self.processors.values_mut() {
@@ -478,6 +490,21 @@ mod tests {
         assert!(tasks.take(&header(1, 1, 0), &second));
         tasks.complete(1, HIGH + 50);
         assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [18, 19, 20, 31]);
+    }
+
+    #[test]
+    fn at_the_end_a_record_that_was_never_stored_is_a_gap_and_keeps_nothing_back() {
+        let mut tasks = Tasks::default();
+        let unstored = [switch(10, 7), entry(11, 1), vec![0], entry(13, 1)].concat();
+        assert!(!tasks.take(&header(1, 0, 0), &unstored));
+        let elsewhere = [switch(30, 8), entry(31, 1)].concat();
+        assert!(tasks.take(&header(2, 0, 0), &elsewhere));
+        (1..=2).for_each(|mark| tasks.complete(mark, HIGH + 50));
+        let before = tasks.flush(u64::MAX);
+        assert_eq!((clocks(&before, 7), clocks(&before, 8)), (vec![11], vec![]));
+        assert_eq!(tasks.end(), 1);
+        let after = tasks.flush(u64::MAX);
+        assert_eq!((clocks(&after, 7), clocks(&after, 8)), (vec![], vec![31]));
     }
 
     #[test]
