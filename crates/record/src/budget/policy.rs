@@ -156,8 +156,11 @@ pub struct Policy {
     saved: f64,
     lowered: f64,
     next_pause: f64,
-    /// How far pauses are apart, as long as they take.
+    /// How far pauses are apart, as long as they take, and how long the last one took.
     apart: f64,
+    pause: f64,
+    /// The processor time that counting has taken since, beyond what was left for it.
+    excess: f64,
     /// Counting cost too much at the last look, too.
     overruns: bool,
     /// The function with most cost that may not be spared, and its share, where the budget cannot be held.
@@ -175,6 +178,8 @@ impl Policy {
             lowered: f64::NEG_INFINITY,
             next_pause: f64::NEG_INFINITY,
             apart: APART,
+            pause: 0.0,
+            excess: 0.0,
             overruns: false,
             too_much: None,
         }
@@ -232,6 +237,8 @@ impl Policy {
     pub fn paused(&mut self, now: f64, pause: f64) {
         self.apart = (pause / (PAUSES * self.budget)).max(APART);
         self.next_pause = now + self.apart;
+        self.pause = pause;
+        self.excess = 0.0;
     }
 
     /// Whether any function is to change its state.
@@ -247,7 +254,7 @@ impl Policy {
         self.spent += part * (traced / alone - self.spent);
         self.saved += look.used * self.budget * TRIALS;
         self.saved = self.saved.min(self.budget * TRIALS * TRIALS_SAVED);
-        let (counted, mut changes) = self.remove(look.now);
+        let (counted, mut changes) = self.remove(look.now, alone);
         let timed = self.timed();
         changes |= match timed + counted > self.budget * MOST {
             true => self.lower(timed, counted, look.now),
@@ -289,7 +296,10 @@ impl Policy {
 
     /// Removes the jumps of functions that are called most, where counting takes more than the timed ones leave it. The
     /// cost of counting those that stay, and whether any go.
-    fn remove(&mut self, now: f64) -> (f64, bool) {
+    ///
+    /// `alone`: the processor time since the last look, without tracing. Where counting has overrun by as much as a pause
+    /// takes, the next one need not wait for its distance: so both together take at most twice the least.
+    fn remove(&mut self, now: f64, alone: f64) -> (f64, bool) {
         let named: f64 = self.named().map(|(_, site)| site.share).sum();
         let timed = self.timed();
         let counted = self.in_state(State::Counted);
@@ -304,7 +314,9 @@ impl Policy {
         if !self.overruns {
             return (cost, false);
         }
-        let may_pause = overran && now >= self.next_pause;
+        self.excess += (cost - left(THEN)) * alone;
+        let pays = self.excess >= self.pause && now >= self.next_pause - self.apart + APART;
+        let may_pause = overran && (now >= self.next_pause || pays);
         counted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let mut any = false;
         for (number, share) in counted {

@@ -35,6 +35,8 @@ struct World {
     /// From one state to another.
     changes: HashMap<u32, u32>,
     pauses: u32,
+    /// How long each takes.
+    pause: f64,
     /// Processor time of the program itself, and of tracing.
     own: f64,
     added: f64,
@@ -49,6 +51,7 @@ impl World {
             load: 1.0,
             changes: HashMap::new(),
             pauses: 0,
+            pause: 0.002,
             own: 0.0,
             added: 0.0,
         }
@@ -130,7 +133,7 @@ impl World {
         }
         self.pauses += u32::from(has_paused);
         if has_paused {
-            self.policy.paused(self.now, 0.002);
+            self.policy.paused(self.now, self.pause);
         }
     }
 
@@ -265,6 +268,25 @@ fn one_look_that_sees_too_many_calls_takes_no_jump_out() {
     }
     assert_eq!((world.state(0), world.pauses), (State::Counted, 0));
     assert_eq!(world.state(1), State::Timed);
+}
+
+/// As where other work keeps threads stopped for long: counting what is called more since the last stop takes more than the
+/// next stop.
+#[test]
+fn a_long_stop_does_not_wait_longer_than_counting_takes() {
+    let mut world = World::new(0.05, &[function(4e7, 10.0), function(1000.0, 10.0)]);
+    world.pause = 0.1;
+    world.run(5.0);
+    assert_eq!((world.state(0), world.pauses), (State::Off, 1));
+    world.functions[1].calls = 1e8;
+    world.run(1.5);
+    assert_eq!(world.state(1), State::Off);
+    // This one takes a fiftieth more than there is: as much as a stop after five seconds.
+    world.functions.push(function(2.8e7, 10.0));
+    world.run(3.0);
+    assert_eq!(world.state(2), State::Counted);
+    world.run(5.0);
+    assert_eq!(world.state(2), State::Off);
 }
 
 #[test]
