@@ -37,6 +37,11 @@ impl Terminal {
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         let number = slave.as_raw_fd();
         let mut command = start.command();
+        // It has colours, whatever the tests run in.
+        command.env("TERM", "xterm");
+        for refusal in ["NO_COLOR", "CLICOLOR"] {
+            command.env_remove(refusal);
+        }
         // SAFETY: only system calls between fork and exec.
         unsafe {
             command.pre_exec(move || {

@@ -330,7 +330,6 @@ fn a_terminal_gets_colours_and_a_pager() {
     start
         .environment
         .push(("PAGER".into(), "sed 's/^/paged: /' | head -n 50".into()));
-    start.environment.push(("TERM".into(), "xterm".into()));
     let mut terminal = Terminal::start(&start);
     assert_eq!(terminal.wait(), End::Code(0));
     terminal.wait_for("fib");
