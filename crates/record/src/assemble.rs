@@ -8,6 +8,7 @@ use crate::collecting::trace_end::Limit;
 use crate::guardian::Guardian;
 use crate::options::{Options, WhenFull};
 use crate::processes::Processes;
+use crate::running::Met;
 use crate::session::handle::Handle;
 use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
@@ -50,7 +51,7 @@ pub(crate) fn session(
         subscribers: Subscribers::default(),
         unfollowed: Unfollowed::default(),
         attached: Vec::new(),
-        met: HashSet::new(),
+        met: Met::default(),
         lost_before: 0,
         any_silent: false,
         states: States::new(),

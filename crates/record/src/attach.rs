@@ -125,10 +125,6 @@ impl Session {
     ) -> Result<bool> {
         let context = &mut self.context;
         let Planned { modules, .. } = planned;
-        note(&context.shared.writer, &notes::process(process, &modules))?;
-        if let Some(task) = task_note(process as u32, process as u32) {
-            note(&context.shared.writer, &task)?;
-        }
         context.files.write_notes(&context.shared.writer)?;
         context.want_statics(&modules);
         context
@@ -164,6 +160,11 @@ impl Session {
             let chosen = tracee.make_room(&modules, &self.control, thread, context)?;
             (tracee, chosen)
         };
+        // Not before: it may not be traceable yet, and is tried again.
+        note(&context.shared.writer, &notes::process(process, &modules))?;
+        if let Some(task) = task_note(process as u32, process as u32) {
+            note(&context.shared.writer, &task)?;
+        }
         let is_switched = tracee.will_be_switched(&modules, &chosen);
         let changes = tracee.add_modules(&modules, chosen, context)?;
         self.guardian.watches();

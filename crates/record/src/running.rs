@@ -18,6 +18,7 @@ use nopal_kernel_events::{Allowed, allowed};
 use nopal_process::{Auxiliary, ExitWatch, StopError};
 use nopal_trace::Subscriber;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::io;
 
 /// A process that runs, as it was when it was looked at first.
@@ -63,6 +64,12 @@ impl LeftOut {
     /// What came of a process, unless it is left out.
     fn unless<T>(&mut self, process: i32, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.0.push((process, error))).ok()
+    }
+
+    /// Whether a process is left out as it executed, and may be looked at again.
+    fn executes(&self, process: i32) -> bool {
+        let mut left_out = self.0.iter();
+        left_out.any(|(left_out, error)| *left_out == process && executes(error))
     }
 
     fn describe(&self) -> Vec<String> {
@@ -159,9 +166,11 @@ pub(crate) fn record(
         return Err(left_out.all());
     };
     session.processes.main = main.pid();
-    session
-        .met
-        .extend(processes.iter().filter_map(|process| met(*process)));
+    for process in processes {
+        if !left_out.executes(*process) {
+            session.met.settle(*process);
+        }
+    }
     session.serve(handle.clone());
     started(handle, &left_out.describe());
     let ran = session.run(&mut main, &signals, &drain);
@@ -208,8 +217,11 @@ impl Session {
         let members = self.options.memberships.iter();
         let members: Vec<i32> = members.flat_map(Membership::members).collect();
         for process in members {
-            let is_new = met(process).is_some_and(|met| self.met.insert(met));
-            if !is_new || Journal::read_all(process).is_ok_and(|journals| !journals.is_empty()) {
+            if !self.met.look_at(process) {
+                continue;
+            }
+            if Journal::read_all(process).is_ok_and(|journals| !journals.is_empty()) {
+                self.met.settle(process);
                 continue;
             }
             let attached = Candidate::of(process).and_then(|candidate| {
@@ -222,16 +234,13 @@ impl Session {
                 // What ended at once was no part of what is asked for.
                 Err(_) if !nopal_process::alive(process) => {}
                 // It is the same process afterwards.
-                Err(error) if executes(&error) => {
-                    if let Some(met) = met(process) {
-                        self.met.remove(&met);
-                    }
-                }
+                Err(error) if executes(&error) && self.met.may_look_again(process) => continue,
                 Err(error) => self
                     .context
                     .warnings
                     .push(format!("process {process} is not traced: {error:#}")),
             }
+            self.met.settle(process);
         }
     }
 
@@ -242,9 +251,41 @@ impl Session {
     }
 }
 
-/// A process and when it began: no other one has both.
-fn met(process: i32) -> Option<(i32, u64)> {
-    Some((process, nopal_process::start_time(process).ok()?))
+/// The processes that were looked at, with when they began: no other one has both. A process that executes is looked at
+/// again, with a bound: one that stands still at its first instruction does so for ever.
+#[derive(Default)]
+pub(crate) struct Met(HashMap<(i32, u64), u32>);
+
+impl Met {
+    /// Looks at a process, of which there is one a second.
+    const LOOKS: u32 = 60;
+
+    fn looks_left(&mut self, process: i32) -> Option<&mut u32> {
+        let began = nopal_process::start_time(process).ok()?;
+        Some(self.0.entry((process, began)).or_insert(Self::LOOKS))
+    }
+
+    /// Whether a process is to be looked at, which counts as a look.
+    fn look_at(&mut self, process: i32) -> bool {
+        match self.looks_left(process) {
+            None | Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+
+    fn may_look_again(&mut self, process: i32) -> bool {
+        self.looks_left(process).is_some_and(|left| *left > 0)
+    }
+
+    /// It is not looked at again.
+    fn settle(&mut self, process: i32) {
+        if let Some(left) = self.looks_left(process) {
+            *left = 0;
+        }
+    }
 }
 
 /// An error of a process, which may be that it has ended, or executed another program than this.
@@ -264,5 +305,32 @@ fn gone(process: i32) -> StopError {
     match nopal_process::alive(process) {
         true => StopError::Executes,
         false => StopError::Ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_executes_is_looked_at_again_with_a_bound() {
+        let process = std::process::id() as i32;
+        let mut met = Met::default();
+        for look in 1..=Met::LOOKS {
+            assert!(met.look_at(process));
+            assert_eq!(met.may_look_again(process), look < Met::LOOKS);
+        }
+        assert!(!met.look_at(process));
+    }
+
+    #[test]
+    fn a_process_that_is_settled_is_not_looked_at_again() {
+        let process = std::process::id() as i32;
+        let mut met = Met::default();
+        assert!(met.look_at(process));
+        met.settle(process);
+        assert!(!met.look_at(process) && !met.may_look_again(process));
+        // There is none.
+        assert!(!met.look_at(1 << 22));
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{interrupt, running};
 use nopal_tests::process::{assert_nothing_left, is_text_changed, nopals_mappings, wait_until};
-use nopal_tests::{Case, End, Report, Running, Start, c, nopal, scratch};
-use nopal_trace::{KernelEvent, KernelRecord, Trace};
+use nopal_tests::{Case, End, Program, Report, Running, Start, c, nopal, scratch};
+use nopal_trace::{KernelEvent, KernelRecord, Note, Trace};
 use std::io::Write;
 use std::path::Path;
 use std::process::ChildStdin;
@@ -202,8 +202,12 @@ fn children_and_their_children_are_recorded_too() {
 
 /// Starts a program under a name that no other has.
 fn named(name: &str, directory: &Path) -> impl Fn() -> Running {
+    named_of(&c("phases", &[]), name, directory)
+}
+
+fn named_of(program: &Program, name: &str, directory: &Path) -> impl Fn() -> Running + use<> {
     let file = directory.join(name);
-    std::fs::copy(&c("phases", &[]).path, &file).unwrap();
+    std::fs::copy(&program.path, &file).unwrap();
     move || {
         let mut program = Start::new([file.as_os_str()]).spawn();
         program.wait_for(|text| text.contains("phase 0\n"));
@@ -264,23 +268,55 @@ fn processes_of_a_name_are_recorded_also_those_that_come_later() {
     );
 }
 
-/// It is found before its loader has made what nopal needs of a thread.
+/// When a process is executed that a session of its name is to find at its first instruction.
+#[derive(Clone, Copy, PartialEq)]
+enum Executed {
+    Before,
+    Later,
+}
+
 #[test]
 fn a_process_of_a_name_is_recorded_that_has_just_been_executed() {
+    is_recorded_when_it_has_begun("fresh", &c("phases", &[]), Executed::Later);
+}
+
+#[test]
+fn a_process_of_a_name_is_recorded_that_had_just_been_executed_when_the_session_began() {
+    is_recorded_when_it_has_begun("before", &c("phases", &[]), Executed::Before);
+}
+
+/// A process that stands at its first instruction until a line comes, and its number.
+fn begins_late(file: &Path) -> (Running, i32) {
+    let mut program = Start::new([c("begins_late", &[]).path, file.to_owned()]).spawn();
+    let said = program.wait_for(|text| text.ends_with('\n'));
+    let process = said.trim_start_matches("process ").trim().parse();
+    (program, process.unwrap())
+}
+
+/// It is found before its loader has made what nopal needs of a thread.
+fn is_recorded_when_it_has_begun(kind: &str, program: &Program, executed: Executed) {
     let scratch = scratch();
-    let name = format!("fresh-{}", std::process::id());
-    let mut first = named(&name, scratch.path())();
+    let name = format!("{kind}-{}", std::process::id());
+    let mut first = named_of(program, &name, scratch.path())();
     let trace = scratch.path().join("trace");
-    let tool = attach_to_all(std::slice::from_ref(&name), &trace);
     let file = scratch.path().join(&name);
-    // It does not look while another one still traces the process.
-    // SAFETY: sends signals to a process of ours.
-    let signal = |number| assert_eq!(unsafe { libc::kill(tool.id(), number) }, 0);
-    signal(libc::SIGSTOP);
-    let mut second = Start::new([c("begins_late", &[]).path, file]).spawn();
-    let said = second.wait_for(|text| text.ends_with('\n'));
-    signal(libc::SIGCONT);
-    let process: i32 = said.trim_start_matches("process ").trim().parse().unwrap();
+    let attach = || attach_to_all(std::slice::from_ref(&name), &trace);
+    let (tool, (mut second, process)) = match executed {
+        Executed::Before => {
+            let second = begins_late(&file);
+            (attach(), second)
+        }
+        Executed::Later => {
+            let tool = attach();
+            // It does not look while another one still traces the process.
+            // SAFETY: sends signals to a process of ours.
+            let signal = |number| assert_eq!(unsafe { libc::kill(tool.id(), number) }, 0);
+            signal(libc::SIGSTOP);
+            let second = begins_late(&file);
+            signal(libc::SIGCONT);
+            (tool, second)
+        }
+    };
     // Time in which the session looks for newcomers.
     std::thread::sleep(Duration::from_secs(3));
     let mut stdin = second.stdin();
@@ -290,7 +326,13 @@ fn a_process_of_a_name_is_recorded_that_has_just_been_executed() {
     stdin.write_all(b"on\n").unwrap();
     second.wait_for(|text| text.contains("phase 1\n"));
     let ended = interrupt(tool);
-    assert!(!ended.stderr.contains("not traced"), "{}", ended.stderr);
+    let is_said = ended.stderr.contains("not traced");
+    assert_eq!(is_said, executed == Executed::Before, "{}", ended.stderr);
+    // It was looked at several times, and is one process.
+    let opened = Trace::open(&trace).unwrap();
+    let of_it =
+        |note: &&Note| matches!(note, Note::Process { process: it, .. } if *it == process as u32);
+    assert_eq!(opened.notes().iter().filter(of_it).count(), 1);
     // It may have come in time for a part of the first phase, too.
     let calls = Report::of(&trace).calls("leaf");
     assert!((1000..=2000).contains(&calls), "{calls}");

@@ -27,6 +27,7 @@ use crate::options::{Ended, Options};
 use crate::patch::remove;
 use crate::processes::Processes;
 use crate::refusal::Refusal;
+use crate::running::Met;
 use crate::session::budget::HeldBudget;
 use crate::session::handle::Work;
 use crate::session::signals::{Signals, send_signal};
@@ -41,7 +42,7 @@ use nopal_serve::Server;
 use nopal_trace::{Note, SubscriberId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -69,8 +70,7 @@ pub struct Session {
     pub(crate) unfollowed: Unfollowed,
     /// The processes that ran before us, where there are any: they are let go when the session ends, not waited for.
     pub(crate) attached: Vec<i32>,
-    /// Processes that were attached to, or looked at, and when they began.
-    pub(crate) met: HashSet<(i32, u64)>,
+    pub(crate) met: Met,
     /// Events that had been lost when the counts began.
     pub(crate) lost_before: u64,
     /// Whether any site has been silent: its records are to be left out, or not any more.
