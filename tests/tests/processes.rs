@@ -113,9 +113,11 @@ fn a_process_that_executes_programs_while_nopal_attaches() {
         assert_eq!(of_program.end, End::Code(7), "{what}");
         assert_eq!(of_program.stdout, "the last one\n", "{what}");
         assert_eq!(of_program.stderr, "", "{what}");
+        let has_just_begun = ended.stderr.contains("no thread control block");
         let begins = match ended.end {
             End::Code(0) => "nopal: tracing process ",
             _ if is_over && ended.stderr.contains("has ended") => "nopal: ",
+            _ if has_just_begun => "nopal: the process has no thread control block: try again",
             _ => "nopal: the process is executing another program: try again\n",
         };
         assert!(ended.stderr.starts_with(begins), "{what}");

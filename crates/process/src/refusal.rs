@@ -35,6 +35,8 @@ pub enum StopError {
     NotPermitted(Barrier),
     /// It is executing another program.
     Executes,
+    /// Its thread pointer is still 0: its program has just begun, or has no libc.
+    NoControlBlock,
 }
 
 /// The restriction that prevents tracing a process.
@@ -80,6 +82,9 @@ impl fmt::Display for StopError {
             StopError::Executes => {
                 out.write_str("the process is executing another program: try again")
             }
+            StopError::NoControlBlock => out.write_str(
+                "the process has no thread control block: try again if it has just begun; a program without a libc never has one",
+            ),
         }
     }
 }

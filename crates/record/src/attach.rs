@@ -131,7 +131,7 @@ impl Session {
             .files
             .place_probes(&modules, &context.shared.writer)?;
         let (mut tracee, chosen) = {
-            let mut stopped = stop_where_libc_is(process, program)?;
+            let mut stopped = stop_where_libc_is(process)?;
             // Addresses of an earlier program are of no use.
             if nopal_process::auxiliary(process)? != *program {
                 return Err(StopError::Executes.into());
@@ -177,8 +177,8 @@ impl Session {
 }
 
 /// Stops one thread where its thread pointer leads to its control block: a program may have put it elsewhere for a while,
-/// and has none before its loader has made the first.
-fn stop_where_libc_is(process: i32, program: &Auxiliary) -> Result<Stopped> {
+/// and has none before its loader, or the start of a static program, has made the first.
+fn stop_where_libc_is(process: i32) -> Result<Stopped> {
     const ATTEMPTS: usize = 100;
     let memory = Memory::open(process)?;
     let is_there = |thread: &Thread| {
@@ -199,9 +199,9 @@ fn stop_where_libc_is(process: i32, program: &Auxiliary) -> Result<Stopped> {
     let mut stopped = Stopped::stop_one(process, 0, PATIENCE)?;
     let is_begun = |thread: &mut Thread| Ok(thread.thread_pointer()? != 0);
     let is_begun: Result<bool> = stopped.keep_one().map_or(Ok(true), is_begun);
-    match program.loader_base.is_none() || is_begun? {
+    match is_begun? {
         true => Ok(stopped),
-        false => Err(StopError::Executes.into()),
+        false => Err(StopError::NoControlBlock.into()),
     }
 }
 

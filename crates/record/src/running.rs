@@ -297,7 +297,10 @@ fn or_gone(candidate: &Candidate, error: Error) -> Error {
 }
 
 fn executes(error: &Error) -> bool {
-    matches!(error.downcast_ref(), Some(StopError::Executes))
+    matches!(
+        error.downcast_ref(),
+        Some(StopError::Executes | StopError::NoControlBlock)
+    )
 }
 
 /// Why a process has not the program that it had. While one of its threads executes another one, it has none.

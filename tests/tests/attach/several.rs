@@ -281,6 +281,12 @@ fn a_process_of_a_name_is_recorded_that_has_just_been_executed() {
 }
 
 #[test]
+fn a_static_process_of_a_name_is_recorded_that_has_just_been_executed() {
+    let program = c("phases", &["-static"]);
+    is_recorded_when_it_has_begun("static", &program, Executed::Later);
+}
+
+#[test]
 fn a_process_of_a_name_is_recorded_that_had_just_been_executed_when_the_session_began() {
     is_recorded_when_it_has_begun("before", &c("phases", &[]), Executed::Before);
 }
@@ -293,7 +299,7 @@ fn begins_late(file: &Path) -> (Running, i32) {
     (program, process.unwrap())
 }
 
-/// It is found before its loader has made what nopal needs of a thread.
+/// It is found before its loader, or its own start, has made what nopal needs of a thread.
 fn is_recorded_when_it_has_begun(kind: &str, program: &Program, executed: Executed) {
     let scratch = scratch();
     let name = format!("{kind}-{}", std::process::id());
@@ -341,6 +347,26 @@ fn is_recorded_when_it_has_begun(kind: &str, program: &Program, executed: Execut
     assert_eq!(second.wait().end, End::Code(5));
     drop(first.stdin());
     assert_eq!(first.wait().end, End::Code(5));
+}
+
+#[test]
+fn a_process_that_has_just_been_executed_is_to_be_tried_again() {
+    for flags in [&[][..], &["-static"]] {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        let (mut program, process) = begins_late(&c("phases", flags).path);
+        let (process, trace) = (process.to_string(), trace.to_str().unwrap());
+        let words = [nopal().to_str().unwrap(), "attach", "-o", trace, &process];
+        let ended = Start::new(words).run("");
+        assert_eq!(ended.end, End::Code(1));
+        let said = "the process has no thread control block: try again if it has just begun";
+        assert!(ended.stderr.contains(said), "{}", ended.stderr);
+        let mut stdin = program.stdin();
+        stdin.write_all(b"begin\n").unwrap();
+        program.wait_for(|text| text.contains("phase 0\n"));
+        drop(stdin);
+        assert_eq!(program.wait().end, End::Code(5));
+    }
 }
 
 /// A control group is a directory whose files list processes.
