@@ -97,6 +97,7 @@ pub(crate) fn drain(session: &Session) -> Result<Drain> {
     let asked = session.options.max_bytes.map(Limit::Asked);
     let limit = asked.or_else(|| half_of_disk(&session.options.directory).map(Limit::Disk));
     let mut collector = Collector::new(keep, limit);
+    collector.heartbeat = session.context.shared.heartbeat();
     collector.meter = session.context.shared.for_meter();
     Drain::start(
         session.context.shared.clone(),

@@ -2,6 +2,7 @@
 
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
 use crate::collecting::counted::Counted;
+use crate::collecting::heartbeat::Heartbeat;
 use crate::collecting::kernel_records::FromKernelEvents;
 use crate::collecting::meter::Meter;
 use crate::collecting::naming::{Naming, is_whole};
@@ -35,6 +36,7 @@ pub struct Collector {
     pub end: TraceEnd,
     /// Where somebody watches.
     pub sample: Option<Sample>,
+    pub heartbeat: Heartbeat,
     /// While there is a budget.
     pub meter: Arc<Mutex<Option<Meter>>>,
     /// For the trace's files.
@@ -56,6 +58,7 @@ impl Collector {
             keep,
             end: TraceEnd::new(limit),
             sample: None,
+            heartbeat: Heartbeat::default(),
             meter: Arc::default(),
             reader: ChunkReader::new(Begin::First),
             subscription: Subscription::new(),
@@ -81,7 +84,9 @@ impl Collector {
             false => usize::MAX,
         };
         // Subscribers get records before these are written.
-        let given = self.subscription.round(region, writer, most)?;
+        let given = self
+            .subscription
+            .round(region, writer, most, &self.heartbeat)?;
         let freed = match self.keep {
             Keep::All => self.write(region, writer, ChunkPhase::HandedOver, most),
             Keep::Newest => self.give_up(region, usize::MAX, writer),
@@ -103,14 +108,15 @@ impl Collector {
             .map(|chunk| region.chunk_state(chunk) == CHUNK_OWNED)
             .collect();
         self.write(region, writer, ChunkPhase::HandedOver, usize::MAX)?;
-        self.subscription.round(region, writer, usize::MAX)?;
+        self.subscription
+            .round(region, writer, usize::MAX, &self.heartbeat)?;
         for chunk in 0..region.chunks() {
             if region.chunk_state(chunk) != CHUNK_OWNED || self.end.is_reached() {
                 continue;
             }
             if let Some(copied) = self.reader.copy_growing(region, chunk) {
                 self.write_rest(region, copied, writer)?;
-                region.beat();
+                self.heartbeat.beat();
             }
         }
         // One that was handed over since the first look has records from before the flush, its successor has none.
@@ -135,7 +141,7 @@ impl Collector {
                 continue;
             };
             let header = region.header(chunk);
-            region.beat();
+            self.heartbeat.beat();
             // A thread that has just taken the chunk has not filled in the header.
             if header.thread != 0 && ended(header.process, header.thread) {
                 region.take_over(chunk, owner);
@@ -222,10 +228,11 @@ impl Collector {
                 while threads.next_if(|((other, _), _)| *other == key).is_some() {}
                 continue;
             };
+            // Threads that wait must not take a long round for the tool's end. Before the chunk is free: one that it wakes may
+            // find that another one has it.
+            self.heartbeat.beat();
             region.free(chunk, used);
             self.subscription.freed(region, chunk);
-            // Threads that wait must not take a long round for the tool's end.
-            region.beat();
             freed += 1;
             let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
             // A thread that has ended takes no more chunks, and may have left some that are not written now.
@@ -291,6 +298,7 @@ impl Collector {
         if self.end.is_reached() {
             return Ok(());
         }
+        self.heartbeat.beat();
         match writer.rest(chunk, ChunkPhase::Settled, &mut ChunkCursor::default()) {
             Ok(chunk) => {
                 self.count(chunk, writer);
@@ -369,6 +377,47 @@ mod tests {
         assert!(!collector.reader.has_more(&region, key));
         assert_eq!(region.chunk_state(0), CHUNK_FREE);
         assert_eq!(collector.totals.events, 0);
+    }
+
+    /// Threads that wait for room in one region are told while another one is written.
+    #[test]
+    fn all_regions_beat_while_one_is_written() {
+        use nopal_trace::Session;
+        use std::mem::offset_of;
+        use std::os::fd::OwnedFd;
+        use std::os::unix::fs::FileExt;
+        use zerocopy::IntoBytes;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let create = || {
+            let file = tempfile::tempfile().unwrap();
+            let shared = OwnedFd::from(file.try_clone().unwrap());
+            let region = Region::create(shared, 2 * CHUNK_BYTES as u64, 0, 0, 0).unwrap();
+            (file, Arc::new(region))
+        };
+        let [(file, written), (other_file, other)] = [create(), create()];
+        let layout = written.layout();
+        let header = ChunkHeader {
+            process: 1,
+            thread: 1,
+            ..ChunkHeader::default()
+        };
+        file.write_all_at(header.as_bytes(), layout.chunk_offset)
+            .unwrap();
+        file.write_all_at(&CHUNK_FULL.to_le_bytes(), layout.state_offset)
+            .unwrap();
+        let mut writer = Writer::create(&scratch.path().join("trace"), Session::default()).unwrap();
+        let mut collector = Collector::new(Keep::All, None);
+        let regions = vec![written.clone(), other];
+        collector.heartbeat = Heartbeat::of(Arc::new(Mutex::new(regions)));
+        collector.finish(&written, &mut writer).unwrap();
+        assert_eq!(written.chunk_state(0), CHUNK_FREE);
+        for file in [file, other_file] {
+            let mut beats = [0; 4];
+            let at = offset_of!(nopal_abi::Region, heartbeat) as u64;
+            file.read_exact_at(&mut beats, at).unwrap();
+            assert!(u32::from_le_bytes(beats) > 0);
+        }
     }
 
     /// A process may write what it likes into its counters.

@@ -3,6 +3,7 @@
 
 use crate::collecting::collect::Collector;
 use crate::collecting::cost;
+use crate::collecting::heartbeat::Heartbeat;
 use crate::collecting::kernel_events::Reading;
 use crate::collecting::kernel_functions::KernelFunctions;
 use crate::collecting::meter::Meter;
@@ -65,7 +66,7 @@ struct Past {
 /// The state shared by the draining thread and the rest of the session.
 pub struct Shared {
     pub writer: Mutex<Writer>,
-    regions: Mutex<Vec<Arc<Region>>>,
+    regions: Arc<Mutex<Vec<Arc<Region>>>>,
     /// Rung for the session's own thread.
     bell: Arc<Bell>,
     past: Mutex<Past>,
@@ -94,7 +95,7 @@ impl Shared {
     pub fn new(writer: Writer) -> Shared {
         Shared {
             writer: Mutex::new(writer),
-            regions: Mutex::default(),
+            regions: Arc::default(),
             bell: Arc::default(),
             past: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -226,6 +227,11 @@ impl Shared {
 
     pub fn regions(&self) -> Vec<Arc<Region>> {
         self.regions.lock().clone()
+    }
+
+    /// Of all regions that there are at the time.
+    pub fn heartbeat(&self) -> Heartbeat {
+        Heartbeat::of(self.regions.clone())
     }
 
     /// Wakes the session's own thread.
@@ -415,8 +421,8 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         let asked = shared.asked_flush();
         let mut freed = 0;
         let until = counter();
+        collector.heartbeat.beat();
         for region in shared.regions() {
-            region.beat();
             region.make_ready();
             let occupancy = region.occupancy();
             activity.note(&region, occupancy);
@@ -522,7 +528,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         let mut writer = shared.writer.lock();
         collector
             .subscription
-            .round(&region, &mut writer, usize::MAX)?;
+            .round(&region, &mut writer, usize::MAX, &collector.heartbeat)?;
     }
     obey_triggers(shared, &mut collector)?;
     system.finish(shared, &mut collector)?;
@@ -582,7 +588,7 @@ fn leave_deserted(shared: &Shared, collector: &mut Collector) -> Result<()> {
         let mut writer = shared.writer.lock();
         collector
             .subscription
-            .round(&region, &mut writer, usize::MAX)?;
+            .round(&region, &mut writer, usize::MAX, &collector.heartbeat)?;
         collector.finish(&region, &mut writer)?;
         drop(writer);
         shared.make_past(&region);

@@ -6,6 +6,7 @@ pub mod cost;
 pub mod counted;
 pub mod drain;
 pub mod flight_recorder;
+pub mod heartbeat;
 pub mod kernel_events;
 pub mod kernel_functions;
 pub mod kernel_probes;

@@ -206,8 +206,8 @@ impl Collector {
             copied[at] += 1;
             // The oldest of those that are copied make room for what threads record meanwhile.
             if count % 16 == 15 {
+                self.heartbeat.beat();
                 for (region, copied) in regions.iter().zip(&mut copied) {
-                    region.beat();
                     *copied -= self.give_up(region, *copied, &mut shared.writer.lock())?;
                 }
             }

@@ -2,6 +2,7 @@
 //! before they are written or given up. Costs nothing while there are no subscribers.
 
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
+use crate::collecting::heartbeat::Heartbeat;
 use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::{CHUNK_FREE, CHUNK_OWNED};
@@ -26,7 +27,13 @@ impl Subscription {
 
     /// Reads the chunks that are not about to be written or dropped, at most `most` full ones. Returns how many full
     /// ones it read.
-    pub fn round(&mut self, region: &Region, writer: &mut Writer, most: usize) -> Result<usize> {
+    pub fn round(
+        &mut self,
+        region: &Region,
+        writer: &mut Writer,
+        most: usize,
+        heartbeat: &Heartbeat,
+    ) -> Result<usize> {
         if !writer.has_subscribers() {
             self.reader.forget_all();
             self.given.clear();
@@ -39,7 +46,7 @@ impl Subscription {
             if !self.reader.is_early(name) {
                 self.full(region, chunk, ChunkPhase::HandedOver, writer)?;
                 // Threads that wait must not take a long round for the tool's end.
-                region.beat();
+                heartbeat.beat();
                 count += 1;
             }
             if count == most {
