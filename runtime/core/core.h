@@ -106,7 +106,7 @@ bool nopal_make_request(struct nopal_process *process, uint32_t what, uint64_t w
 struct nopal_patience {
 	uint32_t heartbeat;
 	uint32_t steps;         /* waited so far, in the time of the shortest nap */
-	uint32_t nap;           /* steps of the last one */
+	uint32_t nap;           /* steps of the next one; 0: of the shortest */
 	uint32_t heard;         /* step at which the heartbeat last changed */
 };
 

@@ -8,7 +8,9 @@
 #include "port.h"
 
 /* A step is a nap of 50 us, or spinning for about as long if no system call is allowed. Naps become longer, since
- * thousands of threads may wait; changing the word wakes them. */
+ * thousands of threads may wait; changing the word wakes them. How long a nap lasted that ended early, as by a signal,
+ * is not known: it counts as one step, and naps become shorter until one is whole. So about half of the time counts at
+ * least, and all of it where no nap ends early. */
 #define NAP_NANOSECONDS 50000
 #define LONGEST_NAP 400
 #define SPINS_A_STEP 1000
@@ -35,9 +37,11 @@ bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patie
 	else if (patience->steps < YIELDS_FIRST)
 		port_yield();
 	else {
-		steps = patience->nap ? patience->nap : 1;
-		port_wait(word, value, (uint64_t)steps * NAP_NANOSECONDS);
-		patience->nap = steps * 2 < LONGEST_NAP ? steps * 2 : LONGEST_NAP;
+		uint32_t nap = patience->nap ? patience->nap : 1;
+		bool is_whole = port_wait(word, value, (uint64_t)nap * NAP_NANOSECONDS);
+		steps = is_whole ? nap : 1;
+		nap = is_whole ? nap * 2 : nap / 2;
+		patience->nap = nap < LONGEST_NAP ? nap : LONGEST_NAP;
 	}
 	patience->steps += steps;
 	return true;

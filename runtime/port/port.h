@@ -40,8 +40,8 @@ bool port_read(uint64_t address, void *to, uint32_t bytes);
 uint64_t port_block_signals(void);
 void port_restore_signals(uint64_t saved);
 
-/* Sleeps while *word == value, at most `nanoseconds`; may return early. */
-void port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
+/* Sleeps while *word == value, at most `nanoseconds`. False: it has returned early, for any reason. */
+bool port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
 /* Wakes all threads that sleep on it. */
 void port_wake(uint32_t *word);
 

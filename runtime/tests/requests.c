@@ -77,6 +77,20 @@ static void request_is_given_up(void)
 	all_requests_are_free();
 }
 
+/* Signals end naps early: these are not taken for time without the tool, and still there is a bound. */
+static void request_is_given_up_no_sooner_where_signals_come(void)
+{
+	for (uint64_t every = 100000; every <= 100000000; every *= 3) {
+		begin();
+		sim.in_wait = nobody_answers;
+		sim.signal_every = every;
+		uint64_t before = sim.clock;
+		CHECK(!nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR));
+		CHECK(sim.clock - before >= 700000000 && sim.clock - before < 2000000000);
+		all_requests_are_free();
+	}
+}
+
 /* The tool answers at this point only. */
 static const char *answered_at;
 
@@ -316,6 +330,7 @@ static void hooks_silence(void)
 const struct test request_tests[] = {
 	{ "request_is_answered", request_is_answered },
 	{ "request_is_given_up", request_is_given_up },
+	{ "request_is_given_up_no_sooner_where_signals_come", request_is_given_up_no_sooner_where_signals_come },
 	{ "answer_comes_early_or_late", answer_comes_early_or_late },
 	{ "thread_dies_during_its_request", thread_dies_during_its_request },
 	{ "handler_makes_a_request_at_any_point", handler_makes_a_request_at_any_point },

@@ -102,13 +102,13 @@ void port_restore_signals(uint64_t saved)
 	system_call(__NR_rt_sigprocmask, SIG_SETMASK_NUMBER, (long)&saved, 0, sizeof saved, 0, 0);
 }
 
-void port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds)
+bool port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds)
 {
 	struct {
 		long seconds;
 		long nanoseconds;
 	} time = { (long)(nanoseconds / 1000000000), (long)(nanoseconds % 1000000000) };
-	system_call(__NR_futex, (long)word, FUTEX_WAIT, value, (long)&time, 0, 0);
+	return system_call(__NR_futex, (long)word, FUTEX_WAIT, value, (long)&time, 0, 0) == -ETIMEDOUT;
 }
 
 void port_wake(uint32_t *word)

@@ -88,12 +88,15 @@ void port_restore_signals(uint64_t saved)
 	sim.running->signals_blocked = saved;
 }
 
-void port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds)
+bool port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds)
 {
+	uint64_t left = sim.signal_every ? sim.signal_every - sim.clock % sim.signal_every : nanoseconds;
+	bool is_whole = left >= nanoseconds;
 	sim.system_calls++;
-	sim.clock += nanoseconds;
+	sim.clock += is_whole ? nanoseconds : left;
 	if (sim.in_wait)
 		sim.in_wait(word, value);
+	return is_whole;
 }
 
 void port_wake(uint32_t *word)

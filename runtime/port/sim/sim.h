@@ -28,6 +28,7 @@ struct sim {
 	uintptr_t astray;           /* the program's changed thread pointer; 0: unchanged */
 	uintptr_t unreadable;       /* SIM_UNREADABLE bytes without memory begin here */
 	uint32_t process;
+	uint64_t signal_every;      /* a wait ends at the next multiple of this time; 0: no signals come */
 
 	/* Supplied by the test; may be 0. */
 	void (*at_race_point)(const char *name);    /* also called while signals are blocked */
