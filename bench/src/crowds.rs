@@ -5,7 +5,7 @@ use crate::resident::{Kept, wait_until};
 use crate::run::{Paths, Ran, remove, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,6 +15,17 @@ const ROUNDS: usize = 5;
 const THREADS: &str = "5000";
 const TIMES: f64 = 300.0;
 const CHILDREN: f64 = 200.0;
+/// Prints the numbers of 200 processes that wait until their input ends.
+const SERVERS: &str = "import os, sys
+ids = [os.getpid()]
+while len(ids) < 200:
+    child = os.fork()
+    if child == 0:
+        break
+    ids.append(child)
+else:
+    print(*ids, flush=True)
+sys.stdin.read()";
 
 pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let crowd = programs.compile("gcc", "crowds", "crowds", &[])?;
@@ -31,6 +42,7 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         children(paths, &crowd)?,
     ];
     rows.extend(sleepers(paths, &crowd)?);
+    rows.extend(servers(paths)?);
     Ok(rows)
 }
 
@@ -152,5 +164,49 @@ fn sleepers(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
         Row::new(what, "ms", times.into_iter().collect()).bound(Bound::AtMost(2000.0)),
         Row::new(pause, "ms", gaps.into_iter().collect()).bound(Bound::AtMost(200.0)),
         Row::new(last_pause, "ms", last_gaps.into_iter().collect()).bound(Bound::AtMost(200.0)),
+    ])
+}
+
+/// Attaching to 200 processes of one program with all functions, as to a server's, and leaving them.
+fn servers(paths: &Paths) -> Result<Vec<Row>> {
+    let mut child = Command::new("/usr/bin/python3")
+        .args(["-c", SERVERS])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut numbers = String::new();
+    let answers = child.stdout.take().context("it has an output")?;
+    BufReader::new(answers).read_line(&mut numbers)?;
+    let _servers = Kept(child);
+    let (mut attaching, mut leaving) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        remove(&paths.trace())?;
+        let start = Instant::now();
+        let mut command = Command::new(&paths.nopal);
+        command
+            .args(["attach", "-o"])
+            .arg(paths.trace())
+            .args(numbers.split_whitespace())
+            .stderr(Stdio::piped());
+        let mut tool = Kept(command.spawn()?);
+        // Open until it has ended, as it says more.
+        let mut said = BufReader::new(tool.0.stderr.take().context("it has an output")?);
+        let mut line = String::new();
+        said.read_line(&mut line)?;
+        ensure!(line.contains("tracing 200 processes"), "{line}");
+        attaching.push(start.elapsed().as_secs_f64() * 1e3);
+        let start = Instant::now();
+        tool.end()?;
+        leaving.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    let of = "200 processes of python3, all functions";
+    Ok(vec![
+        Row::new(
+            format!("attach to {of}"),
+            "ms",
+            attaching.into_iter().collect(),
+        )
+        .bound(Bound::AtMost(2000.0)),
+        Row::new(format!("leave {of}"), "ms", leaving.into_iter().collect()),
     ])
 }

@@ -72,7 +72,9 @@ pub use information::{
 };
 pub use launch::{Command, LaunchError, Launched, become_program, environment, launch};
 pub use loader::{LoaderChange, LoaderStop, run_to_loader_consistent};
-pub use maps::{Mapping, Module, maps, module_file, modules, modules_among, open_module};
+pub use maps::{
+    Mapping, Module, has_mapping, maps, module_file, modules, modules_among, open_module,
+};
 pub use memory::{Behind, Memory, Outcome, Patch};
 pub use pages::Pages;
 pub use positions::Position;

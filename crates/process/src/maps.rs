@@ -70,15 +70,24 @@ const ATTEMPTS: u32 = 100;
 /// The mappings of a process, in order of addresses. Of a process that runs, the list may lack some: the kernel writes it
 /// a page at a time, between which mappings come and go.
 pub fn maps(pid: i32) -> Result<Vec<Mapping>> {
-    let path = format!("{}/maps", directory(pid));
-    let parsed = || parse(&read(&path)?).with_context(|| format!("cannot understand {path}"));
-    let found = (0..ATTEMPTS).find_map(|_| parsed().transpose());
-    let mut mappings =
-        found.with_context(|| format!("the mappings in {path} change while they are read"))??;
+    let mut mappings = listed(pid)?;
     for mapping in mappings.iter_mut().filter(|mapping| mapping.deleted) {
         restore_misleading_name(pid, mapping);
     }
     Ok(mappings)
+}
+
+/// Whether a process has such a mapping. Names are as the kernel writes them: [`maps`] asks for each file that is deleted
+/// whether that is a part of its name.
+pub fn has_mapping(pid: i32, is_such: impl Fn(&Mapping) -> bool) -> bool {
+    listed(pid).is_ok_and(|mappings| mappings.iter().any(is_such))
+}
+
+fn listed(pid: i32) -> Result<Vec<Mapping>> {
+    let path = format!("{}/maps", directory(pid));
+    let parsed = || parse(&read(&path)?).with_context(|| format!("cannot understand {path}"));
+    let found = (0..ATTEMPTS).find_map(|_| parsed().transpose());
+    found.with_context(|| format!("the mappings in {path} change while they are read"))?
 }
 
 /// A file may really be named `x (deleted)`.

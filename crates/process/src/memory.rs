@@ -166,11 +166,11 @@ impl Memory {
         failures: &mut Vec<(usize, Outcome)>,
     ) {
         let known = failures.len();
-        let mut read = Vec::new();
+        let mut read;
         let before = match before {
             Some(before) => before,
             None => {
-                read.resize((end - start) as usize, 0);
+                read = vec![0; (end - start) as usize];
                 if let Err(error) = self.file.read_exact_at(&mut read, start) {
                     return self.patch_singly(run, failures, Outcome::Unreadable(number(&error)));
                 }

@@ -224,7 +224,16 @@ fn any_is_frozen(roots: &[PathBuf], groups: &str) -> bool {
         state.is_ok_and(|state| state.trim() != "THAWED")
             || events.is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
     };
-    let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    // In one tree there are no controllers.
+    let may_freeze = |controllers: &str| {
+        controllers
+            .split(',')
+            .any(|one| ["", "freezer"].contains(&one))
+    };
+    let paths = groups.lines().filter_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        may_freeze(controllers).then_some(path)
+    });
     paths
         .map(|path| path.trim_start_matches('/'))
         .any(|path| roots.iter().any(|root| is_frozen(root.join(path))))

@@ -50,9 +50,16 @@ impl Names {
             return Ok(());
         }
         let name = process.to_string();
+        let link = || self.directory.link(&self.socket, &name);
         self.directory.locked(|| {
-            remove_stale(&self.directory);
-            match self.directory.link(&self.socket, &name) {
+            let linked = match link() {
+                Err(Errno::EXIST) => {
+                    remove_stale(&self.directory);
+                    link()
+                }
+                other => other,
+            };
+            match linked {
                 Err(Errno::EXIST) => bail!(
                     "process {process} is already traced by nopal: `nopal ctl {process}` controls it"
                 ),

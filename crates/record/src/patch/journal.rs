@@ -171,8 +171,8 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     let owner = |number: u64| {
         let number = number as i32;
         let holds = |map: &Mapping| map.inode == region.inode && map.shared;
-        let lives = nopal_process::maps(number).is_ok_and(|maps| maps.iter().any(holds));
-        (number > 0 && number != process && lives).then_some(number)
+        (number > 0 && number != process && nopal_process::has_mapping(number, holds))
+            .then_some(number)
     };
     Ok(Journal {
         process,

@@ -319,15 +319,12 @@ pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter(|process| !ours.contains(process) && possible(process))
         .filter(|process| nopal_process::alive(*process))
-        .filter(|process| {
-            nopal_process::maps(*process)
-                .is_ok_and(|maps| maps.iter().any(|map| is_region(map, &inodes)))
-        })
+        .filter(|process| nopal_process::has_mapping(*process, |map| is_region(map, &inodes)))
         .collect()
 }
 
 pub fn has_mapped(process: i32, region: &Region) -> bool {
-    nopal_process::maps(process).is_ok_and(|maps| is_mapped(&maps, region))
+    nopal_process::has_mapping(process, |map| is_region(map, &[region.inode()]))
 }
 
 /// Whether a process with these mappings has it.
