@@ -169,15 +169,15 @@ fn sleepers(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
 
 /// Attaching to 200 processes of one program with all functions, as to a server's, and leaving them.
 fn servers(paths: &Paths) -> Result<Vec<Row>> {
-    let mut child = Command::new("/usr/bin/python3")
+    let child = Command::new("/usr/bin/python3")
         .args(["-c", SERVERS])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
+    let mut servers = Kept(child);
     let mut numbers = String::new();
-    let answers = child.stdout.take().context("it has an output")?;
+    let answers = servers.0.stdout.take().context("it has an output")?;
     BufReader::new(answers).read_line(&mut numbers)?;
-    let _servers = Kept(child);
     let (mut attaching, mut leaving) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         remove(&paths.trace())?;

@@ -2,7 +2,8 @@
  * the functions the module traces then, and how many it refuses for where their exit leads.
  *
  * tails: a jump to where a function begins, as it is; returns: the same, said to be a return; registers: a jump to the thunk
- * that goes on to the address in r11, of nopal_leaves.ko and wherever else these bytes are, said to be a tail jump. */
+ * that goes on to the address in r11, of nopal_leaves.ko and wherever else these bytes are, said to be a tail jump; the
+ * kernel keeps such jumps on processors for which it needs them. */
 #include "../../runtime/port/linux_kernel/device.h"
 #include "hard.h"
 #include <elf.h>
@@ -96,16 +97,16 @@ enum kind { TAILS, RETURNS, REGISTERS, KINDS };
 static int device;
 static int made[KINDS], traced[KINDS], elsewhere[KINDS];
 
-static void plan(enum kind kind, const struct symbol *function, struct nopal_device_exit exit)
+static void plan(enum kind kind, const struct symbol *function, struct nopal_device_exit left)
 {
 	uint8_t verdict = 0xff;
-	struct nopal_device_function planned = { .address = function->address, .end = exit.address + 5, .exits = 1 };
+	struct nopal_device_function planned = { .address = function->address, .end = left.address + 5, .exits = 1 };
 	struct nopal_device_plan plan = {
 		.version = NOPAL_DEVICE_VERSION,
 		.function_count = 1,
 		.exit_count = 1,
 		.functions = (uintptr_t)&planned,
-		.exits = (uintptr_t)&exit,
+		.exits = (uintptr_t)&left,
 		.verdicts = (uintptr_t)&verdict,
 	};
 	CHECK(ioctl(device, NOPAL_DEVICE_PLAN, &plan) == 0);
@@ -120,10 +121,12 @@ static void plan_jumps(uint64_t first, uint64_t end, int most)
 	unsigned char *text = read_text(first, end);
 	for (uint64_t at = first; at + 5 <= end; at++) {
 		int32_t distance;
+		if (text[at - first] != 0xe9)
+			continue;
 		memcpy(&distance, text + (at + 1 - first), sizeof distance);
 		uint64_t target = at + 5 + (uint64_t)(int64_t)distance;
 		const struct symbol *of = symbol_at(at), *to = symbol_at(target);
-		if (text[at - first] != 0xe9 || to->address != target)
+		if (to->address != target)
 			continue;
 		struct nopal_device_exit exit = { .address = at, .target = target, .kind = NOPAL_EXIT_TAIL };
 		memcpy(exit.expected, text + (at - first), sizeof exit.expected);

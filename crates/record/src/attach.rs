@@ -101,7 +101,9 @@ fn take_out(left: &[Journal]) -> Result<()> {
             (None, None) => remove(journal)?,
         }
     }
-    nopal_serve::remove_dead_names();
+    if !left.is_empty() {
+        nopal_serve::remove_dead_names();
+    }
     Ok(())
 }
 

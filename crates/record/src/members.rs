@@ -224,7 +224,7 @@ fn any_is_frozen(roots: &[PathBuf], groups: &str) -> bool {
         state.is_ok_and(|state| state.trim() != "THAWED")
             || events.is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
     };
-    // In one tree there are no controllers.
+    // The line of the one tree names no controllers.
     let may_freeze = |controllers: &str| {
         controllers
             .split(',')
@@ -333,7 +333,8 @@ mod tests {
         write("system.slice/cgroup.events", "populated 1\nfrozen 0\n");
         assert!(!frozen("/system.slice"));
         write("system.slice/cgroup.events", "populated 1\nfrozen 1\n");
-        assert!(frozen("/system.slice"));
+        assert!(any_is_frozen(&roots, "0::/system.slice\n"));
+        assert!(!any_is_frozen(&roots, "4:cpu,cpuacct:/system.slice\n"));
     }
 
     #[test]

@@ -166,11 +166,12 @@ pub(crate) fn record(
         return Err(left_out.all());
     };
     session.processes.main = main.pid();
-    for process in processes {
-        if !left_out.executes(*process) {
-            session.met.settle(*process);
-        }
-    }
+    let settled = processes
+        .iter()
+        .filter(|process| !left_out.executes(**process));
+    settled
+        .filter_map(|process| Began::of(*process))
+        .for_each(|process| session.met.settle(process));
     session.serve(handle.clone());
     started(handle, &left_out.describe());
     let ran = session.run(&mut main, &signals, &drain);
@@ -217,11 +218,11 @@ impl Session {
         let members = self.options.memberships.iter();
         let members: Vec<i32> = members.flat_map(Membership::members).collect();
         for process in members {
-            if !self.met.look_at(process) {
+            let Some(began) = Began::of(process).filter(|began| self.met.look_at(*began)) else {
                 continue;
-            }
+            };
             if Journal::read_all(process).is_ok_and(|journals| !journals.is_empty()) {
-                self.met.settle(process);
+                self.met.settle(began);
                 continue;
             }
             let attached = Candidate::of(process).and_then(|candidate| {
@@ -234,13 +235,13 @@ impl Session {
                 // What ended at once was no part of what is asked for.
                 Err(_) if !nopal_process::alive(process) => {}
                 // It is the same process afterwards.
-                Err(error) if executes(&error) && self.met.may_look_again(process) => continue,
+                Err(error) if executes(&error) && self.met.may_look_again(began) => continue,
                 Err(error) => self
                     .context
                     .warnings
                     .push(format!("process {process} is not traced: {error:#}")),
             }
-            self.met.settle(process);
+            self.met.settle(began);
         }
     }
 
@@ -251,40 +252,40 @@ impl Session {
     }
 }
 
-/// The processes that were looked at, with when they began: no other one has both. A process that executes is looked at
-/// again, with a bound: one that stands still at its first instruction does so for ever.
+/// A process and when it began: no other one has both.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Began(i32, u64);
+
+impl Began {
+    fn of(process: i32) -> Option<Began> {
+        Some(Began(process, nopal_process::start_time(process).ok()?))
+    }
+}
+
+/// How many looks are left for the processes that were looked at. One that executes is looked at again, with a bound: one
+/// that stands still at its first instruction does so for ever.
 #[derive(Default)]
-pub(crate) struct Met(HashMap<(i32, u64), u32>);
+pub(crate) struct Met(HashMap<Began, u32>);
 
 impl Met {
     /// Looks at a process, of which there is one a second.
     const LOOKS: u32 = 60;
 
-    fn looks_left(&mut self, process: i32) -> Option<&mut u32> {
-        let began = nopal_process::start_time(process).ok()?;
-        Some(self.0.entry((process, began)).or_insert(Self::LOOKS))
-    }
-
     /// Whether a process is to be looked at, which counts as a look.
-    fn look_at(&mut self, process: i32) -> bool {
-        match self.looks_left(process) {
-            None | Some(0) => false,
-            Some(left) => {
-                *left -= 1;
-                true
-            }
-        }
+    fn look_at(&mut self, process: Began) -> bool {
+        let left = self.0.entry(process).or_insert(Self::LOOKS);
+        let any_left = *left > 0;
+        *left = left.saturating_sub(1);
+        any_left
     }
 
-    fn may_look_again(&mut self, process: i32) -> bool {
-        self.looks_left(process).is_some_and(|left| *left > 0)
+    fn may_look_again(&self, process: Began) -> bool {
+        self.0.get(&process).is_none_or(|left| *left > 0)
     }
 
     /// It is not looked at again.
-    fn settle(&mut self, process: i32) {
-        if let Some(left) = self.looks_left(process) {
-            *left = 0;
-        }
+    fn settle(&mut self, process: Began) {
+        self.0.insert(process, 0);
     }
 }
 
@@ -317,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_process_that_executes_is_looked_at_again_with_a_bound() {
-        let process = std::process::id() as i32;
+        let process = Began(7, 1);
         let mut met = Met::default();
         for look in 1..=Met::LOOKS {
             assert!(met.look_at(process));
@@ -328,12 +329,11 @@ mod tests {
 
     #[test]
     fn a_process_that_is_settled_is_not_looked_at_again() {
-        let process = std::process::id() as i32;
+        let (process, next) = (Began(7, 1), Began(7, 2));
         let mut met = Met::default();
         assert!(met.look_at(process));
         met.settle(process);
         assert!(!met.look_at(process) && !met.may_look_again(process));
-        // There is none.
-        assert!(!met.look_at(1 << 22));
+        assert!(met.look_at(next), "another one with its number");
     }
 }

@@ -11,7 +11,7 @@
 #define ENDBR_BYTES 4
 #define INSTRUCTION_BYTES 15
 
-/* Where the jump that is this exit leads; 0 of a return that is an instruction. */
+/* Where the jump that is this exit leads; 0 of a return that is an instruction. False: its bytes are those of no such exit. */
 static bool find_target(const struct nopal_device_exit *exit, unsigned long *target)
 {
 	static const uint8_t padding[] = { 0xcc, 0xcc, 0xcc, 0xcc };
@@ -35,8 +35,8 @@ static bool ends(const char *name, const char *end)
 	return length >= of_end && !strcmp(name + length - of_end, end);
 }
 
-/* Whether an exit of this kind may lead there: a return to what stands for returns, a tail jump to where a function begins,
- * and to no thunk that jumps to the address in r10 or r11, which are nopal_tail's. */
+/* Whether an exit of this kind may lead there: a return to what stands for returns, by the first of its names, a tail jump to
+ * where a function begins, and to no thunk that jumps to the address in r10 or r11, which are nopal_tail's. */
 static bool may_lead_to(uint8_t kind, unsigned long target)
 {
 	char buffer[KSYM_NAME_LEN];

@@ -314,7 +314,7 @@ impl Policy {
         if !self.overruns {
             return (cost, false);
         }
-        self.excess += (cost - left(THEN)) * alone;
+        self.excess += (cost - left(THEN).max(0.0)) * alone;
         let pays = self.excess >= self.pause && now >= self.next_pause - self.apart + APART;
         let may_pause = overran && (now >= self.next_pause || pays);
         counted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));

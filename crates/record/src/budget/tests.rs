@@ -289,6 +289,20 @@ fn a_long_stop_does_not_wait_longer_than_counting_takes() {
     assert_eq!(world.state(2), State::Off);
 }
 
+/// What takes more than all by itself, and was asked for by name, is no reason to stop the threads for what takes little.
+#[test]
+fn stops_are_apart_where_counting_takes_little_of_what_is_overrun() {
+    let mut named = function(1e7, 10.0);
+    named.is_named = true;
+    let mut world = World::new(0.05, &[named]);
+    world.pause = 0.1;
+    for _ in 0..15 {
+        world.functions.push(function(10_000.0, 10.0));
+        world.run(2.0);
+    }
+    assert_eq!(world.pauses, 1);
+}
+
 #[test]
 fn what_is_within_the_budget_is_left_alone() {
     let mut world = World::new(0.05, &[function(1e6, 20.0), function(1e5, 20.0)]);

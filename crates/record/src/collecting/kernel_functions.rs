@@ -135,14 +135,17 @@ impl KernelFunctions {
     fn write(&mut self, shared: &Shared, collector: &mut Collector, all: bool) -> Result<u64> {
         let before = counter();
         let freed = self.take_chunks();
+        let mut chunks = Vec::new();
         if all {
-            collector.totals.kernel_events_lost += self.tasks.end();
+            let (processors, last) = self.tasks.end();
+            collector.totals.kernel_processors_cut = processors;
+            chunks.extend(last);
         }
         let flushes = all || Instant::now() >= self.next_flush;
-        let chunks = match flushes {
+        chunks.extend(match flushes {
             true => self.tasks.flush(if all { u64::MAX } else { before }),
             false => self.tasks.settle(before),
-        };
+        });
         if flushes {
             self.next_flush = Instant::now() + FLUSH;
         }

@@ -195,16 +195,22 @@ impl Tasks {
         processor.complete = processor.complete.max(until);
     }
 
-    /// No record is stored any more: those that are not will never be. Returns on how many processors there is one; all
-    /// behind it there is lost.
-    pub fn end(&mut self) -> u64 {
+    /// No record is stored any more: those that are not will never be. Returns on how many processors there is one. All
+    /// behind it there is lost, of whatever tasks: each that is known gets a gap.
+    pub fn end(&mut self) -> (u64, Vec<TaskChunk>) {
         let mut waiting = 0;
         for processor in self.processors.values_mut() {
             waiting += u64::from(processor.is_waiting);
             processor.complete = u64::MAX;
         }
-        self.gaps += waiting;
-        waiting
+        let mut chunks = Vec::new();
+        if waiting > 0 {
+            for task in self.tasks.values_mut() {
+                let clock = task.clock;
+                task.push(&[Word::hole(clock).0], clock, &mut chunks);
+            }
+        }
+        (waiting, chunks)
     }
 
     /// Forgets the records that have been taken, which are of before.
@@ -426,6 +432,14 @@ mod tests {
         found
     }
 
+    fn holes(chunks: &[TaskChunk], thread: u32) -> usize {
+        let of_thread = chunks.iter().filter(|chunk| chunk.header.thread == thread);
+        let words = of_thread.flat_map(|chunk| &chunk.words);
+        words
+            .filter(|word| Word(**word).kind() == KIND_HOLE)
+            .count()
+    }
+
     #[test]
     fn a_task_that_moves_between_processors_keeps_its_order() {
         let mut tasks = Tasks::default();
@@ -502,9 +516,10 @@ mod tests {
         (1..=2).for_each(|mark| tasks.complete(mark, HIGH + 50));
         let before = tasks.flush(u64::MAX);
         assert_eq!((clocks(&before, 7), clocks(&before, 8)), (vec![11], vec![]));
-        assert_eq!(tasks.end(), 1);
+        assert_eq!(tasks.end(), (1, vec![]));
         let after = tasks.flush(u64::MAX);
         assert_eq!((clocks(&after, 7), clocks(&after, 8)), (vec![], vec![31]));
+        assert_eq!(holes(&after, 7), 1);
     }
 
     #[test]
@@ -537,18 +552,7 @@ mod tests {
             .map(|chunk| (chunk.header.thread, chunk.header.discarded))
             .collect();
         assert_eq!(discarded, [(7, 5), (8, 0)], "they are counted once");
-        let holes = |thread: u32| {
-            let chunk = after
-                .iter()
-                .find(|chunk| chunk.header.thread == thread)
-                .unwrap();
-            chunk
-                .words
-                .iter()
-                .filter(|word| Word(**word).kind() == KIND_HOLE)
-                .count()
-        };
-        assert_eq!((holes(7), holes(8)), (0, 1));
+        assert_eq!((holes(&after, 7), holes(&after, 8)), (0, 1));
     }
 
     /// Tasks that run on random processors, whose chunks are read in random pieces.

@@ -15,6 +15,8 @@ pub struct Totals {
     /// Kernel events, and those of them that are missing.
     pub system: u64,
     pub kernel_events_lost: u64,
+    /// Processors on which a record of the kernel was never stored: how many came after it there is not known.
+    pub kernel_processors_cut: u64,
     /// Functions of the kernel that its module traces.
     pub kernel_functions: u64,
     /// Switches away from idle tasks that the kernel did not tell.

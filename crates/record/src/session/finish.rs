@@ -89,6 +89,13 @@ impl Session {
                 several(kernel_events_lost, "kernel event was", "kernel events were")
             ));
         }
+        let cut = collector.totals.kernel_processors_cut;
+        if cut > 0 {
+            self.context.warnings.push(format!(
+                "on {} a record of the kernel was begun and never finished: what came after it there is lost",
+                several(cut, "processor", "processors")
+            ));
+        }
         let missed = collector.totals.kernel_events_missed;
         if missed > 0 {
             self.context.warnings.push(format!(
