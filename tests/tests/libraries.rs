@@ -1,8 +1,9 @@
 //! Libraries: linked, loaded, unloaded.
 
 use nopal_tests::{
-    Case, End, c, compile, copies, library, nopal, passed, scratch, without_own_words,
+    Case, End, Program, c, compile, copies, library, nopal, passed, scratch, without_own_words,
 };
+use std::ffi::OsString;
 use std::process::Command;
 
 fn linked() -> Case {
@@ -37,6 +38,23 @@ fn a_library_that_is_opened_is_traced_whole() {
     let calls = ["callback", "library_entry", "library_leaf", "library_inner"]
         .map(|function| traced.report.calls(function));
     assert_eq!(calls, [200, 20, 200, 200]);
+}
+
+#[test]
+fn a_library_that_is_opened_in_a_pid_namespace() {
+    let (_, library) = library("library.c");
+    let program = c("dlopen", &[]);
+    let path = program.path.clone();
+    let unshare = Program {
+        path: "unshare".into(),
+        ..program
+    };
+    let words = ["--pid", "--fork", "--kill-child", "--mount-proc"].map(OsString::from);
+    let words = words
+        .into_iter()
+        .chain([path.into(), library.into(), "20".into()]);
+    let case = Case::new(unshare).arguments(words).options(["--libs"]);
+    case.check();
 }
 
 #[test]

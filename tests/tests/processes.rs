@@ -1,13 +1,13 @@
 //! New processes and new programs.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nopal_tests::process::wait_until;
 use nopal_tests::{
-    Awake, Case, End, Report, Start, announced_calls, c, nopal, scratch, shell_word,
+    Awake, Case, End, Program, Report, Start, announced_calls, c, nopal, scratch, shell_word,
     without_own_words,
 };
 
@@ -134,6 +134,74 @@ fn exec_that_is_not_followed() {
         (traced.report.calls("work"), traced.report.calls("report")),
         (1, 0)
     );
+}
+
+/// The words that run a program in a PID namespace of its own, with its own `/proc`.
+const IN_A_NAMESPACE: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+
+/// It calls itself and its threads by other numbers than all do outside.
+#[test]
+fn exec_in_a_pid_namespace() {
+    let program = c("exec", &[]);
+    let path = program.path.to_str().expect("a plain path").to_owned();
+    let unshare = Program {
+        path: "unshare".into(),
+        ..program
+    };
+    for way in ["chain", "fork", "vfork", "spawn", "thread", "shell"] {
+        let words = IN_A_NAMESPACE.into_iter().chain([&*path, way, "10"]);
+        let traced = Case::new(unshare.clone()).arguments(words).check();
+        assert!(!traced.said.contains("not traced"), "{}", traced.said);
+        if way == "spawn" {
+            let words = ["report", "--processes"].map(OsString::from);
+            let words = [nopal().into()].into_iter().chain(words);
+            let processes = Start::new(words.chain([traced.directory().into()])).run("");
+            let of = |child| {
+                let program = format!("  exec done {child}");
+                let lines = processes.stdout.lines();
+                // With calls, by its number inside; and by its number here.
+                lines.filter(|line| line.ends_with(&program)).count()
+            };
+            assert!((0..10).all(|child| of(child) == 2), "{}", processes.stdout);
+        }
+    }
+}
+
+/// The first child to execute a program cannot be told from the second, which waits.
+#[test]
+fn exec_by_forks_that_have_the_same_ids() {
+    let traced = Case::new(c("same_ids", &[])).check();
+    assert_eq!(reported(&traced.said), 1, "{}", traced.said);
+    assert!(traced.said.contains("have the same ids"), "{}", traced.said);
+}
+
+/// As with a container: nopal is outside, and the process has other numbers and files.
+#[test]
+fn exec_in_a_pid_namespace_that_nopal_attaches_to() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = exec("spawn", "10");
+    let script = format!("read line; {} spawn 10", shell_word(&case.program().path));
+    let words = IN_A_NAMESPACE.into_iter().chain(["sh", "-c", &script]);
+    let mut program = Start::new(["unshare"].into_iter().chain(words)).spawn();
+    let children = format!("/proc/{0}/task/{0}/children", program.id());
+    let shell = || {
+        std::fs::read_to_string(&children)
+            .unwrap_or_default()
+            .trim()
+            .parse::<i32>()
+    };
+    wait_until("the shell runs", || {
+        let name = shell().map(|shell| std::fs::read_to_string(format!("/proc/{shell}/comm")));
+        matches!(name, Ok(Ok(name)) if name == "sh\n")
+    });
+    let mut tool = case.attach(shell().expect("a process"), &trace);
+    writeln!(program.stdin(), "go").unwrap();
+    let ended = program.wait();
+    let said = tool.wait().stderr;
+    assert_eq!(ended.end, End::Code(0), "{ended:?}");
+    assert!(!said.contains("not traced"), "{said}");
+    Report::of(&trace).assert_calls(&case.expected(&ended));
 }
 
 #[test]

@@ -249,6 +249,10 @@ fn program_file(request: &ProgramRequest) -> Result<PathBuf> {
         return Ok(from);
     }
     let path = read_path(&Memory::open(request.process)?, request.word)?;
+    // There we would be ourselves, or nobody in a PID namespace that we are not in.
+    if let Ok(own) = path.strip_prefix("/proc/self") {
+        return Ok(process.join(own));
+    }
     Ok(match path.strip_prefix("/") {
         Ok(below_root) => process.join("root").join(below_root),
         // Joined, it would ask for a directory.

@@ -96,7 +96,7 @@ impl NotedTasks {
             _ => return Ok(()),
         };
         let is_forked =
-            naming.forked.contains(&process) && !naming.in_namespaces.contains(&process);
+            naming.recording.contains_key(&process) && !naming.in_namespaces.contains(&process);
         let is_traced = processes.contains(&process) || is_forked;
         if let KernelEvent::Switch { previous, .. } = &record.event
             && !is_traced

@@ -71,6 +71,19 @@ pub fn own_number(process: i32, thread: i32) -> Result<i32> {
     Ok(status.namespace_ids.last().copied().unwrap_or(thread))
 }
 
+/// The thread of a process that have these numbers in their own PID namespace. 0: the thread does not give it.
+pub fn thread_with(process: i32, own_process: i32, own_thread: i32) -> Option<i32> {
+    let has = |thread: i32, own: i32| own_number(process, thread).is_ok_and(|number| number == own);
+    if !has(process, own_process) {
+        return None;
+    }
+    if own_thread == 0 || has(own_thread, own_thread) {
+        return Some(own_thread);
+    }
+    let threads = nopal_process::threads(process).unwrap_or_default();
+    threads.into_iter().find(|thread| has(*thread, own_thread))
+}
+
 /// Tells the runtime of the threads that there are, before anything is recorded: it may not be able to ask itself whose
 /// control block a thread has. Returns those that have none of their own, and will not be recorded.
 pub fn note_threads(stopped: &Stopped, memory: &Memory, places: &MemoryLayout) -> Result<Vec<i32>> {

@@ -327,11 +327,6 @@ pub fn has_mapped(process: i32, region: &Region) -> bool {
     nopal_process::has_mapping(process, |map| is_region(map, &[region.inode()]))
 }
 
-/// Whether a process with these mappings has it.
-pub fn is_mapped(maps: &[Mapping], region: &Region) -> bool {
-    maps.iter().any(|map| is_region(map, &[region.inode()]))
-}
-
 fn is_region(map: &Mapping, inodes: &[u64]) -> bool {
     map.shared && map.writable && inodes.contains(&map.inode)
 }

@@ -333,7 +333,10 @@ impl Session {
     /// Forgets what is no more, so that a session does not grow with each process that it has seen.
     fn look_around<'a>(&mut self, regions: impl Iterator<Item = &'a Arc<Region>>) {
         for region in regions {
-            region.free_answered(|process, thread| !nopal_process::thread_alive(process, thread));
+            region.free_answered(|process, thread| {
+                !nopal_process::thread_alive(process, thread)
+                    && self.out_here(region, process, thread).is_empty()
+            });
         }
         for region in self.context.shared.take_past() {
             self.guardian.forget(&region);

@@ -1,6 +1,7 @@
 //! Requests of threads of traced processes, which wait for the answers.
 
 use crate::launch;
+use crate::memory::control_block::thread_with;
 use crate::memory::region::{ProgramRequest, Region};
 use crate::patch::remove;
 use crate::patch::unwrap;
@@ -12,7 +13,7 @@ use crate::sites::signs::handles_stacks_because;
 use crate::tracee::Tracee;
 use anyhow::Result;
 use nopal_abi::{REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_TRAPS};
-use nopal_process::{ExecFollower, Followed, Mapping, Options as Trace, Thread};
+use nopal_process::{ExecFollower, Followed, Options as Trace, Thread};
 use std::sync::Arc;
 
 impl Session {
@@ -21,20 +22,26 @@ impl Session {
         if !region.is_waiting(request) {
             return;
         }
-        // In a PID namespace of its own a process has a number that is another's out here, which must not be touched.
-        let maps = nopal_process::maps(request.process).unwrap_or_default();
-        if !remove::is_mapped(&maps, region) {
-            if request.what == REQUEST_EXEC && self.is_from_elsewhere(region, request) {
-                self.unfollowed.add(region.process(), Unfollowed::ELSEWHERE);
+        let request = match *self.out_here(region, request.process, request.thread) {
+            [(process, thread)] => &ProgramRequest {
+                process,
+                thread,
+                ..*request
+            },
+            ref found => {
+                // None: it was killed.
+                if !found.is_empty() {
+                    self.cannot_tell(region, request);
+                }
+                region.answer(request);
+                return;
             }
-            region.answer(request);
-            return;
-        }
+        };
         // Each request is answered once: its slot may hold another request by the next moment.
         let served = match request.what {
             REQUEST_EXEC => self.exec(region, request),
             REQUEST_LIBRARIES => {
-                let changed = self.libraries_changed(region, request, maps);
+                let changed = self.libraries_changed(region, request);
                 region.answer(request);
                 changed
             }
@@ -70,23 +77,46 @@ impl Session {
         }
     }
 
-    /// Whether a thread asks that calls itself by numbers of a PID namespace of its own; and was not just killed.
-    fn is_from_elsewhere(&self, region: &Arc<Region>, request: &ProgramRequest) -> bool {
-        let ours = [std::process::id() as i32, self.guardian.process()];
-        remove::processes_with(std::slice::from_ref(region), &ours)
-            .into_iter()
-            .filter_map(|process| nopal_process::status(process).ok())
-            .filter(|status| status.namespace_ids.len() > 1)
-            .any(|status| status.namespace_ids.last() == Some(&request.process))
+    /// Several processes may be the one that requests this: none is touched.
+    fn cannot_tell(&mut self, region: &Region, request: &ProgramRequest) {
+        let process = region.process();
+        let said = format!(
+            "libraries that a fork of process {process} loads are not traced: {}",
+            Unfollowed::AMBIGUOUS
+        );
+        match request.what {
+            REQUEST_EXEC => self.unfollowed.add(process, Unfollowed::AMBIGUOUS),
+            REQUEST_LIBRARIES if !self.context.warnings.contains(&said) => {
+                self.context.warnings.push(said);
+            }
+            _ => {}
+        }
     }
 
-    fn libraries_changed(
-        &mut self,
+    /// The ids, out here, of a process and its thread that give those which they have in their own PID namespace: these
+    /// may be others' here, or those of several processes with this region.
+    pub(crate) fn out_here(
+        &self,
         region: &Arc<Region>,
-        request: &ProgramRequest,
-        maps: Vec<Mapping>,
-    ) -> Result<()> {
-        let modules = nopal_process::modules_among(maps);
+        process: i32,
+        thread: i32,
+    ) -> Vec<(i32, i32)> {
+        let find = |found: i32| Some((found, thread_with(found, process, thread)?));
+        if remove::has_mapped(process, region)
+            && let Some(same) = find(process)
+        {
+            return vec![same];
+        }
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        let processes = remove::processes_with(std::slice::from_ref(region), &ours);
+        processes.into_iter().filter_map(find).collect()
+    }
+
+    fn libraries_changed(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<()> {
+        let modules = match nopal_process::modules(request.process) {
+            Err(_) if !nopal_process::has_memory(request.process) => return Ok(()),
+            modules => modules?,
+        };
         if !self
             .processes
             .known_or_forked(region, request.process)?
@@ -128,16 +158,17 @@ impl Session {
                 _ => {}
             }
         }
+        let waiting: Vec<i32> = region
+            .requests()
+            .iter()
+            .flat_map(|request| self.out_here(region, request.process, request.thread))
+            .map(|(_, thread)| thread)
+            .collect();
         let mut processes: Vec<&mut Tracee> = self
             .processes
             .tracees
             .values_mut()
             .filter(|tracee| Arc::ptr_eq(&tracee.region, region))
-            .collect();
-        let waiting: Vec<i32> = region
-            .requests()
-            .iter()
-            .map(|request| request.thread)
             .collect();
         unwrap::wrap_nothing_more(&mut processes, &waiting, &self.context.shared.writer)
     }

@@ -16,7 +16,8 @@ struct Alike {
 
 impl Unfollowed {
     pub const UNANSWERED: &str = "nopal could not follow it in time";
-    pub const ELSEWHERE: &str = "processes in a PID namespace of their own are not followed";
+    pub const AMBIGUOUS: &str =
+        "several forks have the same ids, each in a PID namespace of its own";
     pub const SET_ID: &str =
         "it runs with the rights of its owner, which the kernel withholds from a traced program";
     pub const ENDED: &str = "it ended before any libc had started in it";
