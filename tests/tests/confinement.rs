@@ -1,6 +1,6 @@
 //! Programs that give up what they may do, or look at what they were given.
 
-use nopal_tests::{Case, c, nopal, scratch, shell_word};
+use nopal_tests::{Case, c, library, nopal, scratch, shell_word};
 
 fn seccomp(way: &str) {
     Case::new(c("seccomp", &[])).arguments([way]).check();
@@ -29,6 +29,25 @@ fn seccomp_that_is_only_asked_for() {
 #[test]
 fn a_seccomp_filter_on_all_threads() {
     seccomp("threads");
+}
+
+/// nopal is not under the filter, as with a container that it looks at from outside.
+#[test]
+fn what_a_program_in_a_seccomp_filter_loads_and_executes_is_told_of() {
+    let (_, library) = library("library.c");
+    let traced = Case::new(c("filtered", &[])).arguments([library]).check();
+    let said = |what: &str| {
+        traced
+            .said
+            .lines()
+            .filter(|line| line.contains(what))
+            .count()
+    };
+    let both = [
+        said("1 program that was executed is not traced"),
+        said("new libraries are not traced: under its seccomp filter"),
+    ];
+    assert_eq!(both, [1, 1], "{}", traced.said);
 }
 
 #[test]

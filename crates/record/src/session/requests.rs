@@ -11,7 +11,7 @@ use crate::session::unfollowed::Unfollowed;
 use crate::sites::modules::named_runtime_among;
 use crate::sites::signs::handles_stacks_because;
 use crate::tracee::Tracee;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use nopal_abi::{REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_TRAPS};
 use nopal_process::{ExecFollower, Followed, Options as Trace, Thread};
 use std::sync::Arc;
@@ -69,10 +69,7 @@ impl Session {
             Err(error) if request.what == REQUEST_EXEC => {
                 self.unfollowed.add(request.process, format!("{error:#}"));
             }
-            Err(error) => self
-                .context
-                .warnings
-                .push(format!("process {}: {error:#}", request.process)),
+            Err(error) => self.warn_once(format!("process {}: {error:#}", request.process)),
             Ok(()) => {}
         }
     }
@@ -80,16 +77,20 @@ impl Session {
     /// Several processes may be the one that requests this: none is touched.
     fn cannot_tell(&mut self, region: &Region, request: &ProgramRequest) {
         let process = region.process();
-        let said = format!(
-            "libraries that a fork of process {process} loads are not traced: {}",
-            Unfollowed::AMBIGUOUS
-        );
         match request.what {
             REQUEST_EXEC => self.unfollowed.add(process, Unfollowed::AMBIGUOUS),
-            REQUEST_LIBRARIES if !self.context.warnings.contains(&said) => {
-                self.context.warnings.push(said);
-            }
+            REQUEST_LIBRARIES => self.warn_once(format!(
+                "libraries that a fork of process {process} loads are not traced: {}",
+                Unfollowed::AMBIGUOUS
+            )),
             _ => {}
+        }
+    }
+
+    fn warn_once(&mut self, warning: String) {
+        let warnings = &mut self.context.warnings;
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
         }
     }
 
@@ -137,6 +138,8 @@ impl Session {
                 return Ok(true);
             }
             self.expect(&new, &tracee.boundary(&new))?;
+            let why = Unfollowed::FILTERED;
+            ensure!(request.thread != 0, "new libraries are not traced: {why}");
             with_thread(request, |thread| {
                 tracee.add_libraries(&new, &self.control, thread, &mut self.context)
             })
@@ -215,7 +218,10 @@ impl Session {
             self.unfollowed.add(request.process, Unfollowed::SET_ID);
         }
         let follower = follows
-            .then(|| ExecFollower::seize(request.process, request.thread))
+            .then(|| {
+                ensure!(request.thread != 0, Unfollowed::FILTERED);
+                ExecFollower::seize(request.process, request.thread)
+            })
             .transpose();
         region.answer(request);
         let Some(follower) = follower? else {

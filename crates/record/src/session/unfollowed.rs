@@ -18,6 +18,8 @@ impl Unfollowed {
     pub const UNANSWERED: &str = "nopal could not follow it in time";
     pub const AMBIGUOUS: &str =
         "several forks have the same ids, each in a PID namespace of its own";
+    pub const FILTERED: &str =
+        "under its seccomp filter, threads do not tell nopal which of them they are";
     pub const SET_ID: &str =
         "it runs with the rights of its owner, which the kernel withholds from a traced program";
     pub const ENDED: &str = "it ended before any libc had started in it";
