@@ -50,6 +50,7 @@ static const struct row rows[] = {
 	{ NOPAL_COMMAND_TRACER_ON, "tracer NAME on" },
 	{ NOPAL_COMMAND_TRACER_OFF, "tracer NAME off" },
 	{ NOPAL_COMMAND_TRACER_RESET, "tracer NAME reset" },
+	{ NOPAL_COMMAND_TRACER_KEEP, "tracer NAME keep NUMBER" },
 	{ NOPAL_COMMAND_THRESHOLD, "threshold NUMBER" },
 	{ NOPAL_COMMAND_LATENCY, "latency NAME" },
 	{ NOPAL_COMMAND_WHEN, "when EVENT [if COND] do ACTION [new NAME]" },

@@ -46,6 +46,7 @@ enum nopal_command {
 	NOPAL_COMMAND_TRACER_ON,        /* NAME */
 	NOPAL_COMMAND_TRACER_OFF,       /* NAME */
 	NOPAL_COMMAND_TRACER_RESET,     /* NAME */
+	NOPAL_COMMAND_TRACER_KEEP,      /* NAME, NUMBER */
 	NOPAL_COMMAND_THRESHOLD,        /* NUMBER */
 	NOPAL_COMMAND_LATENCY,          /* NAME */
 	/* Commands that are only an ACTION. */

@@ -77,6 +77,7 @@ static void every_command(void)
 	obeyed("tracer lockhold on", NOPAL_COMMAND_TRACER_ON, "lockhold", "");
 	obeyed("tracer lockhold off", NOPAL_COMMAND_TRACER_OFF, "lockhold", "");
 	obeyed("tracer lockhold reset", NOPAL_COMMAND_TRACER_RESET, "lockhold", "");
+	obeyed("tracer request keep 20", NOPAL_COMMAND_TRACER_KEEP, "request", "20");
 	obeyed("threshold 500", NOPAL_COMMAND_THRESHOLD, "500", "");
 	obeyed("latency lockhold", NOPAL_COMMAND_LATENCY, "lockhold", "");
 	obeyed("uniform on", NOPAL_COMMAND_UNIFORM_ON, "", "");

@@ -1,6 +1,7 @@
 //! Triggers of processes that run, and snapshots of a flight recorder.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nopal_tests::process::assert_nothing_left;
 use nopal_tests::{AttachedProgram, Case, End, Report, c, nopal, scratch};
@@ -69,6 +70,78 @@ fn a_slow_call_has_its_snapshot() {
     );
 }
 
+/// The snapshots of slow cases in a trace: how many milliseconds each took, and the calls of handle_request in it.
+fn slow_cases(trace: &Path) -> Vec<(u64, u64)> {
+    let mut cases = Vec::new();
+    for entry in std::fs::read_dir(trace).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if !name.starts_with("snapshot-") {
+            continue;
+        }
+        let report = Report::of(&path);
+        assert_eq!(report.calls("stall"), 1, "{name} has one slow case");
+        let handled = report.calls("handle_request");
+        assert!((1..=1000).contains(&handled), "{name} has {handled}");
+        let text = replay(&path);
+        assert!(
+            text.contains(": handle_request..handle_request.end took "),
+            "{text}"
+        );
+        let rows = report.rows_of("stall");
+        let took: u64 = rows.map(|row| row["total_ns"].as_u64().unwrap()).sum();
+        cases.push((took / 1_000_000, handled));
+    }
+    cases.sort_unstable();
+    cases
+}
+
+#[test]
+fn the_slowest_cases_of_a_minute_are_kept_and_replace_each_other() {
+    let mut attached = traced(&["--keep-slowest", "2", "handle_request..handle_request.end"]);
+    let begun = Instant::now();
+    for request in ["slow 400", "slow 900", "slow 1800", "slow 3600"] {
+        attached.run("fast 2000");
+        attached.run(request);
+    }
+    attached.run("fast 2000");
+    let state = attached.wait_for("tracer handle_request..handle_request.end keep ");
+    assert_eq!(state, "2");
+    let (scratch, ended) = attached.end();
+    let is_one_minute = begun.elapsed() < Duration::from_secs(60);
+    let said = ended.stderr;
+    let slowest = "of the slowest cases of handle_request..handle_request.end: the slowest took ";
+    assert!(said.contains(slowest), "{said}");
+    let cases = slow_cases(&scratch.path().join("trace"));
+    let [.., (third, _), (fourth, _)] = cases[..] else {
+        panic!("{cases:?}");
+    };
+    assert!(third >= 1800 && fourth >= 3600, "{cases:?}");
+    assert!(cases.len() == 2 || !is_one_minute, "{cases:?}");
+}
+
+/// The buffer holds some 2,000 requests, and those that come at once are many more.
+#[test]
+fn a_slow_case_is_kept_before_its_records_are_given_up() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let section = ["--keep-slowest", "1", "handle_request..handle_request.end"];
+    let case = requests(scratch.path())
+        .options(section)
+        .options(["--buffer", "512K"]);
+    let ended = case
+        .traced_start(&trace)
+        .run("fast 3000\nslow 3000\nfast 30000\n");
+    assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
+    let cases = slow_cases(&trace);
+    assert!(cases.len() == 1 && cases[0].0 >= 3000, "{cases:?}");
+    let section = ["--keep-slowest", "1", "nobody..handle_request"];
+    let case = requests(scratch.path()).options(section);
+    let ended = case.traced_start(&trace).run("fast 3\n");
+    let expected = "nopal: no case of nobody..handle_request was recorded: none was kept\n";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+}
+
 #[test]
 fn a_program_that_nopal_starts_has_snapshots_too() {
     // The second does not record what it waits for.
@@ -128,6 +201,35 @@ fn what_does_not_fit_is_refused_before_the_program_runs() {
         assert_eq!((ended.end, &*ended.stdout), (End::Code(1), ""), "{when}");
         // The older trace is still where it was.
         assert_eq!(Report::of(&trace).calls("handle_request"), 3, "{when}");
+    }
+    for (slowest, expected) in [
+        (["x", "step..answer"], "--keep-slowest x: expected a number"),
+        (
+            ["2", "step"],
+            "--keep-slowest 2 step: expected a section FROM..TO",
+        ),
+        (
+            ["2", "offcpu"],
+            "--keep-slowest 2 offcpu: expected a section",
+        ),
+        (
+            ["1001", "step..answer"],
+            "expected a number of snapshots a minute up to 1000",
+        ),
+    ] {
+        let options = [["--keep-slowest"].as_slice(), &slowest].concat();
+        let case = requests(scratch.path()).options(options);
+        let ended = case.traced_start(&trace).run("fast 1\n");
+        assert!(
+            ended.stderr.contains(expected),
+            "{slowest:?}: {}",
+            ended.stderr
+        );
+        assert_eq!(
+            (ended.end, &*ended.stdout),
+            (End::Code(1), ""),
+            "{slowest:?}"
+        );
     }
 }
 

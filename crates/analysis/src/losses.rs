@@ -87,6 +87,7 @@ pub fn reasons(all: u64, events: &BTreeMap<String, u64>) -> String {
         losses::NO_CLOCK => "in threads that may not read the clock".to_owned(),
         losses::INTERRUPTED => "amid handlers that interrupted each attempt".to_owned(),
         losses::DROPPED => "given up for newer ones".to_owned(),
+        losses::EARLIER => "before this snapshot".to_owned(),
         losses::AFTER_END => "after the trace's end".to_owned(),
         other => format!("for the reason {other}"),
     };

@@ -61,8 +61,12 @@ impl Off {
         let chooses =
             |filter: &Filter| filter.has_threads() || filter.has_functions() || filter.least_ns > 0;
         // The records of a flight recorder begin later than its counts.
+        let begins_later = [losses::DROPPED, losses::EARLIER];
         let is_given_up = trace.notes().iter().any(|note| {
-            matches!(note, Note::Lost { reasons, .. } if reasons.contains_key(losses::DROPPED))
+            let Note::Lost { reasons, .. } = note else {
+                return false;
+            };
+            begins_later.iter().any(|name| reasons.contains_key(*name))
         });
         Off {
             functions,

@@ -550,8 +550,8 @@ mod tests {
 
     #[test]
     fn everything_at_once() {
-        let words = "-o d -N x --libs -D 5 --args --entry-only --ordered --flight --snapshot-when f --buffer 1M --max-size 1G \
-                     --no-follow p q";
+        let words = "-o d -N x --libs -D 5 --args --entry-only --ordered --flight --snapshot-when f --keep-slowest 20 a..b --buffer 1M \
+                     --max-size 1G --no-follow p q";
         let options = record(&words.split(' ').collect::<Vec<_>>());
         let expected = Options {
             directory: "d".into(),
@@ -563,6 +563,7 @@ mod tests {
             ordered: true,
             when_full: WhenFull::Flight,
             snapshot_when: vec!["f".into()],
+            keep_slowest: Some("20 a..b".into()),
             buffer_bytes: 1 << 20,
             max_bytes: Some(1 << 30),
             follow_exec: false,
@@ -572,11 +573,21 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_keeps_slow_cases_is_a_flight_recorder() {
+        let options = record(&["--keep-slowest", "20", "a..b", "ls", "-l"]);
+        assert_eq!(options.target, program("ls", &["-l"]));
+        assert_eq!(options.keep_slowest.as_deref(), Some("20 a..b"));
+        assert_eq!(options.when_full, WhenFull::Flight);
+    }
+
+    #[test]
     fn what_does_not_go_together_is_refused() {
         for words in [
             &["--block", "--flight", "ls"][..],
             &["--snapshot-when", "f", "ls"],
             &["--snapshot-when", "f", "--block", "ls"],
+            &["--keep-slowest", "2", "a..b", "--block", "ls"],
+            &["--keep-slowest", "2"],
             &["-D", "0", "ls"],
             &["--buffer", "12Q", "ls"],
             &["-p", "7", "ls"],

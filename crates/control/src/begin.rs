@@ -50,6 +50,13 @@ pub fn tracer(tracer: &Tracer) -> Vec<Command> {
     commands
 }
 
+pub fn slowest(tracer: &Tracer, most: u32) -> Command {
+    Command::KeepSlowest {
+        name: tracer.name().to_owned(),
+        most,
+    }
+}
+
 /// A tracer that measures nothing.
 pub fn event_tracer(name: &str) -> Command {
     let (name, on) = (name.to_owned(), true);

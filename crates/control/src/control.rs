@@ -175,16 +175,13 @@ impl Controller<'_> {
             let back = self.set_up(self.control.state.setup());
             back.context("what had been done could not be undone")?;
         }
-        for active in &self.control.state.tracers {
-            let threshold = self.control.state.threshold.saturating_mul(1000);
-            active.live.set_threshold(threshold);
-        }
         settled
     }
 
     /// Brings the engine to a setup. Gives the sites that could not be inserted, and the answers. After an error
     /// it is in between, as `self.control.setup` says.
     fn set_up(&mut self, wanted: Setup) -> Result<(Vec<Refused>, Vec<String>)> {
+        self.control.state.instruct_tracers();
         let setup = &mut self.control.setup;
         let wanted = wanted.after(setup);
         let changes = reconcile(setup, &wanted);

@@ -80,6 +80,7 @@ impl Draft<'_> {
             Command::RemoveSection { name } => self.remove_section(&name),
             Command::Tracer { name, on: true } => self.tracer_on(&name),
             Command::Tracer { name, on: false } => self.tracer_off(&name),
+            Command::KeepSlowest { name, most } => self.keep_slowest(&name, most),
             Command::Threshold(microseconds) => {
                 self.state.threshold = u64::from(microseconds);
                 Ok(())

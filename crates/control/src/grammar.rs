@@ -55,6 +55,11 @@ pub enum Command {
     ResetTracer {
         name: String,
     },
+    /// Keeps so many of its slowest cases of each minute.
+    KeepSlowest {
+        name: String,
+        most: u32,
+    },
     /// In microseconds.
     Threshold(u32),
     Latency {
@@ -166,6 +171,10 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
             on: false,
         },
         command::TRACER_RESET => Command::ResetTracer { name: text(0) },
+        command::TRACER_KEEP => Command::KeepSlowest {
+            name: text(0),
+            most: numbers_in(line.argument(1)).first().copied().unwrap_or(0),
+        },
         command::THRESHOLD => Command::Threshold(numbers().first().copied().unwrap_or(0)),
         command::LATENCY => Command::Latency { name: text(0) },
         other => return Err(line.failed(format!("unknown command {other}"))),

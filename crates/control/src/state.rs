@@ -98,6 +98,8 @@ pub struct ActiveTracer {
     pub parts: Vec<ActiveFunctions>,
     /// Others may need the same.
     pub probes: Vec<Probe>,
+    /// As many of the slowest cases of each minute are kept.
+    pub slowest: u32,
 }
 
 /// A tracer that measures nothing: what it records stands in the trace.
@@ -194,6 +196,16 @@ impl State {
         traces.chain(triggers).chain(parts)
     }
 
+    /// Says to the tracers which cases to keep.
+    pub fn instruct_tracers(&self) {
+        for active in &self.tracers {
+            active
+                .live
+                .set_threshold(self.threshold.saturating_mul(1000));
+            active.live.keep_slowest(active.slowest as usize);
+        }
+    }
+
     /// What the engine is set up to, so that what is wanted is done.
     pub fn setup(&self) -> Setup {
         let mut setup = Setup::default();
@@ -222,7 +234,7 @@ impl State {
             setup.add_probe(&active.probe, active.on && self.started);
         }
         for active in &self.tracers {
-            if !self.is_unattended {
+            if !self.is_unattended || active.slowest > 0 {
                 let name = active.tracer.name().to_owned();
                 setup.tracers.push((name, active.live.clone()));
             }

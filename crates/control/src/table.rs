@@ -467,6 +467,11 @@ pub const COMMANDS: &[Description] = &[
         examples: &["tracer lockhold reset"],
     },
     Description {
+        form: "tracer NAME keep NUMBER",
+        about: "Keeps the slowest cases of each minute, up to this number, with all that was recorded in them: each is a snapshot of the flight recorder (--flight), which one that is slower replaces within the minute; 0: none.",
+        examples: &["tracer request keep 20"],
+    },
+    Description {
         form: "threshold NUMBER",
         about: "Sets a threshold in microseconds: tracers keep every longer case instead of only the worst; 0: only the worst.",
         examples: &["threshold 500"],

@@ -15,6 +15,8 @@ use crate::syntax::quoted;
 
 /// Words that mean something else where a tracer is named.
 const RESERVED: [&str; 4] = ["function", "nop", "disable", "section"];
+/// Of the slowest cases of a minute, as many may be kept.
+const MOST_SLOWEST: u32 = 1000;
 /// Markers, and static probes.
 const ALL_MARKERS: [&str; 2] = ["*", "*:*"];
 
@@ -57,7 +59,24 @@ impl Draft<'_> {
             tracer,
             parts,
             probes,
+            slowest: 0,
         });
+        Ok(())
+    }
+
+    /// Has so many of the slowest cases of each minute kept, each as a snapshot.
+    pub fn keep_slowest(&mut self, name: &str, most: u32) -> Result<()> {
+        let never = self.lookup.facts().no_snapshots;
+        never.map_or(Ok(()), |why| bail!(why))?;
+        ensure!(
+            most <= MOST_SLOWEST,
+            "expected a number of snapshots a minute up to {MOST_SLOWEST}; 0 keeps none"
+        );
+        let mut tracers = self.state.tracers.iter_mut();
+        let active = tracers.find(|one| one.tracer.name() == name);
+        active
+            .with_context(|| format!("the tracer {} is off", quoted(name)))?
+            .slowest = most;
         Ok(())
     }
 
@@ -260,7 +279,11 @@ impl State {
             let _ = writeln!(out, "tracer {} on", tracer.name());
         }
         for active in &self.tracers {
-            let _ = writeln!(out, "tracer {} on", word(active.tracer.name()));
+            let name = word(active.tracer.name());
+            let _ = writeln!(out, "tracer {name} on");
+            if active.slowest > 0 {
+                let _ = writeln!(out, "tracer {name} keep {}", active.slowest);
+            }
             for line in describe(&active.live.report()) {
                 let _ = writeln!(out, "#{line}");
             }

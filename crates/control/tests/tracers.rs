@@ -135,6 +135,24 @@ fn the_state_restores_tracers() {
         &mut fake,
         "tracer request on\nthreshold 250\nstart",
     );
+    let kept = refused(&mut control, &mut fake, "tracer request keep 20");
+    assert_eq!(
+        kept,
+        "\"tracer request keep 20\": the session keeps everything"
+    );
+    fake.flight = true;
+    obey(&mut control, &mut fake, "tracer request keep 20");
+    let saved = cat(&mut control, &mut fake, "ctl");
+    assert!(
+        saved.contains("\ntracer request on\ntracer request keep 20\n"),
+        "{saved}"
+    );
+    obey(&mut control, &mut fake, "tracer request keep 0");
+    let refused = refused(&mut control, &mut fake, "tracer lockhold keep 20");
+    assert!(
+        refused.ends_with("the tracer \"lockhold\" is off"),
+        "{refused}"
+    );
     let saved = cat(&mut control, &mut fake, "ctl");
     assert!(saved.contains("\ntracer request on\n#cases 0\n"), "{saved}");
     obey(&mut control, &mut fake, "reset");

@@ -2,7 +2,7 @@
 
 use crate::members::Membership;
 use crate::patch::traps::RISK;
-use anyhow::{Error, Result};
+use anyhow::{Context, Error, Result};
 use nopal_analysis::tracers::Tracer;
 use nopal_control::{Command, FunctionSelection, Probe, Share, Way, begin};
 use nopal_kernel_events::Kinds;
@@ -68,6 +68,8 @@ pub struct Options {
     pub when_full: WhenFull,
     /// `EVENT [if COND]` of triggers that take snapshots of the flight recorder.
     pub snapshot_when: Vec<String>,
+    /// `N TRACER`: of the tracer's cases, the slowest of each minute are kept as snapshots, so many. A section is a tracer.
+    pub keep_slowest: Option<String>,
     /// Memory for records that have not been written out yet.
     pub buffer_bytes: u64,
     /// Stop recording when the trace has grown to this; the program goes on.
@@ -80,6 +82,21 @@ pub struct Options {
     pub time: Option<Duration>,
     /// With processes that run: what those have in common that are recorded, too, when they come later.
     pub memberships: Vec<Membership>,
+}
+
+/// The first commands for `N TRACER`.
+fn slowest(words: &str) -> Result<Vec<Command>> {
+    let (most, tracer) = words.split_once(' ').unwrap_or((words, ""));
+    let most = most
+        .parse()
+        .with_context(|| format!("--keep-slowest {most}: expected a number of cases a minute"))?;
+    let tracer = Tracer::parse(tracer).filter(|tracer| !tracer.is_of_kernel_events());
+    let tracer = tracer.with_context(|| {
+        format!("--keep-slowest {words}: expected a section FROM..TO, lockhold, lockwait, sigoff or critical")
+    })?;
+    let mut commands = begin::tracer(&tracer);
+    commands.push(begin::slowest(&tracer, most));
+    Ok(commands)
 }
 
 /// What a thread does when the buffer is full.
@@ -144,6 +161,8 @@ impl Options {
         value("--max-size", self.max_bytes.map(|size| size.to_string()));
         let when = self.snapshot_when.iter();
         given.extend(when.map(|place| format!("--snapshot-when {place:?}")));
+        let slowest = self.keep_slowest.iter();
+        given.extend(slowest.map(|words| format!("--keep-slowest {words}")));
         given
     }
 
@@ -208,6 +227,9 @@ impl Options {
         for place in &self.snapshot_when {
             commands.extend(begin::command(&format!("when {place} do snapshot"))?);
         }
+        if let Some(words) = &self.keep_slowest {
+            commands.extend(slowest(words)?);
+        }
         commands.extend(self.budget.map(begin::budget));
         commands.push(Command::Start);
         Ok(commands)
@@ -238,6 +260,7 @@ impl Options {
             ordered: false,
             when_full: WhenFull::Drop,
             snapshot_when: Vec::new(),
+            keep_slowest: None,
             buffer_bytes: Self::BUFFER_BYTES,
             max_bytes: None,
             follow_exec: true,

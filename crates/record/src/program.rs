@@ -153,7 +153,8 @@ fn arrive(
         && options.markers.is_empty()
         && options.probes.is_empty()
         && options.tracers.is_empty()
-        && options.snapshot_when.is_empty());
+        && options.snapshot_when.is_empty()
+        && options.keep_slowest.is_none());
     let arrived_or_refused = |arrived: Result<Option<Arrived>>| match arrived {
         Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
         arrived => Ok(arrived),

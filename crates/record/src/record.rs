@@ -59,6 +59,10 @@ fn settings(options: &Options) -> Result<Settings> {
         "--snapshot-when needs --flight: a snapshot is of a flight recorder"
     );
     ensure!(
+        options.keep_slowest.is_none() || options.when_full == WhenFull::Flight,
+        "--keep-slowest needs --flight: it keeps snapshots of a flight recorder"
+    );
+    ensure!(
         options.buffer_bytes >= LEAST_BUFFER,
         "a buffer of {} bytes is too small: it needs 128K, two chunks, at least",
         options.buffer_bytes

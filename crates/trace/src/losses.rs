@@ -15,6 +15,8 @@ pub const NO_CLOCK: &str = "no_clock";
 pub const INTERRUPTED: &str = "interrupted";
 /// They were given up for newer ones.
 pub const DROPPED: &str = "dropped";
+/// A snapshot of a slow case does not have what was before it.
+pub const EARLIER: &str = "earlier";
 /// They came when the trace had ended.
 pub const AFTER_END: &str = "after_end";
 /// In place of all that is no name.

@@ -745,6 +745,11 @@ pub struct Seed {
 }
 
 impl Seed {
+    /// Where it is to be.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Makes the trace.
     pub fn begin(self) -> Result<Writer> {
         let mut writer = Writer::create(&self.directory, self.session)?;

@@ -13,6 +13,7 @@ use nopal_trace::{
 };
 
 use super::durations::{Durations, Histogram};
+use super::slowest::Slowest;
 use super::watcher::{State, Watcher};
 use super::{Case, Cases, EventKind, LatencyEvent, Missing, Roles, Run, Scheduling, Tracer};
 use crate::calls::CallRebuilder;
@@ -23,12 +24,23 @@ use crate::live_notes::LiveNotes;
 const KEPT: usize = 16;
 /// Cases without an end that are reported, likewise.
 const GIVEN_UP: usize = 8;
+/// Of the time between these, the slowest cases are kept.
+const MINUTE_NS: u64 = 60_000_000_000;
+/// Records of a slow case wait so long for those of a slower one: they are copied together.
+const WAIT_NS: u64 = 1_000_000_000;
 /// A case that is open for longer has no end.
 pub const TIMEOUT_NS: u64 = 60_000_000_000;
 
 /// A running tracer.
 #[derive(Clone)]
 pub struct Live(Arc<Mutex<Watching>>);
+
+/// Whether they are one; two that have the same name are not.
+impl PartialEq for Live {
+    fn eq(&self, other: &Live) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 impl fmt::Debug for Live {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,6 +66,14 @@ pub struct Finding {
     pub end_thread: ThreadKey,
     /// The facts of the thread in which it began, when it was kept.
     pub task: Option<TaskFacts>,
+}
+
+/// A case that is among the slowest of its minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowCase {
+    /// Of the tracer's cases, this one.
+    pub id: u64,
+    pub finding: Finding,
 }
 
 /// The results so far.
@@ -101,6 +121,7 @@ struct Watching {
     tasks: Vec<(Case, Option<TaskFacts>)>,
     kept: VecDeque<Case>,
     kept_before: u64,
+    slowest: Slowest,
     given_up: VecDeque<Case>,
     unknown: Arc<AtomicU64>,
 }
@@ -133,6 +154,7 @@ impl Live {
             tasks: Vec::new(),
             kept: VecDeque::new(),
             kept_before: 0,
+            slowest: Slowest::default(),
             given_up: VecDeque::new(),
             unknown: Arc::default(),
         };
@@ -161,6 +183,47 @@ impl Live {
         self.watching().threshold_ns = ns;
     }
 
+    /// Has so many of the slowest cases of each minute taken by [`Live::take_slowest`].
+    pub fn keep_slowest(&self, most: usize) {
+        self.watching().slowest.keep(most);
+    }
+
+    /// Whether it keeps slow cases and has found none.
+    pub fn keeps_nothing(&self) -> bool {
+        let watching = self.watching();
+        watching.slowest.is_wanted() && watching.found == 0
+    }
+
+    /// When the first case began that is among the slowest and has not been taken, by the clock of the events.
+    pub fn slowest_since(&self) -> Option<u64> {
+        let watching = self.watching();
+        watching.slowest.waiting().map(|case| case.begin).min()
+    }
+
+    /// The cases that are among the slowest of their minutes and have not been taken: once one of them has ended a second
+    /// before `now`, or `at_once`.
+    pub fn take_slowest(&self, now: u64, at_once: bool) -> Vec<SlowCase> {
+        let mut watching = self.watching();
+        let Some(first) = watching.slowest.waiting().map(|case| case.end).min() else {
+            return Vec::new();
+        };
+        let [wait] = watching.ticks([WAIT_NS]);
+        if !at_once && now < first.saturating_add(wait) {
+            return Vec::new();
+        }
+        let taken = watching.slowest.take().into_iter();
+        let slow_case = |(id, case)| SlowCase {
+            id,
+            finding: watching.finding(&case),
+        };
+        taken.map(slow_case).collect()
+    }
+
+    /// The ids of cases that have been taken, and that slower ones of their minutes have outrun since.
+    pub fn take_outrun(&self) -> Vec<u64> {
+        self.watching().slowest.take_outrun()
+    }
+
     /// Forgets the cases that it keeps. The histogram continues.
     pub fn reset(&self) {
         let mut watching = self.watching();
@@ -172,15 +235,8 @@ impl Live {
 
     pub fn report(&self) -> Report {
         let watching = self.watching();
-        let clocks = watching.notes.clocks();
         let run = watching.cases.as_ref().map(|cases| &cases.runs()[0]);
-        let finding = |case: &Case| Finding {
-            case: *case,
-            ns: clocks.duration_ns(case.ticks()),
-            begin_thread: watching.keys[case.begin_thread as usize],
-            end_thread: watching.keys[case.end_thread as usize],
-            task: watching.task(case),
-        };
+        let finding = |case: &Case| watching.finding(case);
         Report {
             cases: watching.found,
             worst: run.and_then(|run| run.worst()).map(finding),
@@ -202,6 +258,21 @@ impl Live {
 }
 
 impl Watching {
+    fn finding(&self, case: &Case) -> Finding {
+        Finding {
+            case: *case,
+            ns: self.notes.clocks().duration_ns(case.ticks()),
+            begin_thread: self.keys[case.begin_thread as usize],
+            end_thread: self.keys[case.end_thread as usize],
+            task: self.task(case),
+        }
+    }
+
+    fn ticks<const N: usize>(&self, ns: [u64; N]) -> [u64; N] {
+        let frequency = u128::from(self.notes.clocks().frequency());
+        ns.map(|ns| (u128::from(ns) * frequency / 1_000_000_000) as u64)
+    }
+
     fn task(&self, case: &Case) -> Option<TaskFacts> {
         let known = self.tasks.iter().find(|(known, _)| known == case);
         known.and_then(|(_, task)| *task)
@@ -294,18 +365,17 @@ impl Watching {
         if self.cases.is_none() && happened.is_empty() {
             return;
         }
-        let clocks = self.notes.clocks();
-        let frequency = clocks.frequency();
-        let ticks = |ns: u64| (u128::from(ns) * u128::from(frequency) / 1_000_000_000) as u64;
+        let [threshold, minute, timeout] = self.ticks([self.threshold_ns, MINUTE_NS, TIMEOUT_NS]);
         let cases = self.cases.get_or_insert_with(|| Cases::new(&self.roles));
         for run in cases.runs_mut() {
-            run.set_threshold(ticks(self.threshold_ns));
+            run.set_threshold(threshold);
         }
         for (thread, processor, latency_event) in happened {
             cases.take(thread, processor, &latency_event, |_, case, kept| {
                 self.found += 1;
                 let durations = self.durations.entry(processor).or_default();
                 durations.add(case.ticks());
+                self.slowest.offer(case, minute);
                 if kept && self.threshold_ns > 0 {
                     if self.kept.len() == KEPT {
                         self.kept.pop_front();
@@ -315,7 +385,6 @@ impl Watching {
                 }
             });
         }
-        let timeout = ticks(TIMEOUT_NS);
         for run in cases.runs_mut().iter_mut().filter(|_| timeout > 0) {
             while let Some(case) = run.expire(timeout, until) {
                 if self.given_up.len() == GIVEN_UP {

@@ -14,6 +14,7 @@ mod roles;
 mod scheduling;
 mod section;
 mod signals;
+mod slowest;
 mod watcher;
 
 use nopal_abi::Capture;
@@ -25,7 +26,7 @@ use crate::names::Names;
 pub use cases::{Case, Cases, Missing, Run};
 pub use durations::Histogram;
 pub use handlers::handlers;
-pub use live::{AskTask, Finding, Live, LiveSubscriber, Report};
+pub use live::{AskTask, Finding, Live, LiveSubscriber, Report, SlowCase};
 pub use past::{Past, longest, of_trace, selected};
 pub use roles::Roles;
 pub use scheduling::{Numbers, Scheduling};

@@ -309,6 +309,17 @@ struct Recording {
     )]
     snapshot_when: Vec<String>,
 
+    /// Be a flight recorder (--flight), and keep the N slowest cases of each minute of a section FROM..TO, such as
+    /// 'read_request.arg1..write_reply.arg1', or of the tracer lockhold, lockwait, sigoff or critical: all that was recorded
+    /// in each, as a snapshot
+    #[arg(
+        long,
+        num_args = 2,
+        value_names = ["N", "SECTION"],
+        conflicts_with_all = ["drop", "block"]
+    )]
+    keep_slowest: Option<Vec<String>>,
+
     /// Size of the buffer for records that are not written yet [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     buffer: Option<u64>,
@@ -568,9 +579,11 @@ impl Recording {
             when_full: match self.when_full {
                 WhenFullArguments { block: true, .. } => WhenFull::Block,
                 WhenFullArguments { flight: true, .. } => WhenFull::Flight,
+                _ if self.keep_slowest.is_some() => WhenFull::Flight,
                 _ => WhenFull::Drop,
             },
             snapshot_when: self.snapshot_when,
+            keep_slowest: self.keep_slowest.map(|words| words.join(" ")),
             buffer_bytes: self
                 .buffer
                 .or(Settings::of_process().buffer)

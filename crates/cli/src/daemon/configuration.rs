@@ -29,6 +29,8 @@ const FOR: &str = "1h";
 
 /// Options of `nopal attach` that are not for a service: the daemon chooses them, or a person would.
 const NOT_KEYS: [&str; 5] = ["output", "max-size", "help", "color", "names"];
+/// The option that takes two words; the key has both in one text.
+const PAIR: &str = "keep-slowest";
 
 /// A service, as its file describes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -203,11 +205,15 @@ fn key(name: Spanned<Cow<str>>, value: Spanned<DeValue>) -> Result<Key, Wrong> {
 
 impl Key {
     fn words(&self) -> Vec<String> {
-        let word = |value: &String| match self.is_flag {
-            true => format!("--{}", self.name),
-            false => format!("--{}={value}", self.name),
+        let name = || format!("--{}", self.name);
+        let words = |value: &String| match value.split_once(' ') {
+            _ if self.is_flag => vec![name()],
+            Some((first, second)) if self.name == PAIR => {
+                vec![name(), first.to_owned(), second.to_owned()]
+            }
+            _ => vec![format!("{}={value}", name())],
         };
-        self.values.iter().map(word).collect()
+        self.values.iter().flat_map(words).collect()
     }
 }
 
@@ -254,6 +260,9 @@ mod tests {
         assert_eq!(found.words.last().unwrap(), "nginx");
         assert_eq!((found.keep, found.keep_for.as_secs()), (2 << 30, 3 * 3600));
         assert_eq!(found.control, ["trace x new y", "trace y count"]);
+        let slowest = service("a", "process = 'a'\nkeep-slowest = '20 a..b'").unwrap();
+        let words = ["--keep-slowest", "20", "a..b"];
+        assert!(slowest.words.windows(3).any(|three| three == words));
         let plain = service("a", "process = 'a'").unwrap();
         assert_eq!(plain.words, ["--for=1h", "--", "a"]);
         assert_eq!((plain.keep, plain.keep_for), (KEEP, KEEP_FOR));

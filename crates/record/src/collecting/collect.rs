@@ -8,6 +8,7 @@ use crate::collecting::meter::Meter;
 use crate::collecting::naming::{Naming, is_whole};
 use crate::collecting::open_calls::OpenCalls;
 use crate::collecting::progress::Sample;
+use crate::collecting::slowest::AwaitedRecords;
 use crate::collecting::subscription::Subscription;
 use crate::collecting::totals::{Totals, count_events};
 use crate::collecting::trace_end::{Limit, TraceEnd};
@@ -44,6 +45,7 @@ pub struct Collector {
     pub subscription: Subscription,
     /// Snapshots that are being written.
     pub writing: Vec<JoinHandle<()>>,
+    pub(super) awaited: AwaitedRecords,
     pub naming: Naming,
     /// The open calls of threads of which records were given up.
     pub(super) open_calls: HashMap<ThreadKey, OpenCalls>,
@@ -63,6 +65,7 @@ impl Collector {
             reader: ChunkReader::new(Begin::First),
             subscription: Subscription::new(),
             writing: Vec::new(),
+            awaited: AwaitedRecords::default(),
             naming: Naming::default(),
             open_calls: HashMap::new(),
             from_kernel_events: FromKernelEvents::default(),

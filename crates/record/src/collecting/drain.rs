@@ -9,6 +9,7 @@ use crate::collecting::kernel_functions::KernelFunctions;
 use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::progress::Progress;
+use crate::collecting::slowest::{LiveTracer, keep_slowest};
 use crate::collecting::snapshot::Snapshots;
 use crate::collecting::trace_end::Limit;
 use crate::collecting::tracepoints::TracepointReading;
@@ -80,6 +81,8 @@ pub struct Shared {
     flushed: Condvar,
     triggers: Arc<Mutex<Triggers>>,
     snapshots: Arc<Mutex<Snapshots>>,
+    /// The tracers that are on.
+    pub(super) tracers: Mutex<Vec<LiveTracer>>,
     /// Nothing more is written, as the disk or the limit is full.
     is_full: AtomicBool,
     /// Events that came since.
@@ -106,6 +109,7 @@ impl Shared {
             flushed: Condvar::new(),
             triggers: Arc::default(),
             snapshots: Arc::default(),
+            tracers: Mutex::default(),
             is_full: AtomicBool::new(false),
             after_end: AtomicU64::new(0),
             progress: Mutex::default(),
@@ -437,6 +441,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         shared.is_full.store(is_full, Ordering::Relaxed);
         shared.pass_on_bells(&mut rung);
         obey_triggers(shared, &mut collector)?;
+        keep_slowest(shared, &mut collector, false)?;
         freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);
         let flushes = Instant::now() >= next_flush;
         if flushes || last_looked.elapsed() > LOOK {
@@ -530,7 +535,9 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             .subscription
             .round(&region, &mut writer, usize::MAX, &collector.heartbeat)?;
     }
+    shared.writer.lock().complete_until(counter());
     obey_triggers(shared, &mut collector)?;
+    keep_slowest(shared, &mut collector, true)?;
     system.finish(shared, &mut collector)?;
     Ok(collector)
 }

@@ -29,6 +29,12 @@ impl Collector {
         let missing = (taken + kept_free).saturating_sub(region.in_use());
         full.sort_unstable();
         full.truncate(missing.min(most));
+        if full
+            .iter()
+            .any(|(_, chunk)| self.awaited.are_in(region, *chunk))
+        {
+            return Ok(0);
+        }
         for (_, chunk) in &full {
             self.subscription
                 .full(region, *chunk, ChunkPhase::Settled, writer)?;

@@ -16,6 +16,7 @@ pub mod naming;
 pub mod notes;
 pub mod open_calls;
 pub mod progress;
+pub mod slowest;
 pub mod snapshot;
 pub mod subscription;
 pub mod tasks;

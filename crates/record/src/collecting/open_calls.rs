@@ -5,7 +5,7 @@ use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Sink};
 use nopal_trace::{Note, OpenCall, ThreadKey};
 
 /// The calls after all records of a thread that were given up.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct OpenCalls {
     rebuilder: CallRebuilder,
     arguments: Arguments,
@@ -17,7 +17,7 @@ pub struct OpenCalls {
 }
 
 /// The arguments of the last call of each depth that had some, with the clock of its entry.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Arguments(Vec<(u64, [u64; 6])>);
 
 impl OpenCalls {

@@ -1,4 +1,4 @@
-//! Snapshots: what the flight recorder holds at a moment, written into a trace of its own.
+//! Snapshots: what the flight recorder holds at a moment, or held of a while, written into a trace of its own.
 //!
 //! The records are copied at once; a thread writes the copy while recording goes on.
 
@@ -7,19 +7,25 @@ use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
 use crate::collecting::naming::thread_notes;
 use crate::collecting::notes::{counter, snapshot as clock};
-use crate::memory::region::Region;
+use crate::collecting::open_calls::OpenCalls;
+use crate::collecting::totals::{Totals, count_events};
+use crate::memory::region::{Lost, Region};
 use anyhow::Result;
 use nopal_abi::*;
-use nopal_analysis::text::several;
-use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Note, Seed, ThreadKey, snapshot_name};
-use std::collections::HashSet;
+use nopal_analysis::text::{duration, several};
+use nopal_analysis::tracers::Live;
+use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Note, Seed, ThreadKey, losses, snapshot_name};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-/// Snapshots of one session, at most.
+/// Snapshots of one session, at most, besides those of slow cases.
 const MOST: usize = 16;
-/// Snapshots that are written at the same time. Each is a copy of the buffer in memory.
+/// Copies of the buffer that are in memory at the same time, and are written.
 const MOST_WRITING: usize = 2;
 
 /// The results of the snapshots of a session.
@@ -27,38 +33,72 @@ const MOST_WRITING: usize = 2;
 pub struct Snapshots {
     /// The reason of a snapshot that a command requests.
     pub asked: Vec<String>,
-    /// Why each was taken, and what became of it.
-    taken: Vec<(String, Written)>,
+    /// The one with number 1 first.
+    taken: Vec<Snapshot>,
     /// Snapshots that were not taken.
     passed_over: u64,
 }
 
+struct Snapshot {
+    why: String,
+    slow: Option<Slow>,
+    directory: PathBuf,
+    written: Written,
+}
+
 enum Written {
     Not,
-    Whole { events: u64, bytes: u64 },
+    Whole {
+        events: u64,
+        bytes: u64,
+    },
     Failed(String),
+    /// Slower cases took its place.
+    Removed,
+}
+
+/// A snapshot that is to be written.
+pub struct Wanted {
+    pub why: String,
+    /// The time of which it has the records, by the counter.
+    pub window: RangeInclusive<u64>,
+    pub slow: Option<Slow>,
+}
+
+/// A case that is among the slowest of its minute.
+#[derive(Clone)]
+pub struct Slow {
+    pub tracer: String,
+    pub live: Live,
+    /// Of the tracer's cases, this one.
+    pub id: u64,
+    pub ns: u64,
 }
 
 impl Snapshots {
     /// How many are written, and how many could not be.
     pub fn numbers(&self) -> (usize, u64) {
-        let is_whole = |(_, written): &&(String, Written)| matches!(written, Written::Whole { .. });
-        let is_failed = |(_, written): &&(String, Written)| matches!(written, Written::Failed(_));
+        let is_whole = |one: &&Snapshot| matches!(one.written, Written::Whole { .. });
+        let is_failed = |one: &&Snapshot| matches!(one.written, Written::Failed(_));
         let failed = self.taken.iter().filter(is_failed).count() as u64;
         let whole = self.taken.iter().filter(is_whole).count();
         (whole, self.passed_over + failed)
     }
 
-    /// A line each, for people.
+    /// For people: a line each, but for those of slow cases, of which each tracer has one.
     pub fn describe(&self) -> Vec<String> {
-        let taken = (1..).zip(&self.taken).map(|(number, (why, written))| {
+        let taken = (1..).zip(&self.taken).filter_map(|(number, one)| {
             let name = snapshot_name(number);
-            match written {
-                Written::Not => format!("{name}: being written, {why}"),
-                Written::Whole { events, .. } => {
-                    format!("{name}: {}, {why}", several(*events, "event", "events"))
-                }
-                Written::Failed(error) => format!("{name}: incomplete: {error}"),
+            match &one.written {
+                Written::Failed(error) => Some(format!("{name}: incomplete: {error}")),
+                _ if one.slow.is_some() => None,
+                Written::Not => Some(format!("{name}: being written, {}", one.why)),
+                Written::Whole { events, .. } => Some(format!(
+                    "{name}: {}, {}",
+                    several(*events, "event", "events"),
+                    one.why
+                )),
+                Written::Removed => None,
             }
         });
         let more = (self.passed_over > 0).then(|| {
@@ -71,90 +111,262 @@ impl Snapshots {
                 )
             )
         });
-        taken.chain(more).collect()
+        taken.chain(self.describe_slow()).chain(more).collect()
+    }
+
+    fn describe_slow(&self) -> Vec<String> {
+        let slow: Vec<(u32, &Slow)> = (1..)
+            .zip(&self.taken)
+            .filter(|(_, one)| matches!(one.written, Written::Whole { .. }))
+            .filter_map(|(number, one)| Some((number, one.slow.as_ref()?)))
+            .collect();
+        let tracers: BTreeSet<&str> = slow.iter().map(|(_, slow)| &*slow.tracer).collect();
+        let describe = |tracer: &str| {
+            let of_tracer = slow.iter().filter(|(_, slow)| slow.tracer == tracer);
+            let count = of_tracer.clone().count() as u64;
+            let (number, slowest) = of_tracer.max_by_key(|(_, slow)| slow.ns)?;
+            Some(format!(
+                "{} of the slowest cases of {tracer}: the slowest took {} ({})",
+                several(count, "snapshot", "snapshots"),
+                duration(slowest.ns),
+                snapshot_name(*number)
+            ))
+        };
+        tracers.into_iter().filter_map(describe).collect()
     }
 
     fn bytes(&self) -> u64 {
-        let bytes = |written: &Written| match written {
-            Written::Whole { bytes, .. } => *bytes,
+        let bytes = |one: &Snapshot| match one.written {
+            Written::Whole { bytes, .. } => bytes,
             _ => 0,
         };
-        self.taken.iter().map(|(_, written)| bytes(written)).sum()
+        self.taken.iter().map(bytes).sum()
     }
+
+    /// Removes the snapshot of a slow case, at once or when it is written.
+    pub fn remove(&mut self, live: &Live, id: u64) {
+        let is_meant = |slow: &Slow| slow.live == *live && slow.id == id;
+        let mut taken = self.taken.iter_mut();
+        let Some(one) = taken.find(|one| one.slow.as_ref().is_some_and(is_meant)) else {
+            return;
+        };
+        if let Written::Whole { .. } = one.written {
+            one.remove();
+        }
+        one.written = Written::Removed;
+    }
+
+    fn done(&mut self, index: usize, written: Written) {
+        let one = &mut self.taken[index];
+        match one.written {
+            Written::Removed => one.remove(),
+            _ => one.written = written,
+        }
+    }
+}
+
+impl Snapshot {
+    /// What cannot be removed stays, a snapshot more than was asked for.
+    fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// All that is held of a session at a moment.
+struct Held {
+    chunks: Vec<Copy>,
+    /// The calls of each thread that are open where its chunks begin.
+    open_calls: HashMap<ThreadKey, OpenCalls>,
+    names: Vec<Note>,
+    /// When it was copied.
+    counter: u64,
+    totals: Totals,
+    lost: Lost,
+    /// Events that were held and are not any more: see [`Held::pass`].
+    passed: u64,
 }
 
 /// The used part of a chunk, in words.
 struct Copy {
+    thread: ThreadKey,
+    /// The clock of its first record, and of the first one in its thread's next chunk.
+    begin: u64,
+    end: u64,
     words: Vec<u64>,
     state: ChunkPhase,
 }
 
 impl Copy {
     fn of(reader: &ChunkReader, copied: &Copied) -> Copy {
+        let words = reader.words(copied).to_vec();
+        let header = ChunkHeader::read_from_prefix(words.as_bytes());
         Copy {
-            words: reader.words(copied).to_vec(),
+            thread: copied.name.0,
+            begin: header.map_or(0, |(header, _)| header.clock_begin),
+            end: u64::MAX,
+            words,
             state: copied.state,
         }
+    }
+}
+
+impl Held {
+    /// Without the chunks that are over at a moment.
+    fn pass(&mut self, moment: u64) {
+        let chunks = std::mem::take(&mut self.chunks).into_iter();
+        let (over, rest): (Vec<Copy>, Vec<Copy>) = chunks.partition(|copy| copy.end <= moment);
+        self.chunks = rest;
+        for copy in over {
+            let Ok((header, _)) = ChunkHeader::read_from_prefix(copy.words.as_bytes()) else {
+                continue;
+            };
+            let records = copy.words.get(size_of::<ChunkHeader>() / 8..);
+            let records = records.unwrap_or_default();
+            let events = count_events(records);
+            self.passed += events;
+            let open_calls = self.open_calls.entry(copy.thread).or_default();
+            open_calls.pass(&header, records, events);
+        }
+    }
+
+    /// Writes what begins until `end`.
+    fn write(&self, seed: Seed, end: u64, name: &str, why: &str) -> Result<Written> {
+        let mut writer = seed.begin()?;
+        let given_up = self.open_calls.iter();
+        let given_up = given_up.map(|(thread, calls)| (*thread, calls.given_up()));
+        writer.given_up(&given_up.collect::<Vec<_>>());
+        let mut events = 0;
+        for copy in self.chunks.iter().filter(|copy| copy.begin <= end) {
+            let mut words = copy.words.clone();
+            let bytes = words.as_mut_bytes();
+            if let Chunk::Written { events: some, .. } =
+                writer.rest(bytes, copy.state, &mut ChunkCursor::default())?
+            {
+                events += some;
+            }
+        }
+        let open_calls = self.open_calls.iter();
+        for note in open_calls.filter_map(|(thread, calls)| calls.note(*thread)) {
+            writer.note(&note)?;
+        }
+        for note in &self.names {
+            writer.note(note)?;
+        }
+        let mut lost = self.totals.lost(self.lost);
+        if let Note::Lost {
+            events, reasons, ..
+        } = &mut lost
+            && self.passed > 0
+        {
+            *events += self.passed;
+            reasons.insert(losses::EARLIER.to_owned(), self.passed);
+        }
+        let counter = end.min(self.counter);
+        for note in [
+            clock(),
+            Note::Text {
+                counter,
+                text: format!("{name}: {why}"),
+            },
+            Note::End {
+                counter,
+                complete: matches!(lost, Note::Lost { events: 0, .. }),
+                why: format!("a snapshot of the flight recorder: {why}"),
+            },
+            lost,
+        ] {
+            writer.note(&note)?;
+        }
+        writer.sync_metadata()?;
+        Ok(Written::Whole {
+            events,
+            bytes: writer.bytes(),
+        })
     }
 }
 
 impl Collector {
     /// Takes what is held for the next snapshot. What cannot be written ends it, and not the session.
     pub fn snapshot(&mut self, shared: &Shared, why: &str) -> Result<()> {
-        self.writing.retain(|thread| !thread.is_finished());
-        let Some(index) = self.next_snapshot(&mut shared.snapshots(), why) else {
-            return Ok(());
+        let is_one_more = {
+            let snapshots = shared.snapshots();
+            let others = snapshots.taken.iter().filter(|one| one.slow.is_none());
+            others.count() < MOST
         };
-        let regions = shared.regions();
-        self.note_counted(&regions, &shared.writer)?;
-        let lost = self.totals.lost(shared.counts().lost);
-        let given_up = self.given_up();
-        let at = counter();
-        // Before copying gives up more.
-        let mut notes = self.open_calls();
-        let (copies, threads) = self.copy_all(shared, &regions)?;
-        notes.extend(threads);
-        notes.extend([
-            clock(),
-            Note::Text {
-                counter: at,
-                text: format!("{}: {why}", snapshot_name(index as u32 + 1)),
-            },
-            Note::End {
-                counter: at,
-                complete: matches!(lost, Note::Lost { events: 0, .. }),
-                why: format!("a snapshot of the flight recorder: {why}"),
-            },
-        ]);
-        notes.push(lost);
-        let seed = shared.writer.lock().seed(index as u32 + 1);
+        if !is_one_more || !self.may_write_snapshot() {
+            shared.snapshots().passed_over += 1;
+            return Ok(());
+        }
+        let wanted = Wanted {
+            why: why.to_owned(),
+            window: 0..=u64::MAX,
+            slow: None,
+        };
+        self.write_snapshots(shared, vec![wanted])
+    }
+
+    pub fn may_write_snapshot(&mut self) -> bool {
+        self.writing.retain(|thread| !thread.is_finished());
+        self.writing.len() < MOST_WRITING
+    }
+
+    /// Copies what is held, and has it written.
+    pub fn write_snapshots(&mut self, shared: &Shared, mut wanted: Vec<Wanted>) -> Result<()> {
+        wanted.sort_by_key(|one| *one.window.start());
+        let mut begun = Vec::new();
+        for one in wanted {
+            let number = shared.snapshots().taken.len() as u32 + 1;
+            let seed = shared.writer.lock().seed(number)?;
+            if let Some(index) = self.next_snapshot(&mut shared.snapshots(), &one, &seed) {
+                begun.push((index, seed, one));
+            }
+        }
+        if begun.is_empty() {
+            return Ok(());
+        }
+        let mut held = self.held(shared)?;
+        let numbers: Vec<usize> = begun.iter().map(|(index, ..)| *index).collect();
         let snapshots = shared.for_snapshots();
-        let writing = snapshots.clone();
+        let theirs = snapshots.clone();
         let thread = std::thread::Builder::new().spawn(move || {
-            let written = seed.and_then(|seed| write(seed, copies, &given_up, &notes));
-            let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
-            snapshots.lock().taken[index].1 = written;
+            for (index, seed, one) in begun {
+                held.pass(*one.window.start());
+                let name = snapshot_name(index as u32 + 1);
+                let written = held.write(seed, *one.window.end(), &name, &one.why);
+                let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
+                theirs.lock().done(index, written);
+            }
         });
         match thread {
             Ok(thread) => self.writing.push(thread),
-            Err(error) => writing.lock().taken[index].1 = Written::Failed(error.to_string()),
+            Err(error) => {
+                for index in numbers {
+                    let failed = Written::Failed(error.to_string());
+                    snapshots.lock().done(index, failed);
+                }
+            }
         }
         Ok(())
     }
 
-    /// The place of a new one, if there may be one.
-    fn next_snapshot(&self, snapshots: &mut Snapshots, why: &str) -> Option<usize> {
-        if snapshots.taken.len() == MOST
-            || self.writing.len() == MOST_WRITING
-            || self
-                .end
-                .limit
-                .is_some_and(|limit| snapshots.bytes() >= limit.bytes())
-        {
+    /// The place of a new one, if there is room for it.
+    fn next_snapshot(
+        &self,
+        snapshots: &mut Snapshots,
+        wanted: &Wanted,
+        seed: &Seed,
+    ) -> Option<usize> {
+        let limit = self.end.limit;
+        if limit.is_some_and(|limit| snapshots.bytes() >= limit.bytes()) {
             snapshots.passed_over += 1;
             return None;
         }
-        snapshots.taken.push((why.to_owned(), Written::Not));
+        snapshots.taken.push(Snapshot {
+            why: wanted.why.clone(),
+            slow: wanted.slow.clone(),
+            directory: seed.directory().to_owned(),
+            written: Written::Not,
+        });
         Some(snapshots.taken.len() - 1)
     }
 
@@ -163,6 +375,30 @@ impl Collector {
         // One that failed has said so.
         let wait = |thread: JoinHandle<()>| drop(thread.join());
         self.writing.drain(..).for_each(wait);
+    }
+
+    fn held(&mut self, shared: &Shared) -> Result<Held> {
+        let regions = shared.regions();
+        self.note_counted(&regions, &shared.writer)?;
+        // Before copying gives up more.
+        let (totals, lost) = (self.totals, shared.counts().lost);
+        let open_calls = self.open_calls.clone();
+        let counter = counter();
+        let (mut chunks, names) = self.copy_all(shared, &regions)?;
+        let mut next = HashMap::new();
+        for copy in chunks.iter_mut().rev() {
+            let end = next.insert(copy.thread, copy.begin);
+            copy.end = end.unwrap_or(u64::MAX);
+        }
+        Ok(Held {
+            chunks,
+            open_calls,
+            names,
+            counter,
+            totals,
+            lost,
+            passed: 0,
+        })
     }
 
     /// All that is recorded, each thread's in order, and the threads' names.
@@ -225,29 +461,4 @@ impl Collector {
         });
         Ok((copies, named.collect()))
     }
-}
-
-fn write(
-    seed: Seed,
-    copies: Vec<Copy>,
-    given_up: &[(ThreadKey, u64)],
-    notes: &[Note],
-) -> Result<Written> {
-    let mut writer = seed.begin()?;
-    writer.given_up(given_up);
-    let mut events = 0;
-    for mut copy in copies {
-        let bytes = copy.words.as_mut_bytes();
-        if let Chunk::Written { events: some, .. } =
-            writer.rest(bytes, copy.state, &mut ChunkCursor::default())?
-        {
-            events += some;
-        }
-    }
-    notes.iter().try_for_each(|note| writer.note(note))?;
-    writer.sync_metadata()?;
-    Ok(Written::Whole {
-        events,
-        bytes: writer.bytes(),
-    })
 }

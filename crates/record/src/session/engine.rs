@@ -230,6 +230,7 @@ impl Session {
     fn subscribe(&mut self, name: &str, live: &Live) -> Result<()> {
         let subscriber = Box::new(live.subscriber(task_facts));
         let subscriber = self.context.shared.writer.lock().subscribe(subscriber)?;
+        self.context.shared.add_tracer(name, live);
         self.subscribers
             .of_tracers
             .insert(name.to_owned(), subscriber);
@@ -237,6 +238,7 @@ impl Session {
     }
 
     fn unsubscribe(&mut self, name: &str) {
+        self.context.shared.remove_tracer(name);
         if let Some(subscriber) = self.subscribers.of_tracers.remove(name) {
             self.context.shared.writer.lock().unsubscribe(subscriber);
         }

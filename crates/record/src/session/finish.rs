@@ -2,6 +2,7 @@
 
 use crate::collecting::drain::Drain;
 use crate::collecting::notes::{counter, snapshot};
+use crate::collecting::slowest;
 use crate::memory::region::{Counts, Region};
 use crate::options::{Ended, Outcome};
 use crate::patch::journal::Journal;
@@ -160,6 +161,8 @@ impl Session {
         self.context.warnings.extend(nothing);
         let in_vain = waited_in_vain(&self.options, &self.context.files);
         self.context.warnings.extend(in_vain);
+        let kept_nothing = slowest::found_nothing(&self.context.shared);
+        self.context.warnings.extend(kept_nothing);
         let breakpoints = self.context.files.probes.by_breakpoints();
         self.context.warnings.extend(breakpoints);
         self.keep_budget();
