@@ -441,7 +441,6 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         shared.is_full.store(is_full, Ordering::Relaxed);
         shared.pass_on_bells(&mut rung);
         obey_triggers(shared, &mut collector)?;
-        keep_slowest(shared, &mut collector, false)?;
         freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);
         let flushes = Instant::now() >= next_flush;
         if flushes || last_looked.elapsed() > LOOK {
@@ -479,6 +478,8 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             next_deserted = Instant::now() + DESERTED;
         }
         shared.writer.lock().complete_until(until);
+        // Before more is given up.
+        keep_slowest(shared, &mut collector, false)?;
         if Instant::now() >= next_snapshot {
             next_snapshot = Instant::now() + SECOND;
             note(&shared.writer, &snapshot())?;

@@ -120,6 +120,7 @@ impl LiveTracer {
             slow: Some(Slow {
                 tracer: self.name.clone(),
                 live: self.live.clone(),
+                thread: finding.end_thread,
                 id: *id,
                 ns: finding.ns,
             }),

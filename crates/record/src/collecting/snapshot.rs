@@ -55,6 +55,8 @@ enum Written {
     Failed(String),
     /// Slower cases took its place.
     Removed,
+    /// What it should have had was given up before.
+    GivenUp,
 }
 
 /// A snapshot that is to be written.
@@ -70,6 +72,8 @@ pub struct Wanted {
 pub struct Slow {
     pub tracer: String,
     pub live: Live,
+    /// In which it ended.
+    pub thread: ThreadKey,
     /// Of the tracer's cases, this one.
     pub id: u64,
     pub ns: u64,
@@ -79,7 +83,8 @@ impl Snapshots {
     /// How many are written, and how many could not be.
     pub fn numbers(&self) -> (usize, u64) {
         let is_whole = |one: &&Snapshot| matches!(one.written, Written::Whole { .. });
-        let is_failed = |one: &&Snapshot| matches!(one.written, Written::Failed(_));
+        let is_failed =
+            |one: &&Snapshot| matches!(one.written, Written::Failed(_) | Written::GivenUp);
         let failed = self.taken.iter().filter(is_failed).count() as u64;
         let whole = self.taken.iter().filter(is_whole).count();
         (whole, self.passed_over + failed)
@@ -98,7 +103,7 @@ impl Snapshots {
                     several(*events, "event", "events"),
                     one.why
                 )),
-                Written::Removed => None,
+                Written::Removed | Written::GivenUp => None,
             }
         });
         let more = (self.passed_over > 0).then(|| {
@@ -115,24 +120,34 @@ impl Snapshots {
     }
 
     fn describe_slow(&self) -> Vec<String> {
-        let slow: Vec<(u32, &Slow)> = (1..)
-            .zip(&self.taken)
-            .filter(|(_, one)| matches!(one.written, Written::Whole { .. }))
-            .filter_map(|(number, one)| Some((number, one.slow.as_ref()?)))
-            .collect();
-        let tracers: BTreeSet<&str> = slow.iter().map(|(_, slow)| &*slow.tracer).collect();
+        let slow = (1..).zip(&self.taken);
+        let slow = slow.filter_map(|(number, one)| Some((number, one, one.slow.as_ref()?)));
+        let slow: Vec<(u32, &Snapshot, &Slow)> = slow.collect();
+        let tracers: BTreeSet<&str> = slow.iter().map(|(.., slow)| &*slow.tracer).collect();
         let describe = |tracer: &str| {
-            let of_tracer = slow.iter().filter(|(_, slow)| slow.tracer == tracer);
-            let count = of_tracer.clone().count() as u64;
-            let (number, slowest) = of_tracer.max_by_key(|(_, slow)| slow.ns)?;
-            Some(format!(
-                "{} of the slowest cases of {tracer}: the slowest took {} ({})",
-                several(count, "snapshot", "snapshots"),
-                duration(slowest.ns),
-                snapshot_name(*number)
-            ))
+            let of_tracer = slow.iter().filter(|(.., slow)| slow.tracer == tracer);
+            let is_whole = |one: &Snapshot| matches!(one.written, Written::Whole { .. });
+            let whole = of_tracer.clone().filter(|(_, one, _)| is_whole(one));
+            let count = whole.clone().count() as u64;
+            let kept = whole.max_by_key(|(.., slow)| slow.ns).map(|slowest| {
+                format!(
+                    "{} of the slowest cases of {tracer}: the slowest took {} ({})",
+                    several(count, "snapshot", "snapshots"),
+                    duration(slowest.2.ns),
+                    snapshot_name(slowest.0)
+                )
+            });
+            let is_given_up = |one: &Snapshot| matches!(one.written, Written::GivenUp);
+            let given_up = of_tracer.filter(|(_, one, _)| is_given_up(one)).count() as u64;
+            let given_up = (given_up > 0).then(|| {
+                let cases = several(given_up, "slow case", "slow cases");
+                format!(
+                    "{cases} of {tracer} not kept: a larger --buffer would have held the records"
+                )
+            });
+            kept.into_iter().chain(given_up)
         };
-        tracers.into_iter().filter_map(describe).collect()
+        tracers.into_iter().flat_map(describe).collect()
     }
 
     fn bytes(&self) -> u64 {
@@ -211,6 +226,16 @@ impl Copy {
 }
 
 impl Held {
+    /// Whether it has the end of a case, or of what else is wanted.
+    fn has(&self, wanted: &Wanted) -> bool {
+        let end = *wanted.window.end();
+        wanted.slow.as_ref().is_none_or(|slow| {
+            let chunks = self.chunks.iter();
+            let mut chunks = chunks.filter(|copy| copy.thread == slow.thread);
+            chunks.any(|copy| (copy.begin..=copy.end).contains(&end))
+        })
+    }
+
     /// Without the chunks that are over at a moment.
     fn pass(&mut self, moment: u64) {
         let chunks = std::mem::take(&mut self.chunks).into_iter();
@@ -332,7 +357,10 @@ impl Collector {
             for (index, seed, one) in begun {
                 held.pass(*one.window.start());
                 let name = snapshot_name(index as u32 + 1);
-                let written = held.write(seed, *one.window.end(), &name, &one.why);
+                let written = match held.has(&one) {
+                    true => held.write(seed, *one.window.end(), &name, &one.why),
+                    false => Ok(Written::GivenUp),
+                };
                 let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
                 theirs.lock().done(index, written);
             }
