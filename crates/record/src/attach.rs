@@ -181,30 +181,34 @@ impl Session {
 /// Stops one thread where its thread pointer leads to its control block: a program may have put it elsewhere for a while,
 /// and has none before its loader, or the start of a static program, has made the first.
 fn stop_where_libc_is(process: i32) -> Result<Stopped> {
-    const ATTEMPTS: usize = 100;
+    const TRIES: Duration = Duration::from_millis(100);
+    const NAP: Duration = Duration::from_millis(1);
     let memory = Memory::open(process)?;
     let is_there = |thread: &Thread| {
         let number = control_block::own_number(process, thread.tid())?;
         control_block::thread_slot(&memory, thread.thread_pointer()?, number)
     };
-    for others in 0..ATTEMPTS {
+    let begun = Instant::now();
+    let mut nap = NAP;
+    for others in 0.. {
         let mut stopped = Stopped::stop_one(process, others, PATIENCE)?;
-        if stopped
-            .keep_one()
-            .is_none_or(|thread| is_there(thread).is_ok())
-        {
+        let Some(thread) = stopped.keep_one() else {
+            return Ok(stopped);
+        };
+        let has_pointer = thread.thread_pointer()? != 0;
+        let is_over = begun.elapsed() > TRIES;
+        if is_there(thread).is_ok() || is_over && has_pointer {
             return Ok(stopped);
         }
         drop(stopped);
-        std::thread::sleep(Duration::from_millis(1));
+        if is_over {
+            break;
+        }
+        std::thread::sleep(nap);
+        // A program that has no libc never has a pointer: it is not to be stopped a hundred times for that.
+        nap = if has_pointer { NAP } else { 2 * nap };
     }
-    let mut stopped = Stopped::stop_one(process, 0, PATIENCE)?;
-    let is_begun = |thread: &mut Thread| Ok(thread.thread_pointer()? != 0);
-    let is_begun: Result<bool> = stopped.keep_one().map_or(Ok(true), is_begun);
-    match is_begun? {
-        true => Ok(stopped),
-        false => Err(StopError::NoControlBlock.into()),
-    }
+    Err(StopError::NoControlBlock.into())
 }
 
 fn insert(tracee: &mut Tracee, changes: Vec<Change>, context: &mut PatchContext) -> Result<()> {
