@@ -72,10 +72,15 @@ impl LeftOut {
         left_out.any(|(left_out, error)| *left_out == process && executes(error))
     }
 
-    fn describe(&self) -> Vec<String> {
-        let lines = self.0.iter();
-        let lines =
-            lines.map(|(process, error)| format!("process {process} is not traced: {error:#}"));
+    /// `may_grow`: the session looks for processes that come, and so for those that execute.
+    fn describe(&self, may_grow: bool) -> Vec<String> {
+        let lines = self.0.iter().map(|(process, error)| {
+            let yet = match may_grow && executes(error) {
+                true => " yet, and looked at again each second",
+                false => "",
+            };
+            format!("process {process} is not traced{yet}: {error:#}")
+        });
         lines.collect()
     }
 
@@ -83,7 +88,7 @@ impl LeftOut {
     fn all(mut self) -> Error {
         match self.0.len() {
             1 => self.0.remove(0).1,
-            _ => Error::msg(self.describe().join("; ")),
+            _ => Error::msg(self.describe(false).join("; ")),
         }
     }
 }
@@ -173,7 +178,8 @@ pub(crate) fn record(
         .filter_map(|process| Began::of(*process))
         .for_each(|process| session.met.settle(process));
     session.serve(handle.clone());
-    started(handle, &left_out.describe());
+    let may_grow = session.may_grow();
+    started(handle, &left_out.describe(may_grow));
     let ran = session.run(&mut main, &signals, &drain);
     let (ended, left) = match ran {
         Ok(ran) => ran,
