@@ -45,12 +45,13 @@ static bool may_map(struct nopal_process *process, uint64_t number)
 	return left;
 }
 
-/* Maps the mirror of a part whose word is PENDING. */
-static unsigned map_part(struct nopal_process *process, uint64_t number, uint64_t *word)
+/* Maps the mirror of the part with `slot`, whose word is PENDING. */
+static unsigned map_part(struct nopal_process *process, uint64_t slot, uint64_t *word)
 {
+	uint64_t number = slot / PART_BYTES;
 	port_race_point("stack part pending");
 	bool done = may_map(process, number) &&
-		    port_map((uintptr_t)((int64_t)(number * PART_BYTES) + process->mirror), PART_BYTES);
+		    port_map_mirror((uintptr_t)((int64_t)(number * PART_BYTES) + process->mirror), PART_BYTES, slot);
 	unsigned state = done ? NOPAL_PART_MIRRORED : NOPAL_PART_REFUSED;
 	if (!done)
 		__atomic_add_fetch(&process->region->stacks_unmirrored, 1, __ATOMIC_RELAXED);
@@ -58,11 +59,12 @@ static unsigned map_part(struct nopal_process *process, uint64_t number, uint64_
 	return state;
 }
 
-/* Maps the mirror of part `number` unless it is mapped. The table uses open addressing; words only change from 0 to a
+/* Maps the mirror of the part with `slot` unless it is mapped. The table uses open addressing; words only change from 0 to a
  * part, and from PENDING to a final state. A part that another thread is mapping (PENDING) counts as refused for now.
  * While our part is PENDING, no handler may run: it might jump out and leave it PENDING for ever. */
-static unsigned part_state(struct nopal_process *process, uint64_t number)
+static unsigned part_state(struct nopal_process *process, uint64_t slot)
 {
+	uint64_t number = slot / PART_BYTES;
 	if (!process->mirror)
 		return NOPAL_PART_REFUSED;
 	for (uint32_t probe = 0; probe < PROBES; probe++) {
@@ -74,7 +76,7 @@ static unsigned part_state(struct nopal_process *process, uint64_t number)
 			uint64_t signals = port_block_signals();
 			bool ours = __atomic_compare_exchange_n(word, &seen, number * NOPAL_PART_STATES + NOPAL_PART_PENDING, false,
 								__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-			unsigned state = ours ? map_part(process, number, word) : NOPAL_PART_ABSENT;
+			unsigned state = ours ? map_part(process, slot, word) : NOPAL_PART_ABSENT;
 			port_restore_signals(signals);
 			if (ours)
 				return state;
@@ -90,11 +92,10 @@ static unsigned part_state(struct nopal_process *process, uint64_t number)
  */
 enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_range *range, uint64_t slot)
 {
-	uint64_t number = slot / PART_BYTES;
-	uint64_t part = number * PART_BYTES;
+	uint64_t part = slot / PART_BYTES * PART_BYTES;
 	struct nopal_range known = *range;
 	uint64_t high = known.low + known.span;
-	bool mirrored = part_state(process, number) == NOPAL_PART_MIRRORED;
+	bool mirrored = part_state(process, slot) == NOPAL_PART_MIRRORED;
 	bool below = part + PART_BYTES == known.low && known.low - slot <= NEAR;
 	bool above = part == high && slot - high <= NEAR;
 	if (mirrored && known.span && (below || above)) {

@@ -29,8 +29,9 @@ uintptr_t port_thread_pointer(void);
 bool port_readable(uintptr_t address);
 
 /* Maps zeroed private memory at exactly [address, address + bytes), out of core dumps and without huge pages; it is
- * copied by fork. False, with nothing changed, if anything is mapped there or a limit forbids it. */
-bool port_map(uintptr_t address, uint64_t bytes);
+ * copied by fork. False, with nothing changed, if anything is mapped there, a limit forbids it, or the tool could not
+ * read the stack at `slot`, whose frames it has to unwrap. */
+bool port_map_mirror(uintptr_t address, uint64_t bytes, uintptr_t slot);
 
 /* Copies memory of the running process within one page; false if it cannot be read. Makes system calls. */
 bool port_read(uint64_t address, void *to, uint32_t bytes);

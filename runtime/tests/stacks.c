@@ -76,6 +76,17 @@ static void stack_that_cannot_be_mirrored_is_traced_at_entry(void)
 	CHECK(resyncs_found(NOPAL_RESYNC_STACK) == 3);
 }
 
+/* Nobody could unwrap its frames. */
+static void stack_that_the_tool_cannot_read_is_traced_at_entry(void)
+{
+	world_begin(8);
+	sim.unreadable = OTHER_STACK;
+	CHECK(events[play(NOPAL_KIND_ENTRY, OTHER_STACK)].outcome == NOT_WRAPPED);
+	CHECK(events[play(NOPAL_KIND_ENTRY, SLOT)].outcome == RECORDED);
+	CHECK(sim.mappings == 1 && region->stacks_unmirrored == 1);
+	world_end(0);
+}
+
 /* A mirror beside another takes no further mapping. */
 static void mirrors_leave_mappings_to_the_program(void)
 {
@@ -203,6 +214,7 @@ const struct test stack_tests[] = {
 	{ "part_beside_but_far_is_another_stack", part_beside_but_far_is_another_stack },
 	{ "process_without_mirrors", process_without_mirrors },
 	{ "stack_that_cannot_be_mirrored_is_traced_at_entry", stack_that_cannot_be_mirrored_is_traced_at_entry },
+	{ "stack_that_the_tool_cannot_read_is_traced_at_entry", stack_that_the_tool_cannot_read_is_traced_at_entry },
 	{ "mirrors_leave_mappings_to_the_program", mirrors_leave_mappings_to_the_program },
 	{ "full_table_of_stacks", full_table_of_stacks },
 	{ "part_that_another_thread_is_mapping", part_that_another_thread_is_mapping },

@@ -1,6 +1,6 @@
 //! Stacks that are not where one expects them, and memory that is short.
 
-use nopal_tests::{Case, c};
+use nopal_tests::{AttachedProgram, Case, Report, c};
 
 #[test]
 fn coroutines_of_the_library() {
@@ -25,6 +25,17 @@ fn an_unlimited_stack() {
 fn stacks_that_take_most_mappings() {
     let said = Case::new(c("many_stacks", &["-DHOLD"])).unchanged().said;
     assert!(said.contains("could not be mirrored"), "{said}");
+}
+
+/// A frame on a stack that nopal cannot read is not wrapped: nobody could unwrap it.
+#[test]
+fn a_stack_that_no_other_process_can_read() {
+    let mut attached = AttachedProgram::new(c("secret_stacks", &[]), &[]);
+    for _ in 0..3 {
+        attached.run("deeper");
+    }
+    let (scratch, _) = attached.end();
+    assert_eq!(Report::of(&scratch.path().join("trace")).calls("held"), 3);
 }
 
 #[test]

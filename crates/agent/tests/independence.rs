@@ -11,7 +11,7 @@ const PORT: [&str; 21] = [
     "port_block_signals",
     "port_clock",
     "port_clock_allowed",
-    "port_map",
+    "port_map_mirror",
     "port_process_id",
     "port_read",
     "port_readable",

@@ -24,6 +24,9 @@ pub struct Search {
     pub live: Vec<(u64, u64)>,
     /// Bytes of memory that may hold stacks and were not searched.
     pub unread: u64,
+    /// The used part of a stack that a thread is on, or was made with, could not be read, as in memory of
+    /// `memfd_secret`: what returns there is not known.
+    pub hidden: bool,
 }
 
 impl Stopped {
@@ -59,10 +62,12 @@ impl Stopped {
         for stack in &stacks {
             reader.read(stack.live.clone(), u64::MAX)?;
         }
+        reader.search.hidden = reader.search.unread > 0;
         reader.live = &[];
         let known = union(stacks.iter().map(|stack| stack.dead.start..stack.end));
         let mut left = elsewhere;
-        for mapping in maps.iter().filter(|mapping| is_stack_memory(mapping)) {
+        let private = |mapping: &&Mapping| is_stack_memory(mapping) && !mapping.shared;
+        for mapping in maps.iter().filter(private) {
             for part in without(mapping.start..mapping.end, &known) {
                 let end = part.end.min(
                     part.start
@@ -82,7 +87,7 @@ impl Stopped {
 }
 
 fn is_stack_memory(mapping: &Mapping) -> bool {
-    mapping.readable && mapping.writable && !mapping.shared
+    mapping.readable && mapping.writable
 }
 
 /// The used part of a stack, and the unused part below it, which still holds words of returned calls.

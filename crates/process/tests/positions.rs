@@ -95,6 +95,7 @@ fn what_a_handler_interrupted_is_found() {
     for (how, on_stacks, anywhere) in [
         ("spin", 0, 0),
         ("handler", 1, 1),
+        ("shared", 1, 1),
         ("coroutine", 0, 1),
         ("over", 0, 1),
     ] {
@@ -106,9 +107,21 @@ fn what_a_handler_interrupted_is_found() {
         assert!(found.unread > 0);
         assert_eq!(found.found.len(), on_stacks, "{how} {found:x?}");
         let found = search(pid, &window, u64::MAX);
-        assert_eq!(found.unread, 0);
+        assert!(found.unread == 0 && !found.hidden);
         assert_eq!(found.found.len(), anywhere, "{how} {found:x?}");
         running.tell(".");
         assert!(!running.line().is_empty());
     }
+}
+
+/// Where the kernel has no memory that other processes cannot read, the stack is shared memory.
+#[test]
+fn what_a_handler_interrupted_may_be_hidden() {
+    let mut running = Running::start(&compile("windows"), &["secret"]);
+    let (window, _) = places(&mut running);
+    assert_eq!(running.line(), "ready");
+    let found = search(running.pid(), &window, 0);
+    assert!(found.hidden || found.found.len() == 1, "{found:x?}");
+    running.tell(".");
+    assert!(!running.line().is_empty());
 }

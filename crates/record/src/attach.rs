@@ -230,7 +230,7 @@ fn insert(tracee: &mut Tracee, changes: Vec<Change>, context: &mut PatchContext)
     let waiting = tracee.insert(waiting, context)?;
     if !waiting.is_empty() {
         context.warnings.push(format!(
-            "{} not traced: a signal handler would return into the first instructions",
+            "{} not traced: a signal handler may return into the first instructions",
             several(waiting.len() as u64, "function is", "functions are")
         ));
     }

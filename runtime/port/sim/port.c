@@ -57,10 +57,10 @@ bool port_readable(uintptr_t address)
 	return address - sim.unreadable >= SIM_UNREADABLE;
 }
 
-bool port_map(uintptr_t address, uint64_t bytes)
+bool port_map_mirror(uintptr_t address, uint64_t bytes, uintptr_t slot)
 {
 	sim.system_calls++;
-	if (sim.mappings == SIM_MAPPINGS || sim_is_mapped(address) || (sim.may_map && !sim.may_map(address, bytes)))
+	if (slot - sim.unreadable < SIM_UNREADABLE || sim.mappings == SIM_MAPPINGS || sim_is_mapped(address) || (sim.may_map && !sim.may_map(address, bytes)))
 		return false;
 	sim.mapped[sim.mappings] = address;
 	sim.mapped_bytes[sim.mappings++] = bytes;

@@ -2,6 +2,7 @@
 // START END COPY, and after a byte on standard input which of the two each thread went through.
 //
 // "read": in a system call. "spin": in a loop. "handler": in a handler on its own stack that interrupted the loop.
+// "shared", "secret": the same, with the stack in shared memory, or in memory that no other process can read.
 // "coroutine": the same, but the handler has switched to another stack. "over": such a handler has returned.
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -30,6 +32,10 @@ static int run(void *code) {
 	return result;
 }
 
+static int on_shared(void) {
+	return !strcmp(how, "shared") || !strcmp(how, "secret");
+}
+
 static void handler(int signal) {
 	if (!strcmp(how, "coroutine") && !spinning) {
 		ualarm(1000, 0);
@@ -38,7 +44,7 @@ static void handler(int signal) {
 	ready = 1;
 	if (!strcmp(how, "coroutine"))
 		swapcontext(&second, &first);
-	while (!strcmp(how, "handler") && !go)
+	while ((!strcmp(how, "handler") || on_shared()) && !go)
 		usleep(1000);
 }
 
@@ -48,7 +54,11 @@ static void await(volatile int *word) {
 }
 
 static void *thread(void *argument) {
-	stack_t stack = {.ss_sp = mmap(0, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), .ss_size = 1 << 16};
+	int file = strcmp(how, "secret") ? -1 : syscall(SYS_memfd_secret, 0);
+	if (file >= 0)
+		ftruncate(file, 1 << 16);
+	int kind = (on_shared() ? MAP_SHARED : MAP_PRIVATE) | (file < 0 ? MAP_ANONYMOUS : 0);
+	stack_t stack = {.ss_sp = mmap(0, 1 << 16, PROT_READ | PROT_WRITE, kind, file, 0), .ss_size = 1 << 16};
 	sigaltstack(&stack, 0);
 	return (void *)(long)run(argument);
 }

@@ -89,8 +89,12 @@ impl Tracee {
         let mut waiting: HashSet<usize> = remain.into_iter().collect();
         // A return to the first byte is a new call.
         let behind: Vec<_> = windows.iter().map(|one| one.start + 1..one.end).collect();
-        for (_, word) in stopped.search_stacks(&behind, 0)?.found {
+        let search = stopped.search_stacks(&behind, 0)?;
+        for (_, word) in search.found {
             waiting.extend(enclosing(&changes, word));
+        }
+        if search.hidden {
+            waiting.extend(0..changes.len());
         }
         let mut now = Vec::with_capacity(changes.len());
         let mut later = Vec::new();

@@ -88,8 +88,7 @@ fn take_out(journal: &Journal) -> Result<()> {
         let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
         if out && !wrapped {
             restore::take_back(&hooks, &memory)?;
-            let needed =
-                !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search.found);
+            let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
                 if journal.code_stays {
                     // More than one store each, so while nobody runs.
@@ -250,8 +249,8 @@ fn is_after_call(memory: &Memory, address: u64) -> bool {
 /// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
 /// calls that are over. Of those that count, two kinds can wait for long: what a signal handler returns to, and what a
 /// function returns to that the runtime has called.
-fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, found: &[(u64, u64)]) -> bool {
-    if !stopped.late().is_empty() {
+fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, search: &Search) -> bool {
+    if !stopped.late().is_empty() || search.hidden {
         return true;
     }
     let calls_out: Vec<Range<u64>> = journal
@@ -261,7 +260,7 @@ fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, found: &[(u6
             nopal_agent::calls_out().map(|call| code.start + call.start..code.start + call.end)
         })
         .collect();
-    found.iter().any(|(at, word)| {
+    search.found.iter().any(|(at, word)| {
         calls_out.iter().any(|call| call.contains(word)) || is_interrupted(memory, *at)
     })
 }
