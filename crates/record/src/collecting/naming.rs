@@ -24,10 +24,10 @@ struct Named {
 #[derive(Default)]
 pub struct Naming {
     named: HashMap<ThreadKey, Named>,
-    /// The processes that have recorded; the process that the region was made for in which each did so last, and when it
-    /// began to. One in a PID namespace of its own is reported as forked again when it has executed a program: that is known
-    /// by the number that it has here.
-    pub recording: HashMap<u32, (i32, u64)>,
+    /// The processes that have recorded; the region in which each did so last, by its inode, and when it began to. One in a
+    /// PID namespace of its own is reported as forked again when it has executed a program: that is known by the number
+    /// that it has here.
+    pub recording: HashMap<u32, (u64, u64)>,
     /// Processes that are known by numbers of PID namespaces of their own.
     pub in_namespaces: HashSet<u32>,
 }
@@ -55,11 +55,11 @@ impl Naming {
                 false => Ok(()),
             };
         }
-        let ancestor = region.process();
         let last = self.recording.get(&key.process);
-        let known = last.is_some_and(|(of, begin)| *of == ancestor || key.begin < *begin);
+        let known = last.is_some_and(|(of, begin)| *of == region.inode() || key.begin < *begin);
         if !known {
-            self.recording.insert(key.process, (ancestor, key.begin));
+            let now = (region.inode(), key.begin);
+            self.recording.insert(key.process, now);
         }
         for note in thread_notes(region, key) {
             let is_known = match note {
