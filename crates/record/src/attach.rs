@@ -181,7 +181,8 @@ impl Session {
 /// Stops one thread where its thread pointer leads to its control block: a program may have put it elsewhere for a while,
 /// and has none before its loader, or the start of a static program, has made the first.
 fn stop_where_libc_is(process: i32) -> Result<Stopped> {
-    const TRIES: Duration = Duration::from_millis(100);
+    const LEAST_TRIES: usize = 8;
+    const LEAST_TIME: Duration = Duration::from_millis(100);
     const NAP: Duration = Duration::from_millis(1);
     let memory = Memory::open(process)?;
     let is_there = |thread: &Thread| {
@@ -196,7 +197,7 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
             return Ok(stopped);
         };
         let has_pointer = thread.thread_pointer()? != 0;
-        let is_over = begun.elapsed() > TRIES;
+        let is_over = others >= LEAST_TRIES && begun.elapsed() > LEAST_TIME;
         if is_there(thread).is_ok() || is_over && has_pointer {
             return Ok(stopped);
         }

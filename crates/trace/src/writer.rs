@@ -129,10 +129,10 @@ impl Writer {
         directory::could_prepare(directory)
     }
 
-    /// The data to begin a trace within this one, with all notes so far.
-    pub fn seed(&self, number: u32) -> Result<Seed> {
+    /// The data to begin traces within this one, with all notes so far.
+    pub fn seed(&self) -> Result<Seed> {
         Ok(Seed {
-            directory: self.directory.join(directory::snapshot_name(number)),
+            directory: self.directory.clone(),
             session: Session {
                 uuid: String::new(),
                 ..self.session.clone()
@@ -734,8 +734,9 @@ impl Writer {
     }
 }
 
-/// Data to begin the snapshot of a flight recorder, which takes a while, in another thread.
+/// Data to begin snapshots of a flight recorder, which takes a while, in another thread.
 pub struct Seed {
+    /// Of the trace that they are in.
     directory: PathBuf,
     session: Session,
     notes: Vec<u8>,
@@ -745,17 +746,17 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// Where it is to be.
-    pub fn directory(&self) -> &Path {
-        &self.directory
+    /// Where the snapshot of a number is to be.
+    pub fn directory(&self, number: u32) -> PathBuf {
+        self.directory.join(directory::snapshot_name(number))
     }
 
     /// Makes the trace.
-    pub fn begin(self) -> Result<Writer> {
-        let mut writer = Writer::create(&self.directory, self.session)?;
+    pub fn begin(&self, number: u32) -> Result<Writer> {
+        let mut writer = Writer::create(&self.directory(number), self.session.clone())?;
         writer.readable = self.readable;
-        writer.watched = self.watched;
-        writer.site_counts = self.site_counts;
+        writer.watched = self.watched.clone();
+        writer.site_counts = self.site_counts.as_ref().map(SiteCounts::without_counts);
         for note in session::parse(&self.notes)?.notes {
             // It has files of its own.
             if !matches!(note, Note::Files { .. }) {

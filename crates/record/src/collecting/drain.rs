@@ -10,7 +10,7 @@ use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::progress::Progress;
 use crate::collecting::slowest::{LiveTracer, keep_slowest};
-use crate::collecting::snapshot::Snapshots;
+use crate::collecting::snapshot_results::Snapshots;
 use crate::collecting::trace_end::Limit;
 use crate::collecting::tracepoints::TracepointReading;
 use crate::memory::bell::Bell;

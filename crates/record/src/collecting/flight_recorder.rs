@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 impl Collector {
     /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest, of which it gives up so many
-    /// at most. Returns how many.
+    /// at most, unless they are awaited. Returns how many.
     pub fn give_up(&mut self, region: &Region, most: usize, writer: &mut Writer) -> Result<usize> {
         let mut full: Vec<(u64, usize)> = Vec::new();
         let mut taken = 0;
@@ -29,21 +29,18 @@ impl Collector {
         let missing = (taken + kept_free).saturating_sub(region.in_use());
         full.sort_unstable();
         full.truncate(missing.min(most));
-        if full
-            .iter()
-            .any(|(_, chunk)| self.awaited.are_in(region, *chunk))
-        {
-            return Ok(0);
-        }
-        for (_, chunk) in &full {
+        for (given_up, (_, chunk)) in full.iter().enumerate() {
             self.subscription
                 .full(region, *chunk, ChunkPhase::Settled, writer)?;
             let copied = self.reader.copy(region, *chunk, ChunkPhase::Settled);
             let records = &self.reader.words(&copied)[size_of::<ChunkHeader>() / 8..];
+            let header = region.header(*chunk);
+            if self.awaited.are_in(records, header.clock_begin) {
+                return Ok(given_up);
+            }
             let events = count_events(records);
             self.totals.given_up += events;
             self.totals.dropped += events;
-            let header = region.header(*chunk);
             let open_calls = self.open_calls.entry(copied.name.0).or_default();
             open_calls.pass(&header, records, events);
             region.free(*chunk, copied.used);

@@ -18,6 +18,7 @@ pub mod open_calls;
 pub mod progress;
 pub mod slowest;
 pub mod snapshot;
+pub mod snapshot_results;
 pub mod subscription;
 pub mod tasks;
 pub mod totals;

@@ -3,14 +3,13 @@
 //! A case that ends waits a second for slower ones, which are copied with it, but no longer than until its records would
 //! be given up.
 
-use crate::collecting::chunk_reader::name_of;
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
 use crate::collecting::notes::counter;
-use crate::collecting::snapshot::{Slow, Wanted};
-use crate::memory::region::Region;
+use crate::collecting::snapshot::Wanted;
+use crate::collecting::snapshot_results::Slow;
+use crate::collecting::totals::last_clock;
 use anyhow::Result;
-use nopal_abi::{CHUNK_FULL, CHUNK_OWNED};
 use nopal_analysis::text::duration;
 use nopal_analysis::tracers::{Live, SlowCase};
 
@@ -57,39 +56,31 @@ pub fn found_nothing(shared: &Shared) -> Vec<String> {
 }
 
 impl AwaitedRecords {
-    /// Whether the chunk has some of them, and they are to be copied now. A thread's chunk reaches to its next one.
-    pub fn are_in(&mut self, region: &Region, chunk: usize) -> bool {
-        let Some(since) = self.since else {
-            return false;
-        };
-        let (key, sequence) = name_of(region, chunk);
-        let is_next = |other: &usize| {
-            matches!(region.chunk_state(*other), CHUNK_FULL | CHUNK_OWNED)
-                && name_of(region, *other) == (key, sequence.wrapping_add(1))
-        };
-        let next = (0..region.chunks()).find(is_next);
-        let is_over = next.is_some_and(|next| region.header(next).clock_begin <= since);
-        self.are_short |= !is_over;
-        !is_over
+    /// Whether some are among these, of which the first has the clock `begin`: they are to be copied now.
+    pub fn are_in(&mut self, records: &[u64], begin: u64) -> bool {
+        let is_awaited = |since: u64| last_clock(records, begin) >= since;
+        let are_in = self.since.is_some_and(is_awaited);
+        self.are_short |= are_in;
+        are_in
     }
 }
 
 /// Has the records copied of cases that are among the slowest of their minute, and the snapshots removed of those that are
 /// not any more. `ends`: nothing more is recorded.
 pub fn keep_slowest(shared: &Shared, collector: &mut Collector, ends: bool) -> Result<()> {
+    if ends {
+        collector.finish_snapshots(shared);
+    }
     let mut tracers = shared.tracers.lock();
     if tracers.is_empty() {
         return Ok(());
     }
-    if ends {
-        collector.finish_snapshots();
-    }
     let are_short = std::mem::take(&mut collector.awaited).are_short;
-    let may_write = collector.may_write_snapshot();
+    let may_write = collector.may_write_slow();
     let mut wanted = Vec::new();
     for tracer in tracers.iter() {
         for id in tracer.live.take_outrun() {
-            shared.snapshots().remove(&tracer.live, id);
+            shared.snapshots().outrun(&tracer.live, id);
         }
         if may_write {
             let at_once = ends || tracer.is_off || are_short;
@@ -98,7 +89,7 @@ pub fn keep_slowest(shared: &Shared, collector: &mut Collector, ends: bool) -> R
         }
     }
     tracers.retain(|tracer| !(may_write && tracer.is_off));
-    // While no snapshot can be written, records are given up as always.
+    // While none can be copied, records are given up as always.
     let waiting = tracers.iter().filter(|_| may_write);
     collector.awaited.since = waiting
         .filter_map(|tracer| tracer.live.slowest_since())
@@ -120,7 +111,7 @@ impl LiveTracer {
             slow: Some(Slow {
                 tracer: self.name.clone(),
                 live: self.live.clone(),
-                thread: finding.end_thread,
+                threads: [finding.begin_thread, finding.end_thread],
                 id: *id,
                 ns: finding.ns,
             }),

@@ -8,56 +8,20 @@ use crate::collecting::drain::Shared;
 use crate::collecting::naming::thread_notes;
 use crate::collecting::notes::{counter, snapshot as clock};
 use crate::collecting::open_calls::OpenCalls;
-use crate::collecting::totals::{Totals, count_events};
+use crate::collecting::snapshot_results::{Ended, MOST_WRITING, Slow, Snapshots};
+use crate::collecting::totals::{Totals, count_events, last_clock};
+use crate::collecting::trace_end::Limit;
 use crate::memory::region::{Lost, Region};
 use anyhow::Result;
 use nopal_abi::*;
-use nopal_analysis::text::{duration, several};
-use nopal_analysis::tracers::Live;
+use nopal_beside::Mutex;
 use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Note, Seed, ThreadKey, losses, snapshot_name};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use zerocopy::{FromBytes, IntoBytes};
-
-/// Snapshots of one session, at most, besides those of slow cases.
-const MOST: usize = 16;
-/// Copies of the buffer that are in memory at the same time, and are written.
-const MOST_WRITING: usize = 2;
-
-/// The results of the snapshots of a session.
-#[derive(Default)]
-pub struct Snapshots {
-    /// The reason of a snapshot that a command requests.
-    pub asked: Vec<String>,
-    /// The one with number 1 first.
-    taken: Vec<Snapshot>,
-    /// Snapshots that were not taken.
-    passed_over: u64,
-}
-
-struct Snapshot {
-    why: String,
-    slow: Option<Slow>,
-    directory: PathBuf,
-    written: Written,
-}
-
-enum Written {
-    Not,
-    Whole {
-        events: u64,
-        bytes: u64,
-    },
-    Failed(String),
-    /// Slower cases took its place.
-    Removed,
-    /// What it should have had was given up before.
-    GivenUp,
-}
 
 /// A snapshot that is to be written.
 pub struct Wanted {
@@ -67,128 +31,57 @@ pub struct Wanted {
     pub slow: Option<Slow>,
 }
 
-/// A case that is among the slowest of its minute.
-#[derive(Clone)]
-pub struct Slow {
-    pub tracer: String,
-    pub live: Live,
-    /// In which it ended.
-    pub thread: ThreadKey,
-    /// Of the tracer's cases, this one.
-    pub id: u64,
-    pub ns: u64,
+/// Snapshots that are written from one copy, those whose time begins first before the others.
+struct Batch {
+    held: Held,
+    seed: Seed,
+    /// By number.
+    wanted: Vec<(u32, Wanted)>,
+    snapshots: Arc<Mutex<Snapshots>>,
+    limit: Option<Limit>,
 }
 
-impl Snapshots {
-    /// How many are written, and how many could not be.
-    pub fn numbers(&self) -> (usize, u64) {
-        let is_whole = |one: &&Snapshot| matches!(one.written, Written::Whole { .. });
-        let is_failed =
-            |one: &&Snapshot| matches!(one.written, Written::Failed(_) | Written::GivenUp);
-        let failed = self.taken.iter().filter(is_failed).count() as u64;
-        let whole = self.taken.iter().filter(is_whole).count();
-        (whole, self.passed_over + failed)
-    }
-
-    /// For people: a line each, but for those of slow cases, of which each tracer has one.
-    pub fn describe(&self) -> Vec<String> {
-        let taken = (1..).zip(&self.taken).filter_map(|(number, one)| {
-            let name = snapshot_name(number);
-            match &one.written {
-                Written::Failed(error) => Some(format!("{name}: incomplete: {error}")),
-                _ if one.slow.is_some() => None,
-                Written::Not => Some(format!("{name}: being written, {}", one.why)),
-                Written::Whole { events, .. } => Some(format!(
-                    "{name}: {}, {}",
-                    several(*events, "event", "events"),
-                    one.why
-                )),
-                Written::Removed | Written::GivenUp => None,
+impl Batch {
+    fn write(mut self) {
+        if self.snapshots.lock().is_full(self.limit) {
+            self.snapshots.lock().forget_missing();
+        }
+        if self.wanted.iter().any(|(_, one)| one.slow.is_some()) {
+            self.held.find_ends();
+        }
+        for (number, one) in &self.wanted {
+            if !self.snapshots.lock().may_write(*number, self.limit) {
+                continue;
             }
-        });
-        let more = (self.passed_over > 0).then(|| {
-            format!(
-                "{} not taken: at most {MOST} are written, {MOST_WRITING} at a time, and only within --max-size",
-                several(
-                    self.passed_over,
-                    "more snapshot was",
-                    "more snapshots were"
-                )
-            )
-        });
-        taken.chain(self.describe_slow()).chain(more).collect()
-    }
-
-    fn describe_slow(&self) -> Vec<String> {
-        let slow = (1..).zip(&self.taken);
-        let slow = slow.filter_map(|(number, one)| Some((number, one, one.slow.as_ref()?)));
-        let slow: Vec<(u32, &Snapshot, &Slow)> = slow.collect();
-        let tracers: BTreeSet<&str> = slow.iter().map(|(.., slow)| &*slow.tracer).collect();
-        let describe = |tracer: &str| {
-            let of_tracer = slow.iter().filter(|(.., slow)| slow.tracer == tracer);
-            let is_whole = |one: &Snapshot| matches!(one.written, Written::Whole { .. });
-            let whole = of_tracer.clone().filter(|(_, one, _)| is_whole(one));
-            let count = whole.clone().count() as u64;
-            let kept = whole.max_by_key(|(.., slow)| slow.ns).map(|slowest| {
-                format!(
-                    "{} of the slowest cases of {tracer}: the slowest took {} ({})",
-                    several(count, "snapshot", "snapshots"),
-                    duration(slowest.2.ns),
-                    snapshot_name(slowest.0)
-                )
-            });
-            let is_given_up = |one: &Snapshot| matches!(one.written, Written::GivenUp);
-            let given_up = of_tracer.filter(|(_, one, _)| is_given_up(one)).count() as u64;
-            let given_up = (given_up > 0).then(|| {
-                let cases = several(given_up, "slow case", "slow cases");
-                format!(
-                    "{cases} of {tracer} not kept: a larger --buffer would have held the records"
-                )
-            });
-            kept.into_iter().chain(given_up)
-        };
-        tracers.into_iter().flat_map(describe).collect()
-    }
-
-    fn bytes(&self) -> u64 {
-        let bytes = |one: &Snapshot| match one.written {
-            Written::Whole { bytes, .. } => bytes,
-            _ => 0,
-        };
-        self.taken.iter().map(bytes).sum()
-    }
-
-    /// Removes the snapshot of a slow case, at once or when it is written.
-    pub fn remove(&mut self, live: &Live, id: u64) {
-        let is_meant = |slow: &Slow| slow.live == *live && slow.id == id;
-        let mut taken = self.taken.iter_mut();
-        let Some(one) = taken.find(|one| one.slow.as_ref().is_some_and(is_meant)) else {
-            return;
-        };
-        if let Written::Whole { .. } = one.written {
-            one.remove();
-        }
-        one.written = Written::Removed;
-    }
-
-    fn done(&mut self, index: usize, written: Written) {
-        let one = &mut self.taken[index];
-        match one.written {
-            Written::Removed => one.remove(),
-            _ => one.written = written,
+            self.held.pass(*one.window.start());
+            let ended = self.held.write(&self.seed, *number, one);
+            let ended = ended.unwrap_or_else(|error| Ended::Failed(format!("{error:#}")));
+            self.snapshots.lock().end(*number, ended);
+            delete_removed(&self.snapshots);
         }
     }
 }
 
-impl Snapshot {
-    /// What cannot be removed stays, a snapshot more than was asked for.
-    fn remove(&self) {
-        let _ = fs::remove_dir_all(&self.directory);
+/// However it ends, nobody waits for what it has not written.
+impl Drop for Batch {
+    fn drop(&mut self) {
+        for (number, _) in &self.wanted {
+            self.snapshots.lock().abandon(*number);
+        }
+    }
+}
+
+/// What cannot be deleted stays, a snapshot more than was asked for.
+fn delete_removed(snapshots: &Mutex<Snapshots>) {
+    let directories = snapshots.lock().take_to_delete();
+    for directory in directories {
+        let _ = fs::remove_dir_all(directory);
     }
 }
 
 /// All that is held of a session at a moment.
 struct Held {
+    /// Each thread's in order.
     chunks: Vec<Copy>,
     /// The calls of each thread that are open where its chunks begin.
     open_calls: HashMap<ThreadKey, OpenCalls>,
@@ -204,7 +97,8 @@ struct Held {
 /// The used part of a chunk, in words.
 struct Copy {
     thread: ThreadKey,
-    /// The clock of its first record, and of the first one in its thread's next chunk.
+    sequence: u64,
+    /// The clocks of its first record and, once [`Held::find_ends`] has looked, of its last one.
     begin: u64,
     end: u64,
     words: Vec<u64>,
@@ -215,48 +109,64 @@ impl Copy {
     fn of(reader: &ChunkReader, copied: &Copied) -> Copy {
         let words = reader.words(copied).to_vec();
         let header = ChunkHeader::read_from_prefix(words.as_bytes());
+        let (thread, sequence) = copied.name;
         Copy {
-            thread: copied.name.0,
+            thread,
+            sequence,
             begin: header.map_or(0, |(header, _)| header.clock_begin),
             end: u64::MAX,
             words,
             state: copied.state,
         }
     }
+
+    fn records(&self) -> &[u64] {
+        let records = self.words.get(size_of::<ChunkHeader>() / 8..);
+        records.unwrap_or_default()
+    }
 }
 
 impl Held {
-    /// Whether it has the end of a case, or of what else is wanted.
-    fn has(&self, wanted: &Wanted) -> bool {
-        let end = *wanted.window.end();
-        wanted.slow.as_ref().is_none_or(|slow| {
-            let chunks = self.chunks.iter();
-            let mut chunks = chunks.filter(|copy| copy.thread == slow.thread);
-            chunks.any(|copy| (copy.begin..=copy.end).contains(&end))
-        })
+    fn find_ends(&mut self) {
+        for copy in &mut self.chunks {
+            copy.end = last_clock(copy.records(), copy.begin);
+        }
     }
 
-    /// Without the chunks that are over at a moment.
+    fn has(&self, thread: ThreadKey, moment: u64) -> bool {
+        let mut chunks = self.chunks.iter().filter(|copy| copy.thread == thread);
+        chunks.any(|copy| (copy.begin..=copy.end).contains(&moment))
+    }
+
+    /// Without the chunks that were over before a moment.
     fn pass(&mut self, moment: u64) {
         let chunks = std::mem::take(&mut self.chunks).into_iter();
-        let (over, rest): (Vec<Copy>, Vec<Copy>) = chunks.partition(|copy| copy.end <= moment);
+        let (over, rest): (Vec<Copy>, Vec<Copy>) = chunks.partition(|copy| copy.end < moment);
         self.chunks = rest;
         for copy in over {
             let Ok((header, _)) = ChunkHeader::read_from_prefix(copy.words.as_bytes()) else {
                 continue;
             };
-            let records = copy.words.get(size_of::<ChunkHeader>() / 8..);
-            let records = records.unwrap_or_default();
-            let events = count_events(records);
+            let events = count_events(copy.records());
             self.passed += events;
             let open_calls = self.open_calls.entry(copy.thread).or_default();
-            open_calls.pass(&header, records, events);
+            open_calls.pass(&header, copy.records(), events);
         }
     }
 
-    /// Writes what begins until `end`.
-    fn write(&self, seed: Seed, end: u64, name: &str, why: &str) -> Result<Written> {
-        let mut writer = seed.begin()?;
+    /// Writes what begins before its end.
+    fn write(&self, seed: &Seed, number: u32, wanted: &Wanted) -> Result<Ended> {
+        let (begin, end) = (*wanted.window.start(), *wanted.window.end());
+        let mut why = wanted.why.clone();
+        if let Some(slow) = &wanted.slow {
+            if !self.has(slow.threads[1], end) {
+                return Ok(Ended::GivenUp);
+            }
+            if !self.has(slow.threads[0], begin) {
+                why.push_str("; the records of its begin had been given up");
+            }
+        }
+        let mut writer = seed.begin(number)?;
         let given_up = self.open_calls.iter();
         let given_up = given_up.map(|(thread, calls)| (*thread, calls.given_up()));
         writer.given_up(&given_up.collect::<Vec<_>>());
@@ -291,7 +201,7 @@ impl Held {
             clock(),
             Note::Text {
                 counter,
-                text: format!("{name}: {why}"),
+                text: format!("{}: {why}", snapshot_name(number)),
             },
             Note::End {
                 counter,
@@ -303,7 +213,7 @@ impl Held {
             writer.note(&note)?;
         }
         writer.sync_metadata()?;
-        Ok(Written::Whole {
+        Ok(Ended::Whole {
             events,
             bytes: writer.bytes(),
         })
@@ -313,15 +223,13 @@ impl Held {
 impl Collector {
     /// Takes what is held for the next snapshot. What cannot be written ends it, and not the session.
     pub fn snapshot(&mut self, shared: &Shared, why: &str) -> Result<()> {
-        let is_one_more = {
-            let snapshots = shared.snapshots();
-            let others = snapshots.taken.iter().filter(|one| one.slow.is_none());
-            others.count() < MOST
-        };
-        if !is_one_more || !self.may_write_snapshot() {
-            shared.snapshots().passed_over += 1;
+        let may_write = self.writing() < MOST_WRITING;
+        let mut snapshots = shared.snapshots();
+        if !may_write || !snapshots.may_have_more() || snapshots.is_full(self.end.limit) {
+            snapshots.pass_over();
             return Ok(());
         }
+        drop(snapshots);
         let wanted = Wanted {
             why: why.to_owned(),
             window: 0..=u64::MAX,
@@ -330,79 +238,48 @@ impl Collector {
         self.write_snapshots(shared, vec![wanted])
     }
 
-    pub fn may_write_snapshot(&mut self) -> bool {
+    /// Whether slow cases may be copied: not while all copies are that there may be but one, which is for triggers.
+    pub fn may_write_slow(&mut self) -> bool {
+        self.writing() < MOST_WRITING - 1
+    }
+
+    fn writing(&mut self) -> usize {
         self.writing.retain(|thread| !thread.is_finished());
-        self.writing.len() < MOST_WRITING
+        self.writing.len()
     }
 
     /// Copies what is held, and has it written.
     pub fn write_snapshots(&mut self, shared: &Shared, mut wanted: Vec<Wanted>) -> Result<()> {
         wanted.sort_by_key(|one| *one.window.start());
-        let mut begun = Vec::new();
-        for one in wanted {
-            let number = shared.snapshots().taken.len() as u32 + 1;
-            let seed = shared.writer.lock().seed(number)?;
-            if let Some(index) = self.next_snapshot(&mut shared.snapshots(), &one, &seed) {
-                begun.push((index, seed, one));
-            }
-        }
-        if begun.is_empty() {
-            return Ok(());
-        }
-        let mut held = self.held(shared)?;
-        let numbers: Vec<usize> = begun.iter().map(|(index, ..)| *index).collect();
-        let snapshots = shared.for_snapshots();
-        let theirs = snapshots.clone();
-        let thread = std::thread::Builder::new().spawn(move || {
-            for (index, seed, one) in begun {
-                held.pass(*one.window.start());
-                let name = snapshot_name(index as u32 + 1);
-                let written = match held.has(&one) {
-                    true => held.write(seed, *one.window.end(), &name, &one.why),
-                    false => Ok(Written::GivenUp),
-                };
-                let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
-                theirs.lock().done(index, written);
-            }
-        });
-        match thread {
-            Ok(thread) => self.writing.push(thread),
-            Err(error) => {
-                for index in numbers {
-                    let failed = Written::Failed(error.to_string());
-                    snapshots.lock().done(index, failed);
-                }
-            }
-        }
+        let seed = shared.writer.lock().seed()?;
+        let held = self.held(shared)?;
+        let mut snapshots = shared.snapshots();
+        let begin = |one: Wanted| {
+            let slow = one.slow.as_ref();
+            let directory = |number| seed.directory(number);
+            (snapshots.begin(&one.why, slow, directory), one)
+        };
+        let wanted = wanted.into_iter().map(begin).collect();
+        drop(snapshots);
+        let batch = Batch {
+            held,
+            seed,
+            wanted,
+            snapshots: shared.for_snapshots(),
+            limit: self.end.limit,
+        };
+        // Where there is no thread for it, it says so as it is dropped.
+        let thread = std::thread::Builder::new().spawn(move || batch.write());
+        self.writing.extend(thread);
         Ok(())
     }
 
-    /// The place of a new one, if there is room for it.
-    fn next_snapshot(
-        &self,
-        snapshots: &mut Snapshots,
-        wanted: &Wanted,
-        seed: &Seed,
-    ) -> Option<usize> {
-        let limit = self.end.limit;
-        if limit.is_some_and(|limit| snapshots.bytes() >= limit.bytes()) {
-            snapshots.passed_over += 1;
-            return None;
-        }
-        snapshots.taken.push(Snapshot {
-            why: wanted.why.clone(),
-            slow: wanted.slow.clone(),
-            directory: seed.directory().to_owned(),
-            written: Written::Not,
-        });
-        Some(snapshots.taken.len() - 1)
-    }
-
     /// Waits until all snapshots are written.
-    pub fn finish_snapshots(&mut self) {
+    pub fn finish_snapshots(&mut self, shared: &Shared) {
         // One that failed has said so.
         let wait = |thread: JoinHandle<()>| drop(thread.join());
         self.writing.drain(..).for_each(wait);
+        delete_removed(&shared.for_snapshots());
     }
 
     fn held(&mut self, shared: &Shared) -> Result<Held> {
@@ -412,12 +289,7 @@ impl Collector {
         let (totals, lost) = (self.totals, shared.counts().lost);
         let open_calls = self.open_calls.clone();
         let counter = counter();
-        let (mut chunks, names) = self.copy_all(shared, &regions)?;
-        let mut next = HashMap::new();
-        for copy in chunks.iter_mut().rev() {
-            let end = next.insert(copy.thread, copy.begin);
-            copy.end = end.unwrap_or(u64::MAX);
-        }
+        let (chunks, names) = self.copy_all(shared, &regions)?;
         Ok(Held {
             chunks,
             open_calls,
@@ -477,6 +349,8 @@ impl Collector {
             }
         }
         copies.append(&mut growing);
+        // A thread may have handed a chunk over, and another one after it, between the two looks.
+        copies.sort_by_key(|copy| (copy.begin, copy.sequence));
         let main = regions.first();
         let named = threads.into_iter().flat_map(|key| {
             let region = regions
@@ -488,5 +362,77 @@ impl Collector {
                 .flat_map(move |region| thread_notes(region, key))
         });
         Ok((copies, named.collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(thread: u32) -> ThreadKey {
+        ThreadKey {
+            process: 1,
+            thread,
+            begin: 1,
+        }
+    }
+
+    /// A chunk with an entry at each of these clocks.
+    fn chunk(thread: u32, clocks: &[u64]) -> Copy {
+        let header = ChunkHeader {
+            process: 1,
+            thread,
+            thread_begin: 1,
+            clock_begin: clocks[0],
+            ..ChunkHeader::default()
+        };
+        let mut words = vec![0; size_of::<ChunkHeader>() / 8];
+        words.as_mut_bytes().copy_from_slice(header.as_bytes());
+        words.extend(
+            clocks
+                .iter()
+                .map(|clock| Word::new(KIND_ENTRY, 1, 8, *clock).0),
+        );
+        // Room that was not used.
+        words.extend([0; 3]);
+        Copy {
+            thread: key(thread),
+            sequence: 0,
+            begin: clocks[0],
+            end: u64::MAX,
+            words,
+            state: ChunkPhase::Settled,
+        }
+    }
+
+    fn threads(held: &Held) -> Vec<u32> {
+        held.chunks.iter().map(|copy| copy.thread.thread).collect()
+    }
+
+    /// The last chunk of each is not followed by another one: what it has tells when it was over.
+    #[test]
+    fn what_threads_recorded_before_a_case_is_passed_over() {
+        let mut held = Held {
+            chunks: vec![
+                chunk(1, &[100, 200]),
+                chunk(2, &[150, 300]),
+                chunk(3, &[250]),
+            ],
+            open_calls: HashMap::new(),
+            names: Vec::new(),
+            counter: 1000,
+            totals: Totals::default(),
+            lost: Lost::default(),
+            passed: 0,
+        };
+        held.pass(0);
+        assert_eq!(threads(&held), [1, 2, 3]);
+        held.find_ends();
+        assert!(held.has(key(1), 200) && !held.has(key(1), 201) && !held.has(key(2), 149));
+        held.pass(200);
+        assert_eq!((threads(&held), held.passed), (vec![1, 2, 3], 0));
+        held.pass(260);
+        assert_eq!((threads(&held), held.passed), (vec![2], 3));
+        assert!(!held.has(key(3), 250));
     }
 }

@@ -1,7 +1,7 @@
 //! Counts of what is collected, and of what is lost.
 
 use crate::memory::region::Lost;
-use nopal_abi::{Cursor, Event, Word};
+use nopal_abi::{Cursor, Event, Record, Word};
 use nopal_trace::{Chunk, Note, losses};
 
 /// The counts of the collected records.
@@ -65,15 +65,31 @@ impl Totals {
 /// Calls, returns and markers in records that are not written out. Passes over words that were not stored, and stops where
 /// records make no sense.
 pub fn count_events(words: &[u64]) -> u64 {
-    let mut records = Cursor::new(words);
     let mut events = 0;
+    each_record(words, 0, |record| {
+        events += u64::from(!matches!(record.event, Event::Resync { .. } | Event::Hole));
+    });
+    events
+}
+
+/// The clock of the last of these records, of which the first has the clock `begin`.
+pub fn last_clock(words: &[u64], begin: u64) -> u64 {
+    let mut last = begin;
+    each_record(words, begin, |record| last = record.clock);
+    last
+}
+
+fn each_record(words: &[u64], begin: u64, mut take: impl FnMut(&Record)) {
+    let mut records = Cursor::new(words);
+    let mut clock = begin;
     loop {
-        match (records.take(0), records.rest()) {
+        match (records.take(clock), records.rest()) {
             (Some(record), _) => {
-                events += u64::from(!matches!(record.event, Event::Resync { .. } | Event::Hole));
+                clock = record.clock;
+                take(&record);
             }
             (None, [word, ..]) if !Word(*word).is_written() => records.skip(1),
-            (None, _) => return events,
+            (None, _) => return,
         }
     }
 }

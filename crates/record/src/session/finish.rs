@@ -36,7 +36,7 @@ impl Session {
             ));
         }
         let mut collector = drain.stop()?;
-        collector.finish_snapshots();
+        collector.finish_snapshots(&self.context.shared);
         self.obey_triggers();
         let regions = self.context.shared.regions();
         let mut writer = self.context.shared.writer.lock();
