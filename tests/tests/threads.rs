@@ -162,6 +162,14 @@ fn what_is_submitted_to_a_ring_times_out() {
     case().check_come_and_go();
 }
 
+/// The kernel ends a transfer whose thread is stopped, and returns what has been transferred.
+#[test]
+fn transfers_are_whole() {
+    let case = || Case::new(c("transfers", &["-DHOLD"]));
+    case().check();
+    case().check_come_and_go();
+}
+
 /// Where the state of a thread that waits on is kept, its handlers do not write.
 #[test]
 fn handlers_run_while_a_ring_is_waited_for() {

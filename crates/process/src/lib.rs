@@ -29,8 +29,7 @@
 //!
 //! Interrupting a thread wakes it from interruptible sleep inside the kernel. The kernel repeats most system calls by
 //! itself; those that it would fail with `EINTR` are made to repeat too, and end in time if they are stopped again (see
-//! [`Stopped`]). A `write` or `read` of many bytes that has transferred some of them returns that count, as after
-//! `SIGSTOP` and `SIGCONT`.
+//! [`Stopped`]). A `write` that has transferred a part of its bytes goes on with the rest.
 
 mod arch;
 mod blocked;
@@ -58,6 +57,7 @@ mod start;
 mod stopped;
 mod survivor;
 mod thread;
+mod transfer;
 mod way_back;
 
 pub use arch::Registers;

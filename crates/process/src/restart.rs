@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use crate::blocked::Blocked;
 use crate::deadline::{Limit, SYS_IO_PGETEVENTS};
+use crate::transfer;
 use crate::way_back::WayBack;
 use crate::{Memory, Registers, Thread, find_system_call_gadget};
 
@@ -55,8 +56,13 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
     let mut registers = thread.registers()?;
     let submitted = has_submitted(&registers);
     let failed = submitted || waits_again(&registers) || was_cut_short(&registers);
-    if !failed || !is_after_system_call(thread, &registers) {
+    if !failed && !transfer::may_be_cut_short(&registers)
+        || !is_after_system_call(thread, &registers)
+    {
         return Ok(());
+    }
+    if !failed {
+        return transfer::go_on(thread, &registers);
     }
     let limit = Limit::of(thread, &registers);
     match limit.filter(Limit::is_over) {

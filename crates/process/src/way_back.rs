@@ -94,7 +94,7 @@ fn place(
 
 /// The mapping that holds only the thread's stack: the kernel's stack, or one of libc with the control block above and
 /// a guard below.
-fn own_stack<'a>(maps: &'a [Mapping], saved: &Registers) -> Option<&'a Mapping> {
+pub(crate) fn own_stack<'a>(maps: &'a [Mapping], saved: &Registers) -> Option<&'a Mapping> {
     let index = maps
         .iter()
         .position(|map| (map.start..map.end).contains(&saved.stack_pointer()))?;

@@ -352,3 +352,28 @@ fn failures_are_told_apart() {
     let failure = Stopped::stop(pid, PATIENCE).unwrap_err();
     assert_eq!(failure.downcast_ref(), Some(&StopError::Ended));
 }
+
+/// A stop wakes a thread that has written a part, and the kernel then returns the number of those bytes.
+#[test]
+fn transfers_are_whole_under_a_thousand_stops() {
+    for (flags, stops) in [(&["-lutil"][..], 1000), (&["-lutil", "-DSIGNALS"], 300)] {
+        let program = compile_with("transfers", flags);
+        let mut running = Running::start(&program, &[]);
+        assert_eq!(running.line(), "ready");
+        let gadget = find_system_call_gadget(running.pid()).unwrap();
+        for round in 0..stops {
+            let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+            if round % 3 == 0 {
+                let pid = i64::from(running.pid());
+                for thread in stopped.threads_mut() {
+                    let result = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+                    assert_eq!(result.unwrap(), pid);
+                }
+            }
+            assert!(stopped.detach_all().is_empty());
+            std::thread::sleep(Duration::from_micros(round * 977 % 3000));
+        }
+        running.tell(".");
+        assert_eq!(running.line(), "0 cut, 0 wrong, many calls");
+    }
+}

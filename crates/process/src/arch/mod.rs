@@ -22,4 +22,6 @@ pub(crate) use x86_64::{
     SignalFrame,
     // What a loader's function is changed to, so that its calls are seen.
     loader,
+    // Code that makes a call again, for the rest of a transfer.
+    rest,
 };

@@ -2,6 +2,7 @@
 
 pub(crate) mod loader;
 mod registers;
+pub(crate) mod rest;
 mod signal_frame;
 
 pub use registers::Registers;

@@ -1,0 +1,313 @@
+//! Transfers that a stop has cut short.
+//!
+//! A blocking `write` that has written a part of its bytes returns their number when a tracer stops its thread, as it
+//! does at any signal. A program that handles no signals may take that for the whole. So the thread goes on in code that
+//! makes the call again for the rest, and returns with the sum behind the program's own call. If we are killed, it does
+//! the same.
+//!
+//! The code stands where nothing else is: in the zeroes between the end of the program's text, or its loader's, and the
+//! end of the page. It stays there, since the thread may wait in it as long as the call lasts, also when we have left.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use anyhow::Result;
+
+use crate::arch::rest;
+use crate::deadline::Limit;
+use crate::way_back::own_stack;
+use crate::{Mapping, Memory, Registers, Thread, auxiliary};
+
+const PAGE: u64 = 4096;
+
+/// Below the stack pointer, where a function without a frame of its own has data.
+const RED_ZONE: u64 = 128;
+
+/// The kernel transfers no more at once.
+const MOST: u64 = 0x7fff_f000;
+
+/// Of `struct iovec` and `struct msghdr`.
+const PIECE: usize = 16;
+const MESSAGE: usize = 56;
+
+/// Vectors of more pieces are left as they are.
+const MOST_PIECES: usize = 64;
+
+/// Room for a frame and what is copied, on the thread's stack.
+const ROOM: usize = (rest::FRAME * 8 + MESSAGE + MOST_PIECES * PIECE).next_multiple_of(64);
+
+/// Those that return what they have transferred. `splice` may always transfer less than it could.
+const CALLS: [i64; 6] = [
+    libc::SYS_recvfrom,
+    libc::SYS_sendfile,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// Whether the thread's system call may have transferred less than it should.
+pub(crate) fn may_be_cut_short(registers: &Registers) -> bool {
+    registers.result() > 0 && CALLS.contains(&registers.system_call())
+}
+
+/// For an interrupted thread behind such a call: if it was cut short, it goes on with the rest. Leaves it as it is where
+/// that cannot be.
+pub(crate) fn go_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
+    let memory = Memory::open(thread.pid())?;
+    let returned = returned(&memory, registers)?;
+    let Some(rest) = Rest::of(&memory, &returned)? else {
+        return Ok(());
+    };
+    // A timeout of its own ends it as well. The program may take calls from elsewhere for those of other programs.
+    if !would_block(thread, &returned)
+        || Limit::of(thread, &returned).is_some()
+        || thread.dispatches_system_calls()
+    {
+        return Ok(());
+    }
+    let maps = crate::maps(thread.pid())?;
+    let (stack, code) = (
+        own_stack(&maps, &returned),
+        code(thread.pid(), &memory, &maps),
+    );
+    let (Some(stack), Some(code)) = (stack, code) else {
+        return Ok(());
+    };
+    // One that was cut short in that code has its frame at one of two places: it stays as it is until the registers change.
+    let top = (returned.stack_pointer().saturating_sub(RED_ZONE) & !15).saturating_sub(ROOM as u64);
+    let frame = match registers.stack_pointer() == top {
+        true => top.saturating_sub(ROOM as u64),
+        false => top,
+    };
+    if frame < stack.start {
+        return Ok(());
+    }
+    let copied = frame + rest::FRAME as u64 * 8;
+    let words = rest::frame(&returned).map(u64::to_le_bytes);
+    memory.write(frame, words.as_flattened())?;
+    memory.write(copied, &rest.copied(copied))?;
+    if !is_code(&memory, code) {
+        memory.write(code, &rest::REST)?;
+    }
+    let mut calling = returned;
+    calling.begin_call(returned.system_call(), rest.arguments(copied));
+    calling.set_instruction_pointer(code);
+    calling.set_stack_pointer(frame);
+    thread.set_registers(&calling)
+}
+
+/// The registers behind the program's own call, with what has been transferred so far.
+fn returned(memory: &Memory, registers: &Registers) -> Result<Registers> {
+    let mut found = [0; rest::REST.len()];
+    let start = registers
+        .instruction_pointer()
+        .wrapping_sub(rest::BEHIND_CALL);
+    if memory.read(start, &mut found).is_err() || found != rest::REST {
+        return Ok(*registers);
+    }
+    let mut frame = [0; rest::FRAME * 8];
+    memory.read(registers.stack_pointer(), &mut frame)?;
+    let (words, _) = frame.as_chunks();
+    let word = |at: usize| u64::from_le_bytes(words[at]);
+    Ok(rest::returned(registers, std::array::from_fn(word)))
+}
+
+fn is_code(memory: &Memory, address: u64) -> bool {
+    let mut found = [0; rest::REST.len()];
+    memory.read(address, &mut found).is_ok() && found == rest::REST
+}
+
+/// What is left of a transfer.
+struct Rest {
+    /// Of the call, where they do not lead to what is copied.
+    arguments: [u64; 6],
+    /// The rest of a vector.
+    pieces: Option<Vec<(u64, u64)>>,
+    /// What leads to it.
+    message: Option<[u8; MESSAGE]>,
+}
+
+impl Rest {
+    /// `None`: nothing is left, or the call was not one to wait for all.
+    fn of(memory: &Memory, returned: &Registers) -> Result<Option<Rest>> {
+        const NEVER_SENT: u64 = (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_FASTOPEN) as u64;
+        const NEVER_RECEIVED: u64 =
+            (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_PEEK | libc::MSG_TRUNC) as u64;
+        const ALL: u64 = libc::MSG_WAITALL as u64;
+        let done = returned.result() as u64;
+        let mut arguments = returned.arguments();
+        let [_, second, third, fourth, ..] = arguments;
+        let is_wanted = match returned.system_call() {
+            libc::SYS_recvfrom => fourth & ALL != 0 && fourth & NEVER_RECEIVED == 0,
+            libc::SYS_sendto => fourth & NEVER_SENT == 0,
+            libc::SYS_sendmsg => third & NEVER_SENT == 0,
+            _ => true,
+        };
+        if !is_wanted {
+            return Ok(None);
+        }
+        let mut rest = Rest {
+            arguments,
+            pieces: None,
+            message: None,
+        };
+        match returned.system_call() {
+            libc::SYS_writev => {
+                rest.pieces = pieces_behind(memory, second, third, done)?;
+                return Ok(rest.pieces.is_some().then_some(rest));
+            }
+            libc::SYS_sendmsg => {
+                let mut message = [0; MESSAGE];
+                memory.read(second, &mut message)?;
+                let (words, _) = message.as_chunks();
+                let [vector, number] = [2, 3].map(|at: usize| u64::from_le_bytes(words[at]));
+                rest.pieces = pieces_behind(memory, vector, number, done)?;
+                // What goes with the first byte has gone.
+                message[32..48].fill(0);
+                rest.message = Some(message);
+                return Ok(rest.pieces.is_some().then_some(rest));
+            }
+            _ => {}
+        }
+        let is_file = returned.system_call() == libc::SYS_sendfile;
+        let length = if is_file {
+            &mut arguments[3]
+        } else {
+            &mut arguments[2]
+        };
+        *length = (*length).min(MOST);
+        if done >= *length {
+            return Ok(None);
+        }
+        *length -= done;
+        if !is_file {
+            arguments[1] = second.wrapping_add(done);
+        }
+        Ok(Some(Rest { arguments, ..rest }))
+    }
+
+    /// Of the call, with what is copied at an address.
+    fn arguments(&self, copied: u64) -> [u64; 6] {
+        let mut arguments = self.arguments;
+        if let Some(pieces) = &self.pieces {
+            arguments[1] = copied;
+            if self.message.is_none() {
+                arguments[2] = pieces.len() as u64;
+            }
+        }
+        arguments
+    }
+
+    /// What is copied to an address.
+    fn copied(&self, at: u64) -> Vec<u8> {
+        let pieces = self.pieces.iter().flatten();
+        let pieces: Vec<u8> = pieces
+            .flat_map(|(from, length)| [*from, *length])
+            .flat_map(u64::to_le_bytes)
+            .collect();
+        let Some(mut message) = self.message else {
+            return pieces;
+        };
+        let vector = [at + MESSAGE as u64, (pieces.len() / PIECE) as u64];
+        message[16..32].copy_from_slice(vector.map(u64::to_le_bytes).as_flattened());
+        [&message[..], &pieces].concat()
+    }
+}
+
+/// The pieces of a vector behind its first bytes. `None`: nothing is left, or they are too many.
+fn pieces_behind(
+    memory: &Memory,
+    vector: u64,
+    number: u64,
+    mut done: u64,
+) -> Result<Option<Vec<(u64, u64)>>> {
+    if number > MOST_PIECES as u64 {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; number as usize * PIECE];
+    memory.read(vector, &mut bytes)?;
+    let (words, _) = bytes.as_chunks();
+    let mut pieces = Vec::new();
+    for piece in words.chunks_exact(2) {
+        let (from, length) = (u64::from_le_bytes(piece[0]), u64::from_le_bytes(piece[1]));
+        let before = done.min(length);
+        done -= before;
+        if length > before {
+            pieces.push((from.wrapping_add(before), length - before));
+        }
+    }
+    // The kernel cuts what is longer.
+    let left: u128 = pieces.iter().map(|(_, length)| u128::from(*length)).sum();
+    Ok((left > 0 && left <= u128::from(MOST)).then_some(pieces))
+}
+
+/// Whether a transfer waits in the kernel until all is done: to a pipe, a socket or a terminal that is not made to return
+/// at once. A `sendfile` to a pipe never does.
+fn would_block(thread: &Thread, registers: &Registers) -> bool {
+    let [file, ..] = registers.arguments();
+    let (process, thread) = (thread.pid(), thread.tid());
+    let of = |what: &str| format!("/proc/{process}/task/{thread}/{what}/{}", file as i32);
+    let is_transfer = fs::metadata(of("fd")).is_ok_and(|file| {
+        let (kind, major) = (file.file_type(), libc::major(file.rdev()));
+        let is_terminal = matches!(major, 4 | 5 | 136..=143);
+        let waits = kind.is_fifo() || kind.is_char_device() && is_terminal;
+        kind.is_socket() || waits && registers.system_call() != libc::SYS_sendfile
+    });
+    let mut text = String::new();
+    let read = File::open(of("fdinfo")).and_then(|mut file| file.read_to_string(&mut text));
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+    is_transfer && read.is_ok() && flags.is_some_and(|flags| flags & libc::O_NONBLOCK == 0)
+}
+
+/// Where the code is, or may be written: in the last bytes of the last page of the program's text, or its loader's, if
+/// they belong to nothing.
+fn code(pid: i32, memory: &Memory, maps: &[Mapping]) -> Option<u64> {
+    const HEADER: u64 = 64;
+    let known = auxiliary(pid).ok()?;
+    let program = known.program_headers?.checked_sub(HEADER);
+    let mut files = [program, known.loader_base].into_iter().flatten();
+    files.find_map(|header| {
+        let end = text_end(memory, header)?;
+        let code = (end.checked_next_multiple_of(PAGE)?).checked_sub(rest::REST.len() as u64)?;
+        let mut found = [0; rest::REST.len()];
+        memory.read(code, &mut found).ok()?;
+        let map = maps.partition_point(|map| map.end <= code);
+        let map = maps.get(map)?;
+        let is_text = map.executable && !map.writable && !map.shared && map.inode != 0;
+        let is_free = found == rest::REST || found.iter().all(|byte| *byte == 0);
+        (code >= end && map.start <= code && is_text && is_free).then_some(code)
+    })
+}
+
+/// Where the text ends of an ELF file whose header is at an address.
+fn text_end(memory: &Memory, header: u64) -> Option<u64> {
+    const TYPE_LOAD: u32 = 1;
+    const EXECUTABLE: u32 = 1;
+    const ENTRY: usize = 56;
+    let mut bytes = [0; 64];
+    memory.read(header, &mut bytes).ok()?;
+    let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    // 64 bits, and little-endian.
+    if !bytes.starts_with(b"\x7fELF\x02\x01") || usize::from(half(54)) != ENTRY {
+        return None;
+    }
+    let table = u64::from_le_bytes(bytes[32..40].try_into().ok()?);
+    let mut entries = vec![0; usize::from(half(56)) * ENTRY];
+    memory.read(header.checked_add(table)?, &mut entries).ok()?;
+    let (entries, _) = entries.as_chunks::<ENTRY>();
+    let loads = entries.iter().filter_map(|entry| {
+        let double = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| entry[at + byte]));
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| entry[at + byte]));
+        // Flags, offset, address, the larger length.
+        let load = (double(4), word(8), word(16), word(32).max(word(40)));
+        (double(0) == TYPE_LOAD).then_some(load)
+    });
+    let first = loads.clone().find(|(_, offset, ..)| *offset == 0)?;
+    let moved = header.wrapping_sub(first.2);
+    let mut texts = loads.filter(|(flags, ..)| flags & EXECUTABLE != 0);
+    let (_, _, address, length) = texts.next_back()?;
+    moved.wrapping_add(address).checked_add(length)
+}
