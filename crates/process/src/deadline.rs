@@ -132,6 +132,9 @@ impl Socket {
     fn open(thread: &Thread, descriptor: i32) -> Option<Socket> {
         /// Since Linux 6.9: a thread may have descriptors of its own.
         const OF_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+        if descriptor < 0 {
+            return None;
+        }
         let open = |id: i32, flags: PidfdFlags| pidfd_open(Pid::from_raw(id)?, flags).ok();
         let process =
             open(thread.tid(), OF_THREAD).or_else(|| open(thread.pid(), PidfdFlags::empty()))?;

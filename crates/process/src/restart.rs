@@ -13,18 +13,21 @@ const ERESTARTNOHAND: i64 = 514;
 
 /// These give `EINTR` whenever a signal is pending, whether or not a handler runs: those of signal(7) that fail after
 /// `SIGCONT`, those on sockets with a timeout, and those that could not store the remaining time, because its memory is
-/// read-only. `close` is not among them: it has closed. `io_pgetevents` is repeated by the kernel, but from the
-/// beginning.
-const NEVER_REPEATED: [i64; 29] = [
+/// read-only; `fallocate` of files in memory, and calls of drivers. `close` is not among them: it has closed.
+/// `io_pgetevents` is repeated by the kernel, but from the beginning.
+const NEVER_REPEATED: [i64; 32] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_connect,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_epoll_wait,
+    libc::SYS_fallocate,
     libc::SYS_io_getevents,
     SYS_IO_PGETEVENTS,
     libc::SYS_io_uring_enter,
+    libc::SYS_ioctl,
+    libc::SYS_perf_event_open,
     libc::SYS_ppoll,
     libc::SYS_preadv2,
     libc::SYS_pselect6,

@@ -38,7 +38,9 @@ const MOST_PIECES: usize = 64;
 const ROOM: usize = (rest::FRAME * 8 + MESSAGE + MOST_PIECES * PIECE).next_multiple_of(64);
 
 /// Those that return what they have transferred. `splice` may always transfer less than it could.
-const CALLS: [i64; 6] = [
+const CALLS: [i64; 8] = [
+    libc::SYS_getrandom,
+    libc::SYS_read,
     libc::SYS_recvfrom,
     libc::SYS_sendfile,
     libc::SYS_sendmsg,
@@ -61,7 +63,7 @@ pub(crate) fn go_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
         return Ok(());
     };
     // A timeout of its own ends it as well. The program may take calls from elsewhere for those of other programs.
-    if !would_block(thread, &returned)
+    if !gives_all(thread, &returned)
         || Limit::of(thread, &returned).is_some()
         || thread.dispatches_system_calls()
     {
@@ -137,7 +139,7 @@ impl Rest {
             (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_PEEK | libc::MSG_TRUNC) as u64;
         const ALL: u64 = libc::MSG_WAITALL as u64;
         let done = returned.result() as u64;
-        let mut arguments = returned.arguments();
+        let arguments = returned.arguments();
         let [_, second, third, fourth, ..] = arguments;
         let is_wanted = match returned.system_call() {
             libc::SYS_recvfrom => fourth & ALL != 0 && fourth & NEVER_RECEIVED == 0,
@@ -171,21 +173,18 @@ impl Rest {
             }
             _ => {}
         }
-        let is_file = returned.system_call() == libc::SYS_sendfile;
-        let length = if is_file {
-            &mut arguments[3]
-        } else {
-            &mut arguments[2]
+        let (at, length) = match returned.system_call() {
+            libc::SYS_getrandom => (Some(0), 1),
+            // The file, or the place in it that the caller keeps, has moved on.
+            libc::SYS_sendfile => (None, 3),
+            _ => (Some(1), 2),
         };
-        *length = (*length).min(MOST);
-        if done >= *length {
-            return Ok(None);
+        let whole = rest.arguments[length].min(MOST);
+        rest.arguments[length] = whole.saturating_sub(done);
+        if let Some(at) = at {
+            rest.arguments[at] = rest.arguments[at].wrapping_add(done);
         }
-        *length -= done;
-        if !is_file {
-            arguments[1] = second.wrapping_add(done);
-        }
-        Ok(Some(Rest { arguments, ..rest }))
+        Ok((done < whole).then_some(rest))
     }
 
     /// Of the call, with what is copied at an address.
@@ -243,23 +242,33 @@ fn pieces_behind(
     Ok((left > 0 && left <= u128::from(MOST)).then_some(pieces))
 }
 
-/// Whether a transfer waits in the kernel until all is done: to a pipe, a socket or a terminal that is not made to return
-/// at once. A `sendfile` to a pipe never does.
-fn would_block(thread: &Thread, registers: &Registers) -> bool {
+/// Whether the kernel transfers all bytes unless it is interrupted: between memory and a pipe, a socket or a terminal that
+/// waits for its other end; from a file to a socket; and from the devices that give zeroes and random bytes.
+fn gives_all(thread: &Thread, registers: &Registers) -> bool {
+    const MEMORY: u32 = 1;
+    let number = registers.system_call();
+    if number == libc::SYS_getrandom {
+        return true;
+    }
     let [file, ..] = registers.arguments();
     let (process, thread) = (thread.pid(), thread.tid());
     let of = |what: &str| format!("/proc/{process}/task/{thread}/{what}/{}", file as i32);
-    let is_transfer = fs::metadata(of("fd")).is_ok_and(|file| {
-        let (kind, major) = (file.file_type(), libc::major(file.rdev()));
-        let is_terminal = matches!(major, 4 | 5 | 136..=143);
-        let waits = kind.is_fifo() || kind.is_char_device() && is_terminal;
-        kind.is_socket() || waits && registers.system_call() != libc::SYS_sendfile
-    });
+    let Ok(file) = fs::metadata(of("fd")) else {
+        return false;
+    };
+    let kind = file.file_type();
+    let device = (libc::major(file.rdev()), libc::minor(file.rdev()));
+    let is_device = kind.is_char_device();
+    if number == libc::SYS_read {
+        return is_device && matches!(device, (MEMORY, 5 | 8 | 9));
+    }
+    let is_terminal = is_device && matches!(device, (4 | 5 | 136..=143, _));
+    let waits = kind.is_socket() || (kind.is_fifo() || is_terminal) && number != libc::SYS_sendfile;
     let mut text = String::new();
     let read = File::open(of("fdinfo")).and_then(|mut file| file.read_to_string(&mut text));
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
-    is_transfer && read.is_ok() && flags.is_some_and(|flags| flags & libc::O_NONBLOCK == 0)
+    waits && read.is_ok() && flags.is_some_and(|flags| flags & libc::O_NONBLOCK == 0)
 }
 
 /// Where the code is, or may be written: in the last bytes of the last page of the program's text, or its loader's, if

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <termios.h>
@@ -27,11 +28,10 @@ static atomic_int cut, wrong, calls, done;
 struct way {
 	const char *name;
 	long (*transfer)(int end, const unsigned char *bytes, int file);
-	int ends[2]; // of the caller, and the other
-	int receives;
+	int ends[2]; // of the caller, and the other if there is one
+	int receives, is_alone;
 	atomic_long transferred; // by what the calls returned
 	long passed, descriptors;
-	atomic_int over;
 };
 
 static long by_write(int end, const unsigned char *bytes, int file) {
@@ -78,6 +78,17 @@ static long by_recv(int end, const unsigned char *bytes, int file) {
 	return length;
 }
 
+static long by_getrandom(int end, const unsigned char *bytes, int file) {
+	static unsigned char random[BYTES];
+	return syscall(SYS_getrandom, random, BYTES, 0);
+}
+
+// Of a device, which gives as many bytes as it is asked for.
+static long by_read(int end, const unsigned char *bytes, int file) {
+	static unsigned char random[BYTES];
+	return read(end, random, BYTES);
+}
+
 static unsigned char bytes[BYTES];
 static int file;
 
@@ -95,8 +106,9 @@ static void *caller(void *of) {
 		calls++;
 		if (length > 0)
 			way->transferred += length;
+		if (way->is_alone)
+			nanosleep(&(struct timespec){0, 3000000}, 0);
 	}
-	way->over = 1;
 	return 0;
 }
 
@@ -158,6 +170,8 @@ int main(void) {
 		{"sendmsg", by_sendmsg},
 		{"sendfile", by_sendfile},
 		{"recv", by_recv, .receives = 1},
+		{"getrandom", by_getrandom, .is_alone = 1},
+		{"read of random bytes", by_read, .is_alone = 1},
 	};
 	enum { WAYS = sizeof ways / sizeof *ways };
 	pthread_t callers[WAYS], others[WAYS];
@@ -171,7 +185,10 @@ int main(void) {
 	for (int at = 0; at < WAYS; at++) {
 		struct way *way = ways + at;
 		int ends[2], failed;
-		if (strstr(way->name, "terminal")) {
+		if (way->is_alone) {
+			ends[0] = open("/dev/urandom", O_RDONLY);
+			failed = ends[0] < 0;
+		} else if (strstr(way->name, "terminal")) {
 			struct termios settings;
 			failed = openpty(&ends[1], &ends[0], 0, 0, 0) || tcgetattr(ends[0], &settings);
 			cfmakeraw(&settings);
@@ -190,7 +207,8 @@ int main(void) {
 		pthread_create(&callers[at], 0, caller, way);
 		// The other end is not what is looked at.
 		pthread_sigmask(SIG_BLOCK, &alarms, 0);
-		pthread_create(&others[at], 0, other, way);
+		if (!way->is_alone)
+			pthread_create(&others[at], 0, other, way);
 		pthread_sigmask(SIG_UNBLOCK, &alarms, 0);
 	}
 	pthread_sigmask(SIG_BLOCK, &alarms, 0);
@@ -209,6 +227,8 @@ int main(void) {
 	for (int at = 0; at < WAYS; at++) {
 		struct way *way = ways + at;
 		pthread_join(callers[at], 0);
+		if (way->is_alone)
+			continue;
 		if (way->receives) {
 			// It has received all that it was sent, or the rest is there.
 			pthread_cancel(others[at]);

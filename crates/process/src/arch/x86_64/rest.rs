@@ -3,12 +3,13 @@
 use super::Registers;
 
 /// The stack pointer leads to a [`frame`]. It begins with the call: the kernel repeats that where it stands.
-pub(crate) const REST: [u8; 51] = [
+pub(crate) const REST: [u8; 56] = [
     0x0f, 0x05, // syscall
     0x48, 0x85, 0xc0, // test %rax, %rax
     0x79, 0x02, // jns 1f
     0x31, 0xc0, // xor %eax, %eax: an error, which the next call will have again
     0x48, 0x03, 0x04, 0x24, // 1: add (%rsp), %rax
+    0x48, 0x8b, 0x7c, 0x24, 0x38, // mov 56(%rsp), %rdi
     0x48, 0x8b, 0x74, 0x24, 0x08, // mov 8(%rsp), %rsi
     0x48, 0x8b, 0x54, 0x24, 0x10, // mov 16(%rsp), %rdx
     0x4c, 0x8b, 0x54, 0x24, 0x18, // mov 24(%rsp), %r10
@@ -24,13 +25,15 @@ pub(crate) const REST: [u8; 51] = [
 pub(crate) const BEHIND_CALL: u64 = 2;
 
 /// In words.
-pub(crate) const FRAME: usize = 7;
+pub(crate) const FRAME: usize = 8;
 
 /// What the code takes from the stack, for a thread that has `returned` from its call with a part of the bytes.
 pub(crate) fn frame(returned: &Registers) -> [u64; FRAME] {
     let it = &returned.0;
     // A call leaves where it returns to, and the flags, in %rcx and %r11.
-    [it.rax, it.rsi, it.rdx, it.r10, it.rip, it.eflags, it.rsp]
+    [
+        it.rax, it.rsi, it.rdx, it.r10, it.rip, it.eflags, it.rsp, it.rdi,
+    ]
 }
 
 /// The registers as if the thread had returned from its own call with all bytes so far: it stands behind the call in the
@@ -38,10 +41,11 @@ pub(crate) fn frame(returned: &Registers) -> [u64; FRAME] {
 pub(crate) fn returned(inside: &Registers, frame: [u64; FRAME]) -> Registers {
     let mut registers = *inside;
     let it = &mut registers.0;
-    let [done, ..] = frame;
+    let done;
+    [
+        done, it.rsi, it.rdx, it.r10, it.rip, it.eflags, it.rsp, it.rdi,
+    ] = frame;
     it.rax = done.wrapping_add(it.rax);
-    [it.rsi, it.rdx, it.r10, it.rip, it.eflags, it.rsp] =
-        [frame[1], frame[2], frame[3], frame[4], frame[5], frame[6]];
     (it.rcx, it.r11) = (it.rip, it.eflags);
     registers
 }
