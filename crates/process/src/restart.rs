@@ -1,12 +1,14 @@
 //! System calls that an interruption by ptrace would make fail.
 
+use std::cell::OnceCell;
+
 use anyhow::Result;
 
 use crate::blocked::Blocked;
 use crate::deadline::{Limit, SYS_IO_PGETEVENTS};
 use crate::transfer;
 use crate::way_back::WayBack;
-use crate::{Memory, Registers, Thread, find_system_call_gadget};
+use crate::{Mapping, Memory, Registers, Thread, find_system_call_gadget};
 
 /// The kernel's internal code for "fail with `EINTR` if a handler runs, otherwise repeat". Programs never see it.
 const ERESTARTNOHAND: i64 = 514;
@@ -55,7 +57,9 @@ const NEVER_REPEATED: [i64; 32] = [
 /// wait stays: when it has passed, the call returns its result at a timeout.
 ///
 /// `orig_rax` is the number only if the kernel was entered by a system call and no handler has run since.
-pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
+///
+/// `maps` are the process's mappings, if they have been read at this stop.
+pub(crate) fn wind_back(thread: &mut Thread, maps: &OnceCell<Vec<Mapping>>) -> Result<()> {
     let mut registers = thread.registers()?;
     let submitted = has_submitted(&registers);
     let failed = submitted || waits_again(&registers) || was_cut_short(&registers);
@@ -65,7 +69,7 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
         return Ok(());
     }
     if !failed {
-        return transfer::go_on(thread, &registers);
+        return transfer::go_on(thread, &registers, maps);
     }
     let limit = Limit::of(thread, &registers);
     match limit.filter(Limit::is_over) {

@@ -1,3 +1,4 @@
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
 use crate::restart::{is_wound_back, wind_back};
 use crate::thread::{Pause, is_gone, own_thread};
-use crate::{Ending, Event, Options, Stop, StopError, Thread};
+use crate::{Ending, Event, Mapping, Options, Stop, StopError, Thread};
 
 /// All threads of a process, stopped as [`Stop::Interrupted`] or [`Stop::Group`]. Dropping this resumes them. Threads
 /// that only run the kernel's instructions are not among them: see [`runs_program`].
@@ -36,6 +37,8 @@ pub struct Stopped {
     sent_signals: HashSet<i32>,
     /// It was stopped before, and stays so afterwards: see [`Stopped::with_only`].
     stays: bool,
+    /// Its mappings, once they were needed: where the stacks of its threads are.
+    maps: OnceCell<Vec<Mapping>>,
 }
 
 /// How many times longer to wait for a thread that does not sleep.
@@ -175,6 +178,7 @@ impl Stopped {
             first: None,
             sent_signals: HashSet::new(),
             stays: false,
+            maps: OnceCell::new(),
         }
     }
 
@@ -331,7 +335,8 @@ impl Stopped {
                     Some(Event::Stopped(Stop::Executed)) => return Err(StopError::Executes.into()),
                     Some(Event::Stopped(stop @ (Stop::Interrupted | Stop::Group(_)))) => {
                         // A group-stop is not ours: it would have interrupted the call anyway.
-                        if stop == Stop::Interrupted && wind_back(&mut thread).is_err() {
+                        if stop == Stop::Interrupted && wind_back(&mut thread, &self.maps).is_err()
+                        {
                             break;
                         }
                         self.threads.push(thread);
@@ -396,7 +401,7 @@ impl Stopped {
                 }
                 Some(event) => {
                     let is_interrupted = event == Event::Stopped(Stop::Interrupted);
-                    match is_interrupted.then(|| wind_back(running)) {
+                    match is_interrupted.then(|| wind_back(running, &self.maps)) {
                         // Killed where it stood: its end is the next event.
                         Some(Err(_)) if running.is_swept_away()? => {}
                         Some(Err(error)) => return Err(error),

@@ -8,6 +8,7 @@
 //! The code stands where nothing else is: in the zeroes between the end of the program's text, or its loader's, and the
 //! end of the page. It stays there, since the thread may wait in it as long as the call lasts, also when we have left.
 
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -55,8 +56,13 @@ pub(crate) fn may_be_cut_short(registers: &Registers) -> bool {
 }
 
 /// For an interrupted thread behind such a call: if it was cut short, it goes on with the rest. Leaves it as it is where
-/// that cannot be.
-pub(crate) fn go_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
+/// that cannot be. `maps` are the process's mappings, if they have been read at this stop: those of its threads' stacks
+/// remain.
+pub(crate) fn go_on(
+    thread: &mut Thread,
+    registers: &Registers,
+    maps: &OnceCell<Vec<Mapping>>,
+) -> Result<()> {
     let memory = Memory::open(thread.pid())?;
     let returned = returned(&memory, registers)?;
     let Some(rest) = Rest::of(&memory, &returned)? else {
@@ -69,10 +75,16 @@ pub(crate) fn go_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
     {
         return Ok(());
     }
-    let maps = crate::maps(thread.pid())?;
+    let maps = match maps.get() {
+        Some(maps) => maps,
+        None => {
+            let read = crate::maps(thread.pid())?;
+            maps.get_or_init(|| read)
+        }
+    };
     let (stack, code) = (
-        own_stack(&maps, &returned),
-        code(thread.pid(), &memory, &maps),
+        own_stack(maps, &returned),
+        code(thread.pid(), &memory, maps),
     );
     let (Some(stack), Some(code)) = (stack, code) else {
         return Ok(());
