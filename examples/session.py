@@ -46,6 +46,13 @@ def run(command, directory):
     return printed.decode()
 
 
+def rows(line):
+    """The rows that a line of text takes in the terminal; one with codes is drawn to fit."""
+    if "\x1b" in line:
+        return [line]
+    return [line[at : at + COLUMNS] for at in range(0, len(line.rstrip()), COLUMNS)]
+
+
 def spans(line):
     """Text with the codes of colours as SVG. Of what is overwritten, the last counts."""
     line = re.sub(r"\x1b\[[0-9;]*[^0-9;m]", "", line.rstrip("\r").rsplit("\r", 1)[-1])
@@ -69,8 +76,8 @@ def main(path):
             lines.append((seconds, f'{prompt}<tspan style="font-weight:bold">{html.escape(command)}</tspan>'))
             seconds += 0.8
             for line in run(command, directory).rstrip("\n").split("\n"):
-                if line.strip():
-                    lines.append((seconds, spans(line)))
+                for row in rows(line):
+                    lines.append((seconds, spans(row)))
             seconds += 1.7
             lines.append((seconds, ""))
     lines.pop()

@@ -84,7 +84,7 @@ pub fn measure(paths: &Paths, binaries: &Binaries) -> Result<Vec<Row>> {
     let mut rows = vec![
         row(1, "SQLite, every function on, --block").bound(Bound::AtMost(5.0)),
         Row::new("events lost then", "", lost[1].clone()).bound(Bound::Exactly(0.0)),
-        row(2, "SQLite, every function on, --drop").bound(Bound::AtMost(5.0)),
+        row(2, "SQLite, every function on").bound(Bound::AtMost(5.0)),
         Row::new("events lost then", "", lost[2].clone()),
     ];
     if binaries.mcount.is_some() {

@@ -67,7 +67,7 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         )
         .bound(Bound::Exactly(CALLS)),
         Row::new(
-            "8 threads at full speed, --drop: events lost, of 16,000,000",
+            "8 threads at full speed: events lost, of 16,000,000",
             "",
             of(2, |sample| sample.lost),
         )

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Questions to the tool, and waiting for it. A thread waits only while the tool's heartbeat goes on, and never longer
+ * Requests to the tool, and waiting for it. A thread waits only while the tool's heartbeat goes on, and never longer
  * than a bound: a tool that is stopped or lost costs each request a fraction of a second, unless a guardian has told.
  */
 #include "arch.h"

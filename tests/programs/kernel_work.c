@@ -313,7 +313,7 @@ static void have_capabilities(uint64_t set)
 	CHECK(syscall(SYS_capset, &header, data) == 0);
 }
 
-static const char *told(int result)
+static const char *outcome(int result)
 {
 	return result < 0 ? strerror(errno) : "permitted";
 }
@@ -324,18 +324,18 @@ static void be_unprivileged(int user)
 	CHECK(prctl(PR_SET_KEEPCAPS, 1) == 0 && setresuid(user, user, user) == 0);
 	have_capabilities(1ull << CAP_PERFMON);
 	int device = open("/dev/nopal", O_RDWR);
-	printf("open %s\n", told(device));
+	printf("open %s\n", outcome(device));
 	CHECK(device >= 0 && read(device, state, sizeof state - 1) > 0);
 	printf("addresses %s\n", strstr(state, "ffffffff") ? "shown" : "hidden");
 	struct nopal_device_sites sites = { 0 };
-	printf("sites %s\n", told(ioctl(device, NOPAL_DEVICE_SITES, &sites)));
+	printf("sites %s\n", outcome(ioctl(device, NOPAL_DEVICE_SITES, &sites)));
 	struct nopal_device_verdicts verdicts = { 0 };
-	printf("verdicts %s\n", told(ioctl(device, NOPAL_DEVICE_VERDICTS, &verdicts)));
-	printf("map %s\n", told(mmap(0, 4096, PROT_READ, MAP_SHARED, device, 0) == MAP_FAILED ? -1 : 0));
-	printf("trace %s\n", told(open("/dev/nopal_trace", O_RDONLY)));
+	printf("verdicts %s\n", outcome(ioctl(device, NOPAL_DEVICE_VERDICTS, &verdicts)));
+	printf("map %s\n", outcome(mmap(0, 4096, PROT_READ, MAP_SHARED, device, 0) == MAP_FAILED ? -1 : 0));
+	printf("trace %s\n", outcome(open("/dev/nopal_trace", O_RDONLY)));
 	have_capabilities(0);
-	printf("open without %s\n", told(open("/dev/nopal", O_RDWR)));
-	printf("latency without %s\n", told(open("/dev/nopal_latency", O_RDONLY)));
+	printf("open without %s\n", outcome(open("/dev/nopal", O_RDWR)));
+	printf("latency without %s\n", outcome(open("/dev/nopal_latency", O_RDONLY)));
 }
 
 int main(int count, char **arguments)

@@ -1,4 +1,4 @@
-//! A program that is traced while it runs, steered through files by the tools of a shell.
+//! A program that is traced while it runs, controlled through files by the tools of a shell.
 
 use crate::process::assert_nothing_left;
 use crate::{Case, End, Program, Running, Start, nopal, scratch};

@@ -1,4 +1,4 @@
-//! A traced process, steered through files by the tools of a shell.
+//! A traced process, controlled through files by the tools of a shell.
 
 use std::ops::{Deref, DerefMut};
 

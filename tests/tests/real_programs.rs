@@ -80,7 +80,7 @@ raise SystemExit(23)
 
 #[test]
 fn greenlets() {
-    for options in [&[][..], &["--libs", "--drop"], &["--args", "--depth", "50"]] {
+    for options in [&[][..], &["--libs"], &["--args", "--depth", "50"]] {
         let traced = installed("/usr/bin/python3")
             .arguments(["-c", GREENLETS])
             .options(options)
@@ -118,7 +118,7 @@ for thread in threads: thread.join()
 print(os.waitstatus_to_exitcode(status))
 raise SystemExit(24)
 ";
-    for options in [&[][..], &["--libs", "--drop"]] {
+    for options in [&[][..], &["--libs"]] {
         let traced = installed("/usr/bin/python3")
             .arguments(["-c", script, GREENLETS])
             .options(options)

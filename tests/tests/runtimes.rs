@@ -44,7 +44,7 @@ fn ocaml_programs() {
         assert!(functions.len() > 500, "{flags}");
         let expected = |why: &Option<String>| why.as_ref().is_some_and(|it| it.contains("table"));
         assert!(functions.iter().all(|(_, why)| expected(why)), "{flags}");
-        for options in [&["--drop"][..], &["--libs", "--drop"]] {
+        for options in [&[][..], &["--libs"]] {
             let traced = Case::new(program.clone()).options(options).check();
             assert!(
                 traced.said.contains("finds its frames by a table"),
@@ -62,7 +62,7 @@ fn rubys_continuations() {
         Case::new(Program::installed("/usr/bin/ruby"))
             .arguments(["-W0".into(), script.into_os_string()])
     };
-    for options in [&["--drop"][..], &["--libs", "--drop"]] {
+    for options in [&[][..], &["--libs"]] {
         let traced = case().options(options).check();
         assert!(
             traced.said.contains("copies or walks its stacks"),

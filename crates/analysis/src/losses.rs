@@ -92,16 +92,16 @@ pub fn reasons(all: u64, events: &BTreeMap<String, u64>) -> String {
         other => format!("for the reason {other}"),
     };
     let known = events.iter().filter(|(_, events)| **events > 0);
-    let told: Vec<String> = known
+    let parts: Vec<String> = known
         .take(REASONS)
         .map(|(name, events)| match *events == all {
             true => text(name),
             false => format!("{} {}", count(*events), text(name)),
         })
         .collect();
-    match told.is_empty() {
+    match parts.is_empty() {
         true => String::new(),
-        false => format!(" ({})", told.join(", ")),
+        false => format!(" ({})", parts.join(", ")),
     }
 }
 

@@ -56,7 +56,7 @@ pub struct FileAddress {
     pub address: u64,
 }
 
-/// What is found nowhere.
+/// A function or marker that no loaded file has.
 #[derive(Clone, Copy, Debug)]
 pub enum Missing<'a> {
     Functions(&'a Location),
@@ -228,7 +228,7 @@ pub struct Applied {
     pub answer: String,
 }
 
-/// What is done once, and changes nothing of what is set up.
+/// An action that leaves the setup as it is.
 #[derive(Clone, Copy, Debug)]
 pub enum Act<'a> {
     /// Brings all that has been recorded into the trace directory, where it can be read, and to those who subscribed.

@@ -113,7 +113,7 @@ impl Controller<'_> {
         Ok(String::new())
     }
 
-    // ---- questions ----
+    // ---- queries ----
 
     fn query(&mut self, what: &FunctionSelection) -> Result<String> {
         let found = self.described(what)?;

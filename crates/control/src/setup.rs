@@ -76,7 +76,7 @@ impl Setup {
         let counted = spared.counted.iter().map(|site| (site, Mode::Counted));
         let off = spared.off.iter().map(|site| (site, Mode::Spared));
         for (key, mode) in counted.chain(off) {
-            // Who counts a function himself has it counted.
+            // A function that the user has counted stays counted.
             if !self.records(*key) || !self.may_spare(*key) {
                 continue;
             }

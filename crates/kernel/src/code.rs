@@ -4,7 +4,7 @@ use crate::Kernel;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use std::ops::Range;
 
-/// What a place of ftrace's or an exit needs: a jump.
+/// The length of a jump, which a place of ftrace's or an exit needs.
 pub const SITE: u64 = 5;
 /// Functions begin at multiples of it.
 const ALIGNED: u64 = 16;

@@ -23,8 +23,8 @@ use crate::{Ending, Event, Mapping, Options, Stop, StopError, Thread};
 ///
 /// System calls that are woken by the stop are repeated afterwards: most by the kernel, `poll` and `nanosleep` with the
 /// time that is left. `epoll_wait`, `sigtimedwait`, `semtimedop`, `io_getevents` and calls on sockets with a timeout
-/// would fail with `EINTR`; they are made to be repeated, too. Their timeouts start over, but from the first stop on the
-/// end of such a wait is known, and the first stop behind it ends the wait; but not that of a `pselect` or `splice`.
+/// would fail with `EINTR`; they are made to be repeated, too. Their timeouts start over. After the first stop the end of
+/// such a wait is known, and the next stop after that ends it, except that of a `pselect` or `splice`.
 /// Transfers that are cut short by the stop go on with the rest.
 #[derive(Debug)]
 pub struct Stopped {

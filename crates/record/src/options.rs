@@ -21,7 +21,7 @@ pub enum Target {
         /// Without the program's own name.
         arguments: Vec<OsString>,
     },
-    /// Processes that run already, each once. What holds for one with `attach` holds for each.
+    /// Processes that run already, each once. The rules of `attach` apply to each.
     Processes(Vec<i32>),
 }
 

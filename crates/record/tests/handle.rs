@@ -49,8 +49,8 @@ impl Drop for Ends {
 
 fn main() -> Result<()> {
     let scratch = tempfile::tempdir()?;
-    let source = scratch.path().join("steered.c");
-    let program = scratch.path().join("steered");
+    let source = scratch.path().join("controlled.c");
+    let program = scratch.path().join("controlled");
     std::fs::write(&source, PROGRAM)?;
     let built = Command::new("cc")
         .args(["-O2", "-g", "-pthread", "-o"])
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
     let outcome = controlling.context("it has begun")?.join();
     outcome.expect("no assertion has failed")?;
     ensure!(child.0.try_wait()?.is_none(), "the process lives");
-    println!("steered");
+    println!("controlled");
     Ok(())
 }
 
@@ -112,7 +112,7 @@ fn control(handle: &Handle, process: i32) -> Result<()> {
     let (leaf, middle) = (names("leaf")?, names("mid*")?);
     assert_eq!((leaf.len(), middle.len()), (1, 1));
     let line = Location::Line {
-        file: "steered.c".into(),
+        file: "controlled.c".into(),
         line: 7,
     };
     assert_eq!(keys(handle, line)?, middle, "the line of middle");
@@ -216,7 +216,8 @@ fn recorded_since(handle: &Handle, from: u64) -> Result<BTreeSet<u32>> {
 
 /// The first bytes of a function in the process.
 fn text_of(handle: &Handle, process: i32, site: SiteKey) -> Result<[u8; 16]> {
-    let found = handle.run(move |session| session.find(&Location::Names("*@steered".into())))??;
+    let found =
+        handle.run(move |session| session.find(&Location::Names("*@controlled".into())))??;
     let site = found.into_iter().find(|found| found.key == site);
     let address = site.context("it is found")?.address;
     let mut bytes = [0; 16];

@@ -126,7 +126,7 @@ pub trait Way: Copy {
     fn add(self, sum: Sum, word: u64) -> Sum;
 }
 
-/// By the processor's instruction. Who has one of these has asked whether the processor has it.
+/// By the processor's instruction. A value of this type exists only where the processor has it.
 #[derive(Clone, Copy)]
 pub struct Instruction(());
 

@@ -406,7 +406,7 @@ impl Writer {
         self.rest(chunk, state, &mut ChunkCursor::default())
     }
 
-    /// Tells the listeners what a chunk holds beyond what they have `batch`. `chunk` and `state` are as
+    /// Passes subscribers the records of a chunk beyond those that they have, as a `batch`. `chunk` and `state` are as
     /// [`Writer::rest`] takes them; it is written nowhere. False: a record is reserved and not stored, and nobody was
     /// told anything.
     pub fn publish(

@@ -54,7 +54,7 @@ export class Timeline {
 			this.showLabels();
 			this.askHits();
 		});
-		this.hear();
+		this.listen();
 	}
 
 	showLabels() {
@@ -274,7 +274,7 @@ export class Timeline {
 	}
 
 	/** Mouse, pen and fingers. */
-	hear() {
+	listen() {
 		/** @type {Map<number, {x: number, y: number}>} */
 		const fingers = new Map();
 		/** @type {"pan" | "range" | "pinch" | null} */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * Records of functions, read in the kernel: as text for /dev/nopal_trace, counted for the state, and those of a latency
- * tracer's worst case. Who has mapped the region may have written anything there, so nothing in it is believed.
+ * tracer's worst case. A process that maps the region may have written anything there, so nothing in it is
+ * believed.
  *
  * A chunk is read in place, up to the first record that is reserved and not stored. The tool's field packet_bits of its
  * header says how much of it has been read. A chunk that is full and read is zeroed and free, as the tool leaves it.

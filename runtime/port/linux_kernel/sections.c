@@ -89,7 +89,7 @@ static const uint8_t two_bytes[256] = {
 	[0xc8 ... 0xcf] = n,
 };
 
-/* The length of an instruction of the kinds that most are; 0: of another kind. Reads at most 15 bytes. */
+/* The length of an instruction of the common kinds; 0: of another kind. Reads at most 15 bytes. */
 static int common_length(const uint8_t *bytes)
 {
 	const uint8_t *at = bytes;
@@ -486,7 +486,7 @@ static void close_here(void *unused)
 	this_cpu_write(nopal_section.since, 0);
 }
 
-/* Those that were changed, or were not for other bytes stood there, are told apart by `done`. */
+/* `done` tells those that were changed from those that were left alone because other bytes stood there. */
 static int turn_round(void)
 {
 	uint32_t kept = 0;

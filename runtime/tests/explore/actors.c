@@ -94,15 +94,15 @@ void sim_actor_kill(uint32_t actor)
 	memset(&sim_actor[actor], 0, sizeof sim_actor[actor]);
 }
 
-/* ---- Who has heard of what ---- */
+/* ---- What each actor knows of the others ---- */
 
-static void hear(struct sim_heard *heard, uint8_t from, uint8_t word)
+static void learn(struct sim_known *known, uint8_t from, uint8_t word)
 {
-	if ((from && heard->actors & from) || (word && heard->words & word))
-		heard->actors |= (uint8_t)(1 << sim_actors.running);
+	if ((from && known->actors & from) || (word && known->words & word))
+		known->actors |= (uint8_t)(1 << sim_actors.running);
 }
 
-static void each(void (*act)(struct sim_heard *heard, uint8_t a, uint8_t b), uint8_t a, uint8_t b)
+static void each(void (*act)(struct sim_known *known, uint8_t a, uint8_t b), uint8_t a, uint8_t b)
 {
 	for (uint32_t place = 0; place < SIM_PLACES; place++) {
 		act(&sim_actors.write[place], a, b);
@@ -111,23 +111,23 @@ static void each(void (*act)(struct sim_heard *heard, uint8_t a, uint8_t b), uin
 	}
 }
 
-static void tell(struct sim_heard *heard, uint8_t word, uint8_t adds)
+static void tell(struct sim_known *known, uint8_t word, uint8_t adds)
 {
-	if (heard->actors & 1 << sim_actors.running)
-		heard->words |= word;
+	if (known->actors & 1 << sim_actors.running)
+		known->words |= word;
 	else if (!adds)
-		heard->words &= (uint8_t)~word;
+		known->words &= (uint8_t)~word;
 }
 
-static void be_silent(struct sim_heard *heard, uint8_t word, uint8_t unused)
+static void be_silent(struct sim_known *known, uint8_t word, uint8_t unused)
 {
 	(void)unused;
-	heard->words &= (uint8_t)~word;
+	known->words &= (uint8_t)~word;
 }
 
-void sim_hear_of(uint32_t actor)
+void sim_learn_of(uint32_t actor)
 {
-	each(hear, (uint8_t)(1 << actor), 0);
+	each(learn, (uint8_t)(1 << actor), 0);
 }
 
 static int place_number(const void *at)
@@ -146,7 +146,7 @@ void sim_reads(const void *at)
 	uint8_t self = (uint8_t)(1 << sim_actors.running);
 	if (!(sim_actors.write[place].actors & self))
 		sim_broken("memory is read that somebody else may be writing");
-	sim_actors.read[place][sim_actors.running] = (struct sim_heard){ self, 0 };
+	sim_actors.read[place][sim_actors.running] = (struct sim_known){ self, 0 };
 }
 
 void sim_writes(const void *at)
@@ -155,15 +155,15 @@ void sim_writes(const void *at)
 	if (place < 0)
 		return;
 	uint8_t self = (uint8_t)(1 << sim_actors.running);
-	bool heard = sim_actors.write[place].actors & self;
+	bool known = sim_actors.write[place].actors & self;
 	for (uint32_t actor = 0; actor < SIM_ACTORS; actor++) {
-		struct sim_heard *read = &sim_actors.read[place][actor];
-		heard &= !read->actors || read->actors & self;
-		*read = (struct sim_heard){ 0, 0 };
+		struct sim_known *read = &sim_actors.read[place][actor];
+		known &= !read->actors || read->actors & self;
+		*read = (struct sim_known){ 0, 0 };
 	}
-	if (!heard)
+	if (!known)
 		sim_broken("memory is written that somebody else may be using");
-	sim_actors.write[place] = (struct sim_heard){ self, 0 };
+	sim_actors.write[place] = (struct sim_known){ self, 0 };
 }
 
 /* ---- What the compiler calls ---- */
@@ -184,7 +184,7 @@ static enum sim_weakness weakness_of(enum sim_operation operation, const volatil
 static void acquire(uint8_t word, int order)
 {
 	if (word && (order == __ATOMIC_ACQUIRE || order == __ATOMIC_ACQ_REL || order == __ATOMIC_SEQ_CST))
-		each(hear, 0, word);
+		each(learn, 0, word);
 }
 
 static void release(uint8_t word, int order, bool adds)

@@ -28,14 +28,14 @@ struct sim_actor {
 };
 
 /* The actors for which an access is visible, and the words through which it becomes so. A bit for each. */
-struct sim_heard {
+struct sim_known {
 	uint8_t actors;
 	uint8_t words;
 };
 
 struct sim_actors {
-	struct sim_heard write[SIM_PLACES];
-	struct sim_heard read[SIM_PLACES][SIM_ACTORS];
+	struct sim_known write[SIM_PLACES];
+	struct sim_known read[SIM_PLACES][SIM_ACTORS];
 	uint32_t running;
 };
 
@@ -70,7 +70,7 @@ void sim_actor_go_on(uint32_t actor);
 void sim_actor_kill(uint32_t actor);
 
 /* The running actor has heard all that another one has, which has ended. */
-void sim_hear_of(uint32_t actor);
+void sim_learn_of(uint32_t actor);
 
 /* What actors' code that is not compiled so does to a place. */
 void sim_reads(const void *at);

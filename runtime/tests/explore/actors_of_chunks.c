@@ -79,7 +79,7 @@ static bool has_ended(uint32_t thread)
 {
 	if (!world.has_ended[thread])
 		return false;
-	sim_hear_of(thread % THREADS);
+	sim_learn_of(thread % THREADS);
 	return true;
 }
 

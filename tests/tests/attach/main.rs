@@ -1,4 +1,4 @@
-//! Processes that run already: traced, steered, and let go of.
+//! Processes that run already: traced, controlled, and left.
 
 mod several;
 

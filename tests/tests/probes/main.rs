@@ -452,8 +452,7 @@ fn programs_that_nobody_here_wrote() {
         let all: Vec<&str> = all.iter().step_by(every).map(String::as_str).collect();
         let case = Case::new(Program::installed(path))
             .arguments(words)
-            .options(probes(&all))
-            .options(["--drop"]);
+            .options(probes(&all));
         let traced = case.unchanged();
         assert_eq!(
             traced.ended.end,

@@ -19,7 +19,7 @@ pub(crate) const RETURN_ADDRESS: u8 = 16;
 /// The first bytes of a thunk that is on: a NOP.
 pub const SWITCHED_ON: [u8; 2] = [0x66, 0x90];
 
-/// Those that lead to what is `distance` bytes behind its start: a short jump.
+/// A short jump to `distance` bytes behind its start.
 pub const fn switched_over(distance: u64) -> [u8; 2] {
     [0xeb, (distance - 2) as u8]
 }

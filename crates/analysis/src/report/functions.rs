@@ -159,8 +159,8 @@ pub fn functions_and_durations(
     Ok((report, all))
 }
 
-/// Tells `told` the durations of each function that was called.
-fn summed_up(trace: &Trace, drive: &Drive, mut told: impl FnMut(u32, &Together)) -> Result<Report> {
+/// Passes `each` the durations of each function that was called.
+fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together)) -> Result<Report> {
     let names = Names::new(trace);
     let workers = Stats::of(trace, &names, drive)?;
     let sums = Stats::by_function(&workers, &names);
@@ -175,7 +175,7 @@ fn summed_up(trace: &Trace, drive: &Drive, mut told: impl FnMut(u32, &Together))
         seen || is_all && off.hides_calls(*number)
     });
     let rows = rows.map(|((number, function), sum)| {
-        told(number, &sum.durations);
+        each(number, &sum.durations);
         let totals = &sum.totals;
         let lacks_calls = off.lacks_calls(number);
         let mut row = Row {

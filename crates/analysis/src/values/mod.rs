@@ -256,7 +256,7 @@ impl Without {
     }
 }
 
-/// Gives the values that pass the filter, at least one, to a tally for each worker. Tells in lines what is not among
+/// Gives the values that pass the filter, at least one, to a value sink for each worker. Tells in lines what is not among
 /// them, and what a tracer missed.
 pub fn collect_values<T: ValueSink>(
     trace: &Trace,
@@ -338,7 +338,7 @@ fn run<T: ValueSink, const PLAIN: bool>(
     Ok((sinks, notes))
 }
 
-/// Gives how long the cases of a tracer took that pass the filter, at least one, to a tally, and the cases to `found`.
+/// Gives how long the cases of a tracer took that pass the filter, at least one, to a value sink, and the cases to `found`.
 /// A case is of the thread in which it ended, and of no function. Tells what the tracer missed.
 pub fn cases<T: ValueSink>(
     trace: &Trace,

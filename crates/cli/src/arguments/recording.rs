@@ -305,7 +305,7 @@ struct Recording {
         long,
         value_name = "EVENT [if COND]",
         requires = "flight",
-        conflicts_with_all = ["drop", "block"]
+        conflicts_with = "block"
     )]
     snapshot_when: Vec<String>,
 
@@ -316,7 +316,7 @@ struct Recording {
         long,
         num_args = 2,
         value_names = ["N", "SECTION"],
-        conflicts_with_all = ["drop", "block"]
+        conflicts_with = "block"
     )]
     keep_slowest: Option<Vec<String>>,
 
@@ -334,10 +334,6 @@ struct Recording {
     #[arg(long, value_name = "SHARE", value_parser = Share::from_str)]
     budget: Option<Share>,
 
-    /// What is done anyway: for scripts that say so
-    #[arg(long, hide = true, overrides_with = "no_follow")]
-    follow_exec: bool,
-
     /// Do not trace the programs that traced processes execute
     #[arg(long, visible_alias = "no-follow-exec")]
     no_follow: bool,
@@ -346,10 +342,6 @@ struct Recording {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct WhenFullArguments {
-    /// What is done anyway: for scripts that say so
-    #[arg(long, hide = true)]
-    drop: bool,
-
     /// When the buffer is full, make the program wait instead of dropping and counting new records
     #[arg(long)]
     block: bool,

@@ -78,9 +78,8 @@ impl Collector {
         self.keep == Keep::Newest
     }
 
-    /// Writes what threads have handed over; not all of it where somebody listens, who is to be obeyed before long, or
-    /// functions may have to go off.
-    /// Returns how many chunks it was about.
+    /// Writes the chunks that threads have handed over; only some of them if a subscriber needs a quick answer, or
+    /// functions may have to go off. Returns the number of chunks.
     pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
         let most = match writer.has_subscribers() || self.meter.lock().is_some() {
             true => READ_AT_ONCE,
@@ -188,7 +187,7 @@ impl Collector {
         self.end.unless_full(noted)
     }
 
-    /// Writes at most `most` chunks. The thread that was last this time is last next time.
+    /// Writes at most `most` chunks. The next round begins behind the thread with which this one ends.
     fn write(
         &mut self,
         region: &Region,

@@ -1,4 +1,4 @@
-//! What shows threads that the tool is alive.
+//! The heartbeat, which shows threads that the tool is alive.
 
 use crate::memory::region::Region;
 use nopal_beside::Mutex;

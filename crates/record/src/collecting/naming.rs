@@ -20,7 +20,7 @@ struct Named {
     schedule: Option<(u32, i32, u32)>,
 }
 
-/// What the trace has been told of threads.
+/// The notes of threads that the trace has.
 #[derive(Default)]
 pub struct Naming {
     named: HashMap<ThreadKey, Named>,

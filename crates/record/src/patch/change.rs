@@ -138,8 +138,8 @@ impl Change {
         thunk.switch(to)
     }
 
-    /// What leads past all that is recorded when it is written at `entry`. `None` where nobody comes to `entry` by a jump in
-    /// place of a function's first instructions.
+    /// The bytes that, written at `entry`, lead past all recording. `None` if no jump in place of a function's first
+    /// instructions leads to `entry`.
     pub fn way_past(&self) -> Option<Vec<u8>> {
         let end = self.entry.wrapping_add(JUMP as u64);
         let distance = i32::try_from(self.body.wrapping_sub(end) as i64);

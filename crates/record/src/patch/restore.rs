@@ -9,8 +9,7 @@ use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
 
-/// Takes changes back that are still as they were made. What is said of libraries that are gone may overlap what is
-/// said of those that came after them.
+/// Takes changes back that are still as they were made. Changes of unloaded libraries may overlap those of later ones.
 pub fn take_back(changes: &[Change], memory: &Memory) -> Result<()> {
     let mut left = changes.to_vec();
     left.sort_by_key(|change| change.address);

@@ -19,8 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often what recording costs is compared with the budget, and how soon where what that allows for this time is
-/// spent already.
+/// The interval at which the cost of recording is compared with the budget, and the least one, once the allowance of an
+/// interval is spent.
 const LOOK: Duration = Duration::from_millis(100);
 const SOONEST: Duration = Duration::from_millis(10);
 /// Less processor time than this shows nothing: the look is left for later.
@@ -164,7 +164,7 @@ impl HeldBudget {
         )
     }
 
-    /// What whoever reads the trace should know.
+    /// Remarks for readers of the trace.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         let were = [(&self.ever_counted, "counted"), (&self.ever_off, "off")];
         let were = were.into_iter().filter(|(sites, _)| !sites.is_empty());
@@ -247,7 +247,7 @@ impl HeldBudget {
             *sum = sum.saturating_add(calls);
         }
         let since = sums.into_iter().map(|(site, calls)| {
-            // Whoever has counted before us, and counters that have gone, are nobody's calls of now.
+            // Calls that were counted before this session, or by counters that are gone, do not count.
             let before = self.counted.insert(site, calls).unwrap_or(calls);
             (site, calls.saturating_sub(before))
         });

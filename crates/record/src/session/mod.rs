@@ -61,7 +61,7 @@ pub struct Session {
     pub(crate) options: Options,
     pub(crate) context: PatchContext,
     pub(crate) processes: Processes,
-    /// What is wanted. While it is at work, another is in its place.
+    /// The wanted state. An empty one is in its place while it is in use.
     pub(crate) control: Control,
     pub(crate) guardian: Guardian,
     pub(crate) service: Service,

@@ -26,9 +26,9 @@ fn state_in(mode: Mode) -> SiteState {
 }
 
 impl Session {
-    /// Tells the trace of a change of sites' states: before it where less is recorded then, after it where more is. So a
-    /// call that is missing, or only counted, is never in a time in which its function is said to be timed, and one that
-    /// is missing never in one in which it is said to be counted.
+    /// Writes the note of a change of sites' states: before the change if less is recorded then, after it if more is. So a
+    /// call that is missing or only counted never lies in a time for which the trace calls its function timed. A missing
+    /// call never lies in one for which the trace calls it counted.
     pub(crate) fn note_state(&mut self, sites: &[SiteKey], mode: Mode, turn: Turn) -> Result<()> {
         let state = state_in(mode);
         if state == SiteState::Timed && self.states.is_empty() {

@@ -51,8 +51,8 @@ impl Tracee {
         Ok(chosen)
     }
 
-    /// Maps memory for the code of modules, each with the bytes that it takes at most; the caller learns where it is
-    /// when it puts it in there is no room. What room was made for before has been put in by now, or never will.
+    /// Maps memory for the code of modules, each with the bytes that it takes at most. Where there is no room, the caller
+    /// learns that when it generates the code. Room that was made before has been used by now, or never will be.
     pub fn map_room(&mut self, wanted: &[(&Loaded, u64)], thread: &mut Thread) -> Result<()> {
         let mut space = match self.space.take() {
             Some(space) => space,
@@ -203,7 +203,7 @@ impl Tracee {
         self.write_head_word(std::mem::offset_of!(ProcessHead, block_count), count)
     }
 
-    /// Makes the thunks that there are wrap no call. The process, and all that share its memory, stand still.
+    /// Makes the existing thunks record entries only. The process, and all that share its memory, stand still.
     pub fn record_entries_only(&self) -> Result<()> {
         self.wrapping
             .iter()

@@ -35,9 +35,8 @@ pub fn expect(process: i32, files: &mut Files) {
     }
 }
 
-/// What a process has mapped with code in it, by base, and what it is; `None`: it is no file that can be planned.
-/// What is mapped as it was before need not be looked at again: between two such looks the loader has said what it
-/// unloads.
+/// The mappings of a process with code, by base, each with its file; `None`: a file that cannot be planned.
+/// A mapping that is as it was needs no second look: between two looks the loader has said what it unloads.
 #[derive(Clone, Default)]
 pub struct Known(HashMap<u64, (Identity, Option<Loaded>)>);
 

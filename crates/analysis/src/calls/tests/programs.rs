@@ -1,4 +1,4 @@
-//! Programs that call, return, tail call, throw, jump and switch stacks at random: what the machine finds is what
+//! Programs that call, return, tail call, throw, jump and switch stacks at random: what the call rebuilder finds is what
 //! they did.
 
 use nopal_abi as abi;
@@ -238,7 +238,7 @@ impl Program {
         }
     }
 
-    /// What a machine finds, and what is true.
+    /// What a call rebuilder finds, and what is true.
     fn find(mut self) -> ([Sum; SITES], [Sum; SITES]) {
         for call in self.stacks.iter().flat_map(|stack| &stack.calls) {
             self.sums[call.site as usize].unfinished += 1;

@@ -1,4 +1,4 @@
-//! Records made by hand, and what a machine says of them.
+//! Records made by hand, and what a call rebuilder says of them.
 
 use nopal_abi as abi;
 
@@ -53,7 +53,7 @@ impl Tape {
         self
     }
 
-    /// What a machine says of the whole tape.
+    /// What a call rebuilder says of the whole tape.
     pub fn describe(&self) -> String {
         let mut text = CallText::default();
         let mut rebuilder = CallRebuilder::default();

@@ -34,7 +34,7 @@ struct Copy {
     /// Those, and others that hold one that the function had before.
     own: Vec<Register>,
     /// A call has been given it.
-    told: bool,
+    is_given: bool,
     /// It has moved since to what the holders hold.
     moved: bool,
     /// By the distance in this register.
@@ -54,7 +54,7 @@ impl Copy {
                 let mut own = std::mem::take(&mut self.own);
                 own.retain(|holder| KEPT.contains(holder));
                 *self = Copy {
-                    told: self.told || given,
+                    is_given: self.is_given || given,
                     own,
                     ..Copy::default()
                 };
@@ -75,11 +75,11 @@ impl Copy {
         let is_copy = it.mnemonic() == Mnemonic::Mov && by_register;
         match (to, it.mnemonic()) {
             (Register::RSP, Mnemonic::Mov) if is_copy && from != Register::RBP => {
-                self.moved = self.told && !self.own.contains(&from);
+                self.moved = self.is_given && !self.own.contains(&from);
                 self.holders = vec![from];
             }
             (Register::RSP, Mnemonic::Add) if by_register => {
-                self.moved = self.told;
+                self.moved = self.is_given;
                 self.distance = Some(from);
                 self.holders.clear();
             }
