@@ -109,6 +109,11 @@ pub fn calls_out() -> [Range<u64>; 3] {
     ]
 }
 
+/// The code of every thunk to which a wrapped function returns, up to the number of the site.
+pub fn after_call() -> &'static [u8] {
+    &image::BYTES[image::THUNK_RETURN..image::THUNK_EXIT_WORD - arch::IMMEDIATE]
+}
+
 /// Offset in the image of its own `.eh_frame_hdr`.
 pub const IMAGE_UNWIND_HEADER: u64 = image::EH_FRAME_HEADER as u64;
 

@@ -17,24 +17,11 @@ use crate::selection::{FunctionSelection, word};
 use crate::site_key::SiteKey;
 use crate::state::{EventTracer, State};
 use crate::syntax::quoted;
-use crate::text::mode_of;
+use crate::text::{RECORD_BYTES, logsize, mode_of, waits};
 use crate::tracers::{describe, optional_probes};
 
 /// Records that a buffer may have room for, as a power of two.
 const SIZES: std::ops::RangeInclusive<u32> = 10..=40;
-const RECORD_BYTES: u64 = 8;
-
-pub fn logsize(engine: &dyn Engine) -> u32 {
-    (engine.facts().buffer / RECORD_BYTES).max(1).ilog2()
-}
-
-/// For people: that a mark waits for a library, as no marker matches it now.
-pub fn waits(engine: &mut dyn Engine, mark: &Mark) -> Option<String> {
-    let is_there = engine
-        .markers(&mark.name)
-        .is_ok_and(|names| !names.is_empty());
-    (mark.on && !is_there).then(|| format!("mark {} waits for its library", word(&mark.name)))
-}
 
 impl Controller<'_> {
     /// What the command answers: text for a person.

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use crate::control::Controller;
-use crate::engine::{Act, Calls, Engine, Mode};
-use crate::obey::{logsize, waits};
+use crate::engine::{Act, Calls, Engine, Mark, Mode};
 use crate::selection::word;
 use crate::state::Trace;
 use crate::written::written;
+
+pub const RECORD_BYTES: u64 = 8;
 
 impl Controller<'_> {
     /// In the manner of Plan 9's devtrace.
@@ -133,6 +134,19 @@ fn push_trace(out: &mut String, engine: &mut dyn Engine, trace: &Trace) {
             held.refused.len() + held.left_out
         ),
     );
+}
+
+/// The number of records for which the buffer has room, as a power of two.
+pub fn logsize(engine: &dyn Engine) -> u32 {
+    (engine.facts().buffer / RECORD_BYTES).max(1).ilog2()
+}
+
+/// For people: that a mark waits for a library, as no marker matches it now.
+pub fn waits(engine: &mut dyn Engine, mark: &Mark) -> Option<String> {
+    let is_there = engine
+        .markers(&mark.name)
+        .is_ok_and(|names| !names.is_empty());
+    (mark.on && !is_there).then(|| format!("mark {} waits for its library", word(&mark.name)))
 }
 
 /// The word that brings a trace into its mode.

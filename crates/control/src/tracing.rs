@@ -16,13 +16,13 @@ use crate::engine::{Act, FoundSite, Function, Mark, Mode};
 use crate::file::{File, Shown, failure, invalid};
 use crate::grammar::Command;
 use crate::metrics::{Kind, Metric};
-use crate::obey::waits;
 use crate::selection::{FunctionSelection, Part, word};
 use crate::site_key::SiteKey;
 use crate::state::{EventTracer, State, Trace};
 use crate::stream::{Format, Kept, Show, Stream};
 use crate::syntax::{locations_in, numbers_in, quoted};
 use crate::table::{FILES, FOLDER, Role, SECTIONS};
+use crate::text::waits;
 
 const MOST_ERRORS: usize = 8;
 

@@ -9,7 +9,7 @@ mod x86_64;
 pub use x86_64::{BREAKPOINT, SWITCHED_ON, jump, switched_over};
 // How templates are filled in.
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{DISTANCE, NEVER_RUN, RED_ZONE, distance, pushes};
+pub(crate) use x86_64::{DISTANCE, IMMEDIATE, NEVER_RUN, RED_ZONE, distance, pushes};
 // Numbers of DWARF.
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::reads_pointer;

@@ -30,6 +30,9 @@ pub fn jump(distance: i32) -> [u8; JUMP] {
     [0xe9, a, b, c, d]
 }
 
+/// Bytes of the number that an instruction ends with which loads it.
+pub(crate) const IMMEDIATE: usize = 4;
+
 /// Bytes of the distance that a call or a jump ends with.
 pub(crate) const DISTANCE: usize = 4;
 

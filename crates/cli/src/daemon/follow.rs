@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nopal_beside::Mutex;
 use nopal_serve::Client;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::configuration::Service;
-use super::metrics::{self, Status};
+use super::metrics::{self, PATIENCE, Status};
 use super::recordings;
 use crate::message;
 
@@ -26,8 +27,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Between two looks at the disk.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long a session may take to answer.
-pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the end of a recording waits for what it says.
 const FOR_WORDS: Duration = Duration::from_secs(1);
 /// Different lines that are remembered as said.
@@ -207,8 +206,9 @@ impl Followed {
         };
         let was_ending = std::mem::replace(&mut recording.is_ending, true);
         if !was_ending {
-            // SAFETY: a plain system call, to a child that has not been waited for.
-            unsafe { libc::kill(recording.tool.id() as i32, libc::SIGINT) };
+            // It is not waited for yet, so the number is still its own.
+            let tool = Pid::from_child(&recording.tool);
+            let _ = kill_process(tool, Signal::INT);
         }
         !was_ending
     }

@@ -16,8 +16,11 @@ use nopal_beside::Mutex;
 use nopal_control::{Kind, Metric, escaped};
 use nopal_serve::{Access, Client};
 use nopal_view::http::{Requests, Response};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
-use super::follow::PATIENCE;
+/// How long a session may take to answer.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const PATH: &str = "/metrics";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -97,11 +100,10 @@ fn listen(path: &Path) -> Result<UnixListener> {
             _ => bail!("{shown} is there already"),
         }
     }
-    // SAFETY: a plain system call, before there are other threads that make files.
-    let mask = unsafe { libc::umask(0o177) };
+    // Before there are other threads that make files.
+    let mask = umask(Mode::from_bits_truncate(0o177));
     let listener = UnixListener::bind(path);
-    // SAFETY: the same.
-    unsafe { libc::umask(mask) };
+    umask(mask);
     let listener = listener.with_context(|| format!("cannot listen at {shown}"))?;
     Ok(listener)
 }

@@ -17,7 +17,11 @@ use parquet::file::statistics::Statistics;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 
-use super::file::{LEVEL, PAGE};
+/// Rows of a page.
+pub const PAGE: usize = 1 << 16;
+
+/// Of compression: 1 is the fastest.
+pub const LEVEL: u32 = 1;
 
 /// What a dictionary has.
 pub trait Distinct {

@@ -18,19 +18,13 @@ use parquet::file::properties::{
 use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
 
-use super::dictionary::{self, Distinct, distinct};
+use super::dictionary::{self, Distinct, LEVEL, PAGE, distinct};
 
 /// Rows that are encoded at a time.
 const BATCH: usize = 4096;
 
 /// Bytes of a column's dictionary, beyond which the rest of a row group has none, unless the dictionary is given.
 const DICTIONARY: usize = 1 << 18;
-
-/// Rows of a page.
-pub const PAGE: usize = 1 << 16;
-
-/// Of compression: 1 is the fastest.
-pub const LEVEL: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

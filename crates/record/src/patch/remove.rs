@@ -18,9 +18,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// lea -8(%rsp), %rsp: where a wrapped function returns to in its thunk.
-const AFTER_CALL: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0xf8];
-
 /// How long threads may take to stop.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -242,8 +239,8 @@ pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) ->
 }
 
 fn is_after_call(memory: &Memory, address: u64) -> bool {
-    let mut code = [0; AFTER_CALL.len()];
-    memory.read(address, &mut code).is_ok() && code == AFTER_CALL
+    let mut code = vec![0; nopal_agent::after_call().len()];
+    memory.read(address, &mut code).is_ok() && code == nopal_agent::after_call()
 }
 
 /// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
