@@ -30,7 +30,7 @@ struct Sample {
     known: Option<Known>,
 }
 
-/// What the trace of a run knows.
+/// The facts that the trace of a run has.
 struct Known {
     called: f64,
     /// When the run ended.
@@ -200,7 +200,7 @@ fn known(paths: &Paths, made: &Made, rounds: u64) -> Result<Known> {
     })
 }
 
-/// What `nopal report` says of a function.
+/// The row of a function in `nopal report`.
 struct Reported {
     function: Function,
     calls: u64,

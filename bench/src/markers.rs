@@ -163,7 +163,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What a marker adds to a loop, in instructions that run. The papers have cycles only.
+/// The instructions that a marker adds to a loop when they run. The papers have cycles only.
 fn instructions(program: &Path) -> Result<Vec<Row>> {
     let turns = steps::of_turns(Command::new(program).arg("counted"))?;
     let turn = |name: &str| turns.get(name).copied().with_context(|| name.to_owned());

@@ -96,7 +96,7 @@ fn words(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or_default()
 }
 
-/// What is counted otherwise than the program says.
+/// Counts that differ from those of the program.
 pub fn miscounted(case: &Case, ended: &Ended, calls: impl Fn(&str) -> u64) -> Option<String> {
     let wrong: Vec<String> = case
         .expected(ended)

@@ -71,7 +71,7 @@ impl Booted {
         }
     }
 
-    /// What a command of `say` said, which ended well.
+    /// The output of a command of `say`, which ended well.
     pub fn said(&self, name: &str) -> String {
         let said = self.text(name);
         let status = self.text(&format!("{name}.status"));

@@ -1,4 +1,4 @@
-//! What tracers in the kernel cost: instructions, in a guest that counts these, and the time to switch them on and off.
+//! The cost of tracers in the kernel: instructions, in a guest that counts these, and the time to switch them on and off.
 
 use crate::kernel::{Booted, boot_each};
 use std::path::Path;

@@ -18,7 +18,7 @@ pub struct Mounted {
     pub scratch: TempDir,
 }
 
-/// What a test that fails leaves mounted.
+/// Unmounts the directory that a failed test leaves mounted.
 struct Directory(PathBuf);
 
 impl Drop for Directory {

@@ -73,7 +73,7 @@ fn a_hot_function_is_off_and_a_slow_one_is_recorded() {
             &said[..said.len().min(2000)]
         );
     }
-    // Who called is known of the recorded ones.
+    // The callers of the recorded ones are known.
     let recorded = calls - tiny["counted"].as_u64().unwrap_or(0);
     for (reader, calls) in [
         (&["report"][..], calls),

@@ -112,7 +112,7 @@ fn nopal_is_killed(words: &[&str]) {
     assert_phases_recorded(&trace, 2);
 }
 
-/// What was recorded before is there, and babeltrace2 reads it.
+/// Earlier records are there, and babeltrace2 reads them.
 fn assert_phases_recorded(trace: &Path, phases: u64) {
     let report = Report::of(trace);
     let calls = report.calls("descend");

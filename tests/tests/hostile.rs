@@ -182,7 +182,7 @@ fn names_are_text_in_every_reader() {
     }
 }
 
-/// What is not there, and words that mean nothing.
+/// Names of nothing, and words that mean nothing.
 #[test]
 fn names_are_text_in_error_messages() {
     let scratch = scratch();

@@ -285,7 +285,7 @@ fn places(most: usize, random: &mut impl FnMut() -> usize) -> Vec<usize> {
     (0..SOME).map(|_| random() % most + 1).collect()
 }
 
-/// Who dies, and of what.
+/// Which process dies, and of which signal.
 #[derive(Clone, Copy, PartialEq)]
 enum Death {
     Tool,

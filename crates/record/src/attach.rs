@@ -118,7 +118,7 @@ impl Session {
     /// 2. make thunks; they stand complete before the first jump is written
     /// 3. stop; compare, write the jumps, move threads that stand in windows; go on
     ///
-    /// What the `program` in it has loaded is `planned` before. Whether its sites are switched as is wanted.
+    /// The files of the `program` in it are `planned` before. Returns whether its sites are switched as is wanted.
     pub(crate) fn attach(
         &mut self,
         process: i32,

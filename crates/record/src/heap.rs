@@ -48,8 +48,8 @@ unsafe fn make_room() {
     unsafe {
         libc::mallopt(M_TOP_PAD, ROOM);
         libc::mallopt(M_MMAP_THRESHOLD, KEPT);
-        // What the heap has left after this begins before the first huge page, which nobody has touched when the advice
-        // is given: it would stay made of small pages.
+        // The rest of the heap after this begins before the first huge page, which must be untouched when the advice is
+        // given: otherwise it would stay made of small pages.
         let end = libc::sbrk(0) as usize;
         let first = (end + MORE_THAN_LEFT).next_multiple_of(HUGE_PAGE);
         std::hint::black_box(libc::malloc(first - end));

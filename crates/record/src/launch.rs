@@ -60,7 +60,7 @@ pub fn arrive(
     modules::expect(process, files);
     match to_first_code(thread, image, guardian) {
         Ok(Start::Ended) => return Ok(None),
-        // Whatever it was that could not be read of it.
+        // It has ended, and could not be read any more.
         Err(_) if !nopal_process::alive(process) => return Ok(None),
         other => other?,
     };

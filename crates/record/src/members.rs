@@ -14,7 +14,7 @@ const SHORTEST_NUMBER: usize = 4;
 /// Control groups are not looked for deeper than this.
 const DEEPEST: usize = 24;
 
-/// What processes have in common.
+/// A property that processes have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Membership {
     /// The name of the command, or of the file that it runs.

@@ -99,7 +99,7 @@ fn slowest(words: &str) -> Result<Vec<Command>> {
     Ok(commands)
 }
 
-/// What a thread does when the buffer is full.
+/// The action of a thread when the buffer is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// Drop the new records, and count them.
@@ -184,7 +184,7 @@ impl Options {
         )
     }
 
-    /// What whoever asks for these probes should know before.
+    /// A warning for the user who asks for these probes.
     pub fn risk(&self) -> Option<&'static str> {
         let mut probes = self.probes.iter().flat_map(|text| self.probe(text));
         let may_break = |probe: Probe| matches!(probe.way, Way::Breakpoint | Way::Auto);

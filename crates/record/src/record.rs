@@ -41,7 +41,7 @@ fn begin(
     started: impl FnOnce(Handle, &[String]),
 ) -> Result<Outcome> {
     let settings = settings(options)?;
-    // What no process could make right is refused at once.
+    // Errors that are errors in any process are refused at once.
     options.commands()?;
     match &options.target {
         Target::Program { program, arguments } => {

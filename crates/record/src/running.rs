@@ -61,7 +61,7 @@ impl Candidate {
 struct LeftOut(Vec<(i32, Error)>);
 
 impl LeftOut {
-    /// What came of a process, unless it is left out.
+    /// The result for a process, unless it is left out.
     fn unless<T>(&mut self, process: i32, result: Result<T>) -> Option<T> {
         result.map_err(|error| self.0.push((process, error))).ok()
     }
@@ -238,7 +238,7 @@ impl Session {
             });
             match attached {
                 Ok(()) => self.attached.push(process),
-                // What ended at once was no part of what is asked for.
+                // A process that ended at once was no member.
                 Err(_) if !nopal_process::alive(process) => {}
                 // It is the same process afterwards.
                 Err(error) if executes(&error) && self.met.may_look_again(began) => continue,

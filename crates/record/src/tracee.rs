@@ -32,7 +32,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// What to record, equal in all processes of a session.
+/// The choice of what to record, equal in all processes of a session.
 pub struct Settings {
     pub markers: markers::Wanted,
     /// The data of calls that are recorded for their own sake.
@@ -86,7 +86,7 @@ pub struct Tracee {
     pub memory: Memory,
     pub region: Arc<Region>,
     pub places: MemoryLayout,
-    /// What is mapped, while the process stands still as it did when it began to be traced.
+    /// Its mappings, while the process stands still as it did when it began to be traced.
     pub(crate) space: Option<Space>,
     pub modules: Vec<Loaded>,
     pub(crate) known: Known,
@@ -112,7 +112,7 @@ pub struct Tracee {
     pub walked: bool,
 }
 
-/// What the parts of a session share with a process while it is changed.
+/// The state that the parts of a session share while the text of a tracee is changed.
 pub struct PatchContext {
     pub settings: Settings,
     pub files: Files,

@@ -16,7 +16,7 @@ impl Counted {
             return None;
         }
         let known = self.0.entry(region.inode()).or_default();
-        // What a process does to its counters must not matter.
+        // A process may have written anything into its counters.
         calls.retain(|(site, calls)| known.get(site).is_none_or(|known| calls > known));
         known.extend(calls.iter().copied());
         (!calls.is_empty()).then(|| Note::Counted {

@@ -177,12 +177,12 @@ impl Shared {
         })
     }
 
-    /// What the recording had come to at most `WATCHED` ago; nothing the first time.
+    /// The recording's progress at most `WATCHED` ago; nothing the first time.
     pub fn progress(&self) -> Progress {
         self.progress.lock().get_or_insert_default().clone()
     }
 
-    /// What measures recording for a budget; none while there is none.
+    /// The meter of recording for a budget; none while there is none.
     pub fn meter(&self) -> MutexGuard<'_, Option<Meter>> {
         self.meter.lock()
     }
@@ -243,7 +243,7 @@ impl Shared {
         self.bell.ring();
     }
 
-    /// What the session's own thread waits for.
+    /// The bell for which the session's own thread waits.
     pub fn bell(&self) -> &Bell {
         &self.bell
     }

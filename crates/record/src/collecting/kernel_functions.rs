@@ -309,7 +309,7 @@ fn traced(state: &str) -> u64 {
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// What the kernel calls itself.
+/// The running kernel's release.
 pub fn release() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     release.trim_end().to_owned()

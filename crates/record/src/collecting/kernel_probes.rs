@@ -78,7 +78,7 @@ impl KernelProbe {
         &self.probe.name
     }
 
-    /// What the trace is to know of it.
+    /// Its note in the trace.
     pub fn note(&self, event: u32, image: u32) -> Note {
         let words: Vec<String> = self.probe.fetched.iter().map(Fetched::to_string).collect();
         Note::Marker {

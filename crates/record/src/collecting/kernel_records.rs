@@ -7,7 +7,7 @@ use nopal_kernel_events::Update;
 use nopal_trace::{KernelEvent, KernelRecord, Note, Succession, Task, Writer};
 use std::collections::HashSet;
 
-/// What is known from kernel events.
+/// The state of tasks as kernel events tell it.
 #[derive(Default)]
 pub struct FromKernelEvents {
     succession: Succession,

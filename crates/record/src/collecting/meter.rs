@@ -6,7 +6,7 @@ use std::collections::HashSet;
 /// Calls within each other that are measured: of deeper ones only the records count.
 const DEEPEST: usize = 256;
 
-/// What was recorded of a site since the meter was read last.
+/// The records of a site since the meter was read last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reading {
     pub site: u32,
@@ -104,7 +104,7 @@ impl Meter {
         &self.processes
     }
 
-    /// What was recorded since the last reading, of the sites with records.
+    /// The sites with records since the last reading.
     pub fn read(&mut self) -> Vec<Reading> {
         self.records = 0;
         let busy = std::mem::take(&mut self.busy).into_iter();

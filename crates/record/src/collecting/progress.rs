@@ -1,4 +1,4 @@
-//! What a recording has come to so far, for people who watch it.
+//! The progress of a recording, for people who watch it.
 
 use nopal_abi::{Cursor, Event};
 use std::collections::HashMap;

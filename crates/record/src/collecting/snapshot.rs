@@ -71,7 +71,7 @@ impl Drop for Batch {
     }
 }
 
-/// What cannot be deleted stays, a snapshot more than was asked for.
+/// A directory that cannot be deleted stays: a snapshot more than was asked for.
 fn delete_removed(snapshots: &Mutex<Snapshots>) {
     let directories = snapshots.lock().take_to_delete();
     for directory in directories {

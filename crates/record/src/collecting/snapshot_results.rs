@@ -24,7 +24,7 @@ pub struct Snapshots {
     passed_over: u64,
     /// Slow cases whose records were given up before they were copied, by tracer.
     given_up: BTreeMap<String, u64>,
-    /// What those that are whole have on the disk.
+    /// Bytes of the whole ones on the disk.
     bytes: u64,
     /// Directories of snapshots that are no more.
     to_delete: Vec<PathBuf>,
@@ -49,13 +49,13 @@ enum Written {
     Failed(String),
 }
 
-/// What came of a snapshot.
+/// The outcome of a snapshot.
 pub enum Ended {
     Whole {
         events: u64,
         bytes: u64,
     },
-    /// What it should have had was not held any more.
+    /// The records that it should have had were not held any more.
     GivenUp,
     Failed(String),
 }

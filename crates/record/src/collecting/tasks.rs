@@ -49,7 +49,7 @@ struct Processor {
     complete: u64,
 }
 
-/// What is to become a chunk of a task.
+/// The records that are to become a chunk of a task.
 #[derive(Debug)]
 struct Growing {
     key: ThreadKey,

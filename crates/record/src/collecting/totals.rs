@@ -45,7 +45,7 @@ impl Totals {
         }
     }
 
-    /// What is lost: in regions, and of what had been recorded.
+    /// The note of lost events: in regions, and of those that had been recorded.
     pub fn lost(&self, in_regions: Lost) -> Note {
         let mut reasons = in_regions.reasons();
         let own = [

@@ -30,7 +30,7 @@ pub struct TracepointReading {
     count: u64,
 }
 
-/// What has come of a processor since the last reading, as its chunk would hold it.
+/// The records of a processor since the last reading, as its chunk would hold them.
 #[derive(Default)]
 struct Processor {
     words: Vec<u64>,

@@ -56,7 +56,7 @@ pub(crate) struct HeldBudget {
     ever_off: HashSet<u32>,
     /// The file of the program, if what is not timed is kept for its next session.
     program: Option<Arc<File>>,
-    /// What is switched now was not timed when the last session ended.
+    /// Sites are being switched that were not timed when the last session ended.
     begins: bool,
     /// How many functions began so.
     begun_counted: u64,
@@ -67,7 +67,7 @@ pub(crate) struct HeldBudget {
 /// The processor time of processes since the budget began.
 #[derive(Default)]
 struct Used {
-    /// What each had used before.
+    /// The time that each had used before.
     before: HashMap<i32, Duration>,
     /// Processes that have recorded under these numbers, and are none of ours.
     others: HashSet<u32>,
@@ -350,7 +350,7 @@ impl Session {
         });
         let mut kept: Vec<Untimed> = kept.collect();
         kept.sort_by(|a, b| (&a.file, a.address).cmp(&(&b.file, b.address)));
-        // What cannot be kept is found out again.
+        // A session that finds nothing kept finds it out again.
         let _ = nopal_plan::keep_untimed(cache, &program.image.identity(), &kept);
     }
 

@@ -82,7 +82,7 @@ impl Session {
     }
 
     fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Applied> {
-        // Whoever comes has them from the begin.
+        // Processes that come later have them from their begin.
         if self.processes.tracees.is_empty() {
             return Ok(Applied::default());
         }
@@ -217,7 +217,7 @@ impl Session {
                 processes.any(|process| Path::new(&format!("/proc/{process}/task/{id}")).exists());
             ensure!(is_ours, "{id} is no process or thread of this session");
         }
-        // What has been recorded before belongs to those that were watched then.
+        // Earlier records belong to those that were watched then.
         self.context.shared.flush()?;
         self.context
             .shared
@@ -300,7 +300,7 @@ impl Session {
         self.context.shared.writer.lock().site_counts().clear();
     }
 
-    /// What is loaded in all processes.
+    /// The files that are loaded in all processes.
     fn catalog(&self) -> Catalog<'_> {
         let modules = self.processes.modules().map(|(tracee, module)| Listed {
             module,

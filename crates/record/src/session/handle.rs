@@ -29,7 +29,7 @@ impl Handle {
         self.shared.flush()
     }
 
-    /// What the recording had come to half a second ago. Nothing before the first call.
+    /// The recording's progress half a second ago. Nothing before the first call.
     pub fn progress(&self) -> Progress {
         self.shared.progress()
     }

@@ -46,7 +46,7 @@ fn without(mappings: &mut Vec<Mapping>, own: &[Range<u64>]) {
     mappings.retain(|map| map.start < TOP && !ours(map));
 }
 
-/// What `mlockall` does, for these mappings. Those that cannot be locked are left, as the kernel does.
+/// Locks these mappings as `mlockall` does. Those that cannot be locked are left, as the kernel leaves them.
 pub fn lock(thread: &mut Thread, mappings: &[Mapping], flags: u64) -> Result<()> {
     let mut injector = Injector::new(thread)?;
     let on_fault = u64::from(flags & ON_FAULT != 0);

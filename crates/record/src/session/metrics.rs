@@ -1,4 +1,4 @@
-//! What a session has come to, as metrics.
+//! The metrics of a session.
 
 use crate::session::Session;
 use nopal_analysis::sort;

@@ -56,7 +56,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(200);
 /// How often processes are looked for that have come later. A look reads a name or a few lines of each process: some 10 us.
 const GROWTH: Duration = Duration::from_secs(1);
 
-/// What other threads may ask of it comes by a [`crate::Handle`].
+/// Requests of other threads come by a [`crate::Handle`].
 pub struct Session {
     pub(crate) options: Options,
     pub(crate) context: PatchContext,
@@ -75,14 +75,14 @@ pub struct Session {
     pub(crate) lost_before: u64,
     /// Whether any site has been silent: its records are to be left out, or not any more.
     pub(crate) any_silent: bool,
-    /// What the trace says of sites.
+    /// The states of sites as the trace tells them.
     pub(crate) states: States,
     pub(crate) budget: Option<HeldBudget>,
     /// Wanted from outside.
     pub(crate) enough: bool,
 }
 
-/// What the session does for others: for its clients, and for threads that hold a [`crate::Handle`].
+/// The part of a session that serves others: its clients, and threads that hold a [`crate::Handle`].
 pub(crate) struct Service {
     pub work_queue: Receiver<Work>,
     pub server: Option<Server>,
@@ -139,7 +139,7 @@ impl Session {
         let given = arrived.own.ranges();
         let known = self.context.shared.regions().len();
         let begun = self.begin_arrived(thread, arrived);
-        // What is known of is taken out with all else.
+        // A region that is known is taken out with all else.
         if begun.is_err() && self.context.shared.regions().len() == known {
             take_back(thread, &given)?;
         }

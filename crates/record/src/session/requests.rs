@@ -232,7 +232,7 @@ impl Session {
                 let process = thread.pid();
                 self.processes.tracees.remove(&process);
                 let begun = self.begin(&mut thread);
-                // What control wants is in place before the program runs, too.
+                // The wanted state is set up before the program runs.
                 match self.processes.tracees.get_mut(&process) {
                     Some(tracee) => tracee.held = Some(thread),
                     None => drop(thread.detach()),

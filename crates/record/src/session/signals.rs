@@ -1,6 +1,6 @@
-//! What signals mean to the tool while a program runs under it. SIGINT and SIGQUIT go to the whole process group, by
-//! keys at the terminal or by who does the same, and so reach the program by themselves, as does what the program sends
-//! to its own group. Other signals that a process has sent are meant for the tool, and handed on.
+//! Signals to the tool while a program runs under it. SIGINT and SIGQUIT from the keys of a terminal go to the whole
+//! process group, and so reach the program by themselves, as do those that the program sends to its own group. Other
+//! signals that a process has sent are meant for the tool, and handed on.
 
 use anyhow::{Result, ensure};
 use nopal_process::parent;

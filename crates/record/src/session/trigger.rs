@@ -24,7 +24,7 @@ impl Session {
             let mut writer = self.context.shared.writer.lock();
             self.subscribers.of_triggers = Some(writer.subscribe(subscriber)?);
         }
-        // What is recorded before the session is served is recorded for those that the options ask for.
+        // Records from before the session is served are for the triggers of the options.
         let since = if self.service.is_served { counter() } else { 0 };
         let place = place.to_owned();
         self.context
