@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 
 use anyhow::Result;
 
+use crate::arch::SYSTEM_CALL;
 use crate::blocked::Blocked;
 use crate::deadline::{Limit, SYS_IO_PGETEVENTS};
 use crate::transfer;
@@ -11,7 +12,7 @@ use crate::way_back::WayBack;
 use crate::{Mapping, Memory, Registers, Thread, find_system_call_gadget};
 
 /// The kernel's internal code for "fail with `EINTR` if a handler runs, otherwise repeat". Programs never see it.
-const ERESTARTNOHAND: i64 = 514;
+pub(crate) const ERESTARTNOHAND: i64 = 514;
 
 /// These give `EINTR` whenever a signal is pending, whether or not a handler runs: those of signal(7) that fail after
 /// `SIGCONT`, those on sockets with a timeout, and those that could not store the remaining time, because its memory is
@@ -131,11 +132,13 @@ fn wait_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
     let Some(way_back) = WayBack::prepare(thread, gadget, &returned, mask)? else {
         return Ok(());
     };
-    let mut waiting = returned;
+    // Where a handler runs first, the wait is over.
+    let mut waiting = *registers;
     let mut arguments = registers.arguments();
     arguments[1] = 0;
-    waiting.begin_call(registers.system_call(), arguments);
-    waiting.set_instruction_pointer(gadget.call);
+    waiting.set_arguments(arguments);
+    waiting.set_result(-ERESTARTNOHAND);
+    waiting.set_instruction_pointer(gadget.call + SYSTEM_CALL.len() as u64);
     waiting.set_stack_pointer(way_back.start);
     thread.set_registers(&waiting)?;
     // The frame is in use until the thread has gone back: calls for us, at this stop, need another.

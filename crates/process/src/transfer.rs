@@ -5,6 +5,8 @@
 //! makes the call again for the rest, and returns with the sum behind the program's own call. If we are killed, it does
 //! the same.
 //!
+//! A handler that runs before the call is made again ends the transfer, as it would have without us.
+//!
 //! The code stands where nothing else is: in the zeroes between the end of the program's text, or its loader's, and the
 //! end of the page. It stays there, since the thread may wait in it as long as the call lasts, also when we have left.
 
@@ -17,6 +19,7 @@ use anyhow::Result;
 
 use crate::arch::rest;
 use crate::deadline::Limit;
+use crate::restart::ERESTARTNOHAND;
 use crate::way_back::own_stack;
 use crate::{Mapping, Memory, Registers, Thread, auxiliary};
 
@@ -106,8 +109,9 @@ pub(crate) fn go_on(
         memory.write(code, &rest::REST)?;
     }
     let mut calling = returned;
-    calling.begin_call(returned.system_call(), rest.arguments(copied));
-    calling.set_instruction_pointer(code);
+    calling.set_arguments(rest.arguments(copied));
+    calling.set_result(-ERESTARTNOHAND);
+    calling.set_instruction_pointer(code + rest::BEHIND_CALL);
     calling.set_stack_pointer(frame);
     thread.set_registers(&calling)
 }

@@ -377,3 +377,30 @@ fn transfers_are_whole_under_a_thousand_stops() {
         assert_eq!(running.line(), "0 cut, 0 wrong, many calls");
     }
 }
+
+/// A handler ends a transfer, also where it runs while the thread stands still.
+#[test]
+fn signals_end_transfers() {
+    let program = compile("interrupted");
+    for stops in [1, 2, 5] {
+        let mut running = Running::start(&program, &[]);
+        assert_eq!(running.line(), "ready");
+        let pid = running.pid();
+        eventually("the pipe is full", || {
+            let wait = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
+            wait.is_ok_and(|wait| wait.starts_with(&format!("{} ", libc::SYS_write)))
+        });
+        for _ in 1..stops {
+            assert!(
+                Stopped::stop(pid, PATIENCE)
+                    .unwrap()
+                    .detach_all()
+                    .is_empty()
+            );
+        }
+        let stopped = Stopped::stop(pid, PATIENCE).unwrap();
+        running.signal(libc::SIGUSR1);
+        assert!(stopped.detach_all().is_empty());
+        assert_eq!(running.line(), "wrote 65536 of 1048576, handled 1");
+    }
+}

@@ -58,6 +58,11 @@ impl Registers {
         [it.rdi, it.rsi, it.rdx, it.r10, it.r8, it.r9]
     }
 
+    pub fn set_arguments(&mut self, arguments: [u64; 6]) {
+        let it = &mut self.0;
+        [it.rdi, it.rsi, it.rdx, it.r10, it.r8, it.r9] = arguments;
+    }
+
     /// The kernel does not take these registers for those of a call that is to be repeated.
     pub fn leave_call(&mut self) {
         self.0.orig_rax = u64::MAX;
@@ -65,9 +70,8 @@ impl Registers {
 
     /// The system call instruction that the thread is to execute next makes this call.
     pub fn begin_call(&mut self, number: i64, arguments: [u64; 6]) {
-        let it = &mut self.0;
-        it.rax = number as u64;
-        [it.rdi, it.rsi, it.rdx, it.r10, it.r8, it.r9] = arguments;
+        self.set_result(number);
+        self.set_arguments(arguments);
         self.leave_call();
     }
 
