@@ -17,22 +17,23 @@ use crate::state::State;
 pub struct Control {
     pub(crate) state: State,
     pub(crate) setup: Setup,
-    /// What the last `query` or `testtracein` found out.
+    /// The results of the last `query` or `testtracein`.
     pub(crate) answer: Vec<String>,
     pub(crate) tracing: Tracing,
 }
 
-/// What the tracing directory knows beside the state.
+/// The state of the tracing directory that is not in [`State`].
 pub(crate) struct Tracing {
-    /// What the function tracer records, where there is no trace of that name.
+    /// The functions that the function tracer records, where there is no trace of that name.
     pub functions: FunctionSelection,
-    /// Up to which counter the reader of `trace` wants to see nothing.
+    /// The counter up to which the reader of `trace` wants to see nothing.
     pub emptied: u64,
-    /// Up to which counter `trace_pipe` has given all, and how many records there were then, and bytes.
+    /// The counter up to which `trace_pipe` has given all, and the numbers of records and of bytes at that time.
     pub piped: u64,
     pub taken: u64,
     pub bytes: u64,
-    /// By when the last of these had been recorded, some of them perhaps after what `trace_pipe` has given.
+    /// The counter by which the last of these had been recorded, some of them perhaps after what `trace_pipe` has
+    /// given.
     pub grown: u64,
     pub look: Look,
     pub errors: Vec<String>,
@@ -92,8 +93,8 @@ impl Control {
         self.with(engine).set_up(wanted).map(drop)
     }
 
-    /// Modules are about to be loaded into a process, which `lookup` has alone: finds what is wanted of them. Whoever
-    /// loads them inserts that by [`Control::setup`], and calls [`Control::set_up`] then.
+    /// Modules are about to be loaded into a process, which `lookup` has alone: finds the sites that are wanted in
+    /// them. The caller, who loads them, inserts these sites by [`Control::setup`], and calls [`Control::set_up`] then.
     pub fn expect(&mut self, lookup: &mut dyn Lookup) -> Result<()> {
         let mut draft = Draft::new(self.state.clone(), lookup);
         draft.find_more()?;
@@ -109,7 +110,7 @@ impl Control {
         self.set_up(engine, false)
     }
 
-    /// What is inserted, or about to be.
+    /// The setup that is inserted, or about to be.
     pub fn setup(&self) -> &Setup {
         &self.setup
     }
@@ -118,13 +119,13 @@ impl Control {
         self.state.budget
     }
 
-    /// What is not timed for the budget's sake.
+    /// The functions that are not timed, for the budget's sake.
     pub fn spared(&self) -> &Spared {
         &self.state.spared
     }
 
-    /// Has these functions counted or off for the sake of the budget, if there is one, and no others. Those that it may not
-    /// spare, see [`Setup::may_spare`], stay as they are.
+    /// Has these functions, and no others, counted or off for the sake of the budget, if there is one. Functions that
+    /// it may not spare, see [`Setup::may_spare`], stay as they are.
     pub fn spare(&mut self, engine: &mut dyn Engine, spared: Spared) -> Result<()> {
         if self.state.budget.is_none() {
             return Ok(());
@@ -156,7 +157,7 @@ impl Control {
 }
 
 impl Controller<'_> {
-    /// Changes what is wanted, and the engine with it: as a whole or not at all. What it answers is for a person.
+    /// Changes the state, and the engine with it, as a whole or not at all. The answer is for a person.
     pub fn change(&mut self, edit: impl FnOnce(&mut Draft) -> Result<()>) -> Result<String> {
         let mut draft = Draft::new(self.control.state.clone(), self.engine);
         edit(&mut draft)?;

@@ -468,7 +468,7 @@ impl Draft<'_> {
         bail!("no function matches {only}{}", or_nearest(&nearest))
     }
 
-    /// What cannot be traced and why, in a line; empty if all can.
+    /// The functions that cannot be traced and why, in a line; empty if all can.
     pub fn refusals(&mut self, found: &[FoundSite], refused: &[Refused]) -> String {
         refusals(self.lookup, found, refused)
     }
@@ -509,7 +509,7 @@ fn anywhere(location: &Location) -> Location {
     }
 }
 
-/// What of `found` cannot be traced, ever or now, and why, in a line; empty if all can.
+/// The functions of `found` that cannot be traced, ever or now, and why, in a line; empty if all can.
 pub fn refusals(lookup: &mut dyn Lookup, found: &[FoundSite], refused: &[Refused]) -> String {
     let now = |site: &FoundSite| refused.iter().find(|refused| refused.key == site.key);
     let not = found

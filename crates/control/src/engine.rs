@@ -24,7 +24,7 @@ pub struct FoundSite {
     pub is_refused: bool,
 }
 
-/// What there is to know of a function.
+/// A function, as the engine describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
     /// As the file has it, not demangled.
@@ -63,7 +63,7 @@ pub enum Missing<'a> {
     Marker(&'a str),
 }
 
-/// What an inserted site does.
+/// How an inserted site treats calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Its calls are not recorded, and pay a jump or two.
@@ -122,16 +122,16 @@ pub struct Calls {
     pub exits: u64,
 }
 
-/// What else there is to know of a session.
+/// Other facts about a session.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The trace directory.
     pub directory: &'a Path,
-    /// What it records of calls unless more or less is asked for.
+    /// The data that it records of calls, unless a command asks for more or less.
     pub capture: Capture,
     /// Memory for records that are not written out yet. In bytes.
     pub buffer: u64,
-    /// What records of this moment are stamped with.
+    /// The timestamp of records of this moment.
     pub clock: u64,
     /// Why [`Act::Snapshot`] never can be done.
     pub no_snapshots: Option<&'static str>,
@@ -158,7 +158,8 @@ pub struct Watch {
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already, and record as
-    /// much as `capture` asks for, stay as they are. Those that cannot be are answered; the others all are.
+    /// much as `capture` asks for, stay as they are. The answer names the sites that cannot be inserted; all others
+    /// are.
     Insert {
         sites: Vec<SiteKey>,
         capture: Capture,
@@ -168,7 +169,7 @@ pub enum Change {
         sites: Vec<SiteKey>,
         mode: Mode,
     },
-    /// Takes the jumps of sites out of the text. Those that are [`Mode::Spared`] still are. Sites that are not inserted
+    /// Takes the jumps of sites out of the text. Sites that are [`Mode::Spared`] still are. Sites that are not inserted
     /// are skipped.
     Remove {
         sites: Vec<SiteKey>,
@@ -219,7 +220,7 @@ pub enum Change {
     Start,
 }
 
-/// What came of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Sites that could not be inserted.
@@ -248,7 +249,7 @@ pub enum Act<'a> {
     Detach,
 }
 
-/// What is loaded in the processes of a session, and what holds there.
+/// Looks up what is loaded in the processes of a session, and what is traced there.
 pub trait Lookup {
     /// The functions at a location, in all that is loaded now, by module and address, each once; none is no error.
     fn find(&mut self, location: &Location) -> Result<Vec<FoundSite>>;
@@ -280,7 +281,7 @@ pub trait Engine: Lookup {
     /// An error means that nothing has changed, as far as can be known.
     fn apply(&mut self, change: &Change) -> Result<Applied>;
 
-    /// What it answers is for a person.
+    /// The answer is text for a person.
     fn perform(&mut self, act: Act) -> Result<String>;
 
     fn counts(&mut self) -> Counts;
@@ -290,7 +291,7 @@ pub trait Engine: Lookup {
     /// For people: how the probe of this name is there, where that is not as was asked, or not yet.
     fn probe_note(&mut self, name: &str) -> Option<String>;
 
-    /// What recording costs now, of the budget: a line for people, if there is one.
+    /// The present cost of recording, and the budget, in a line for people, if there is a budget.
     fn spending(&mut self) -> Option<String>;
 
     /// The hits of the trigger of this name.
@@ -299,6 +300,6 @@ pub trait Engine: Lookup {
     /// The results of snapshots so far, a line each, for people.
     fn snapshots(&mut self) -> Vec<String>;
 
-    /// What the session has come to, for a machine.
+    /// The session's figures, for a machine.
     fn metrics(&mut self) -> Vec<Metric>;
 }

@@ -14,14 +14,14 @@ pub struct File {
     pub(crate) shown: Shown,
     /// The begin of a line whose end has not been written.
     pub(crate) pending: Vec<u8>,
-    /// What a list of locations will be, where one is being written.
+    /// The list of locations that is being written, if one is.
     pub(crate) locations: Option<Vec<Part>>,
 }
 
 pub(crate) enum Shown {
     Text(Vec<u8>),
     Stream(Stream),
-    /// What has been recorded since it was last looked for, if it has been; and the trace as it was then.
+    /// The records that the last look found, if it found any; and the trace as it was then.
     Pipe(Option<Stream>, Kept),
 }
 
@@ -56,7 +56,7 @@ impl File {
                 let Some(running) = stream else {
                     return Ok(Content::Later);
                 };
-                // What a pipe gives does not depend on where its reader believes to be.
+                // A pipe gives its next bytes, whatever offset its reader asks for.
                 let bytes = running.next(length).map_err(failed)?;
                 if bytes.is_empty() {
                     *stream = None;

@@ -203,7 +203,7 @@ fn trigger(line: &Line) -> Result<Trigger<FunctionSelection>, String> {
     })
 }
 
-/// `[return] WHAT`, `mark NAME` or `probe NAME`. What is alone, or in quotes, is a function.
+/// `[return] WHAT`, `mark NAME` or `probe NAME`. A single word, or one in quotes, is a function.
 fn event(text: &str) -> Result<Event<FunctionSelection>, String> {
     let (first, rest) = text.split_once(is_blank).unwrap_or((text, ""));
     let functions = |text| FunctionSelection::parsed(locations_in(text));

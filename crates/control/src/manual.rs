@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_page_in_docs_tells_the_same() {
-        // Whatever its lines.
+        // Line breaks do not matter.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let page = words(include_str!("../../../docs/control.md"));
         let text = markdown();

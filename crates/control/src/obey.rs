@@ -1,4 +1,4 @@
-//! What commands do to a session. Each is done as a whole or not at all.
+//! Carries out commands on a session, each as a whole or not at all.
 
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::dump::{self, Look};
@@ -24,7 +24,7 @@ use crate::tracers::{describe, optional_probes};
 const SIZES: std::ops::RangeInclusive<u32> = 10..=40;
 
 impl Controller<'_> {
-    /// What the command answers: text for a person.
+    /// The answer is text for a person.
     pub fn obey(&mut self, command: Command) -> Result<String> {
         match command {
             Command::Size(size) => {

@@ -90,7 +90,7 @@ impl FunctionSelection {
         }
     }
 
-    /// What is left out, as it is written without exclamation marks.
+    /// The excluded parts, as they are written without exclamation marks.
     pub fn exclusions(&self) -> FunctionSelection {
         let parts = self.parts.iter().filter(|part| part.excluded);
         let parts = parts.map(|part| Part {

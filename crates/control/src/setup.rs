@@ -1,4 +1,4 @@
-//! What the engine is set up to, and the changes that bring it from one setup to another.
+//! The setup of the engine, and the changes that bring it from one setup to another.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::engine::{Change, Mark, Mode, Watch};
 use crate::probe::Probe;
 use crate::site_key::SiteKey;
 
-/// What the engine is set up to.
+/// Everything that the engine is to have set up.
 #[derive(Clone, Default)]
 pub struct Setup {
     /// Nothing is recorded, by the user's wish.
@@ -108,7 +108,7 @@ impl Setup {
         }
     }
 
-    /// What is recorded of a site, and in which mode it is; `None` if it is not inserted.
+    /// The data that is recorded of a site, and the site's mode; `None` if it is not inserted.
     pub fn of(&self, site: SiteKey) -> Option<(Capture, Mode)> {
         let site = self.site(site);
         match site.jump {
@@ -272,7 +272,7 @@ pub fn reconcile(old: &Setup, new: &Setup) -> Vec<Change> {
     if old.kernel_events != new.kernel_events {
         changes.push(Change::RecordKernelEvents(new.kernel_events.clone()));
     }
-    // What was spared for its sake is on again before it ends.
+    // Functions that were spared for the budget's sake are on again before it ends.
     if old.budget != new.budget {
         let list = match new.budget {
             Some(_) => &mut changes,
@@ -319,7 +319,7 @@ pub fn reconcile(old: &Setup, new: &Setup) -> Vec<Change> {
 fn reconcile_sites(old: &Setup, new: &Setup, changes: &mut Vec<Change>, gone: &mut Vec<Change>) {
     let mut inserted: Vec<(Capture, Vec<SiteKey>)> = Vec::new();
     let mut removed = Vec::new();
-    // In this order. What is to be removed is off before.
+    // In this order. Sites that are to be removed are off before.
     let modes = [
         Mode::Silent,
         Mode::On,
@@ -344,7 +344,7 @@ fn reconcile_sites(old: &Setup, new: &Setup, changes: &mut Vec<Change>, gone: &m
             if was.jump != Jump::Out {
                 removed.push(key);
             }
-            // Those that are silent are to be so until the last call has returned.
+            // Silent sites stay silent until the last call has returned.
             let is_off = matches!(was.mode, Some(Mode::Off | Mode::Silent));
             match wanted.mode {
                 Some(mode) if was.mode != Some(mode) => switch(Some(mode), key),
@@ -532,7 +532,7 @@ mod tests {
         assert_eq!(said(&off, &none), ["Off"]);
         assert_eq!(said(&counted, &none), ["Off", "out"]);
 
-        // What somebody counts is not switched off.
+        // A site that somebody counts is not switched off.
         let mut theirs = Setup::default();
         theirs.hold(&sites, Capture::default(), Mode::Counted);
         let before = theirs.clone();

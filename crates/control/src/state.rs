@@ -1,4 +1,4 @@
-//! What is wanted of a session: plain values, which commands change, and which become a setup of the engine.
+//! The wanted state of a session: plain values, which commands change, and which become a setup of the engine.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::setup::{Setup, TriggerSetup};
 use crate::site_key::SiteKey;
 use crate::written::place;
 
-/// What is wanted of a session.
+/// The wanted state of a session.
 #[derive(Clone, Default)]
 pub struct State {
     pub started: bool,
@@ -23,7 +23,7 @@ pub struct State {
     /// All sites that can be traced, held while `uniform` is on.
     pub uniform: Option<ActiveFunctions>,
     pub budget: Option<Share>,
-    /// What is off for its sake.
+    /// The functions that are not timed for its sake.
     pub spared: Spared,
     pub probes: Vec<ActiveProbe>,
     /// Where two mean the same marker, the later one decides.
@@ -46,7 +46,7 @@ pub struct State {
 #[derive(Clone)]
 pub struct ActiveFunctions {
     pub what: FunctionSelection,
-    /// What is to be recorded of them.
+    /// The data that is to be recorded of them.
     pub capture: Capture,
     pub sites: Arc<[SiteKey]>,
     /// The first of the functions that are meant, and its address; `None` while there are none.
@@ -186,7 +186,7 @@ impl State {
         traces.chain(triggers).chain(parts).chain(uniform)
     }
 
-    /// Those who have functions for their own sake.
+    /// Functions that somebody has named for their own sake.
     fn named(&self) -> impl Iterator<Item = &ActiveFunctions> {
         let traces = self.traces.iter().map(|trace| &trace.held);
         let traces = traces.filter(|held| held.what.names_some());
@@ -206,7 +206,7 @@ impl State {
         }
     }
 
-    /// What the engine is set up to, so that what is wanted is done.
+    /// The setup of the engine that meets this state.
     pub fn setup(&self) -> Setup {
         let mut setup = Setup::default();
         setup.is_stopped = !self.started;

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use crate::selection::{Location, Part};
 
-/// What `runtime/core/control.h` offers; each enumeration as a module.
+/// The declarations of `runtime/core/control.h`; each enumeration as a module.
 #[allow(dead_code)]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/grammar.rs"));

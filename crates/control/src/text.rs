@@ -15,7 +15,7 @@ impl Controller<'_> {
     pub fn text(&mut self) -> String {
         let engine = &mut *self.engine;
         let state = &self.control.state;
-        // What is counted is what has been written. Where that fails, the session has ended.
+        // Only written records are counted. Where writing fails, the session has ended.
         let _ = engine.perform(Act::Flush);
         let mut out = String::new();
         line(&mut out, format_args!("logsize {}", logsize(engine)));

@@ -23,7 +23,7 @@ const ALL_MARKERS: [&str; 2] = ["*", "*:*"];
 // ---- switched on and off ----
 
 impl Draft<'_> {
-    /// What is optional of what the tracer needs is left to [`Draft::add_optional`].
+    /// The tracer's optional needs are left to [`Draft::add_optional`].
     pub fn tracer_on(&mut self, name: &str) -> Result<()> {
         if let Some(tracer) = EventTracer::named(name) {
             return self.event_tracer_on(tracer);
@@ -88,8 +88,8 @@ impl Draft<'_> {
         }
     }
 
-    /// The functions that a tracer needs, if there are any. What is no function may be a marker, which is to be
-    /// recorded.
+    /// The functions that a tracer needs, if there are any. A name of no function may be that of a marker, which is to
+    /// be recorded.
     fn part(&mut self, need: &Need) -> Result<Option<ActiveFunctions>> {
         if self.begins {
             // Also in libraries that are called by others alone, or come later.
@@ -331,7 +331,7 @@ impl State {
     }
 }
 
-/// What a tracer has found, in lines.
+/// The findings of a tracer, in lines.
 pub fn describe(report: &Report) -> Vec<String> {
     let thread = |finding: &Finding| finding.begin_thread.thread;
     let missing = report.missing;

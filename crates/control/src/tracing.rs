@@ -38,7 +38,7 @@ impl Tracing {
 }
 
 impl Controller<'_> {
-    /// What the function tracer records, or would.
+    /// The functions that the function tracer records, or would record.
     fn functions(&self) -> &FunctionSelection {
         let trace = self.control.state.trace(FUNCTION);
         trace.map_or(&self.control.tracing.functions, |trace| &trace.held.what)
@@ -173,7 +173,7 @@ impl Controller<'_> {
         Ok(Shown::Stream(Stream::new(show)))
     }
 
-    /// What has been recorded since this was asked last; `None` if nothing has.
+    /// The records since the last call; `None` if there are none.
     pub fn take_recorded(&mut self, kept: &Kept) -> Result<Option<Stream>, Failure> {
         let until = self.engine.facts().clock;
         self.engine
@@ -229,12 +229,12 @@ impl Controller<'_> {
         Ok(lines(&mut draft, &found))
     }
 
-    /// What a shell's `>` does before it writes.
+    /// Empties a file, as a shell's `>` does before it writes.
     pub fn truncate(&mut self, file: &mut File) {
         match file.role {
             Role::Trace => self.control.tracing.emptied = self.engine.facts().clock,
             Role::Errors => self.control.tracing.errors.clear(),
-            // What is to come in its place is not known yet.
+            // The list that replaces it is not known yet.
             Role::Filter { .. } | Role::Processes | Role::Marks => {
                 file.locations = Some(Vec::new())
             }
@@ -263,7 +263,7 @@ impl Controller<'_> {
         answer.map_err(|error| invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
     }
 
-    /// What emptying a file means if nothing was written into it then.
+    /// Empties the setting behind a file that was emptied, and into which nothing was written then.
     pub fn finish(&mut self, file: &mut File) -> Result<(), Failure> {
         let emptied = file
             .locations

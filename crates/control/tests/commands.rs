@@ -354,7 +354,7 @@ fn the_first_bad_one_of_several_ends_them() {
     assert_eq!(fake.in_mode(Mode::Off), ["main"]);
 }
 
-/// Whatever the engine refuses, and when: a command that failed has changed nothing.
+/// A command that failed has changed nothing, whatever the engine refuses, and whenever.
 #[test]
 fn a_failing_engine_leaves_all_as_it_was() {
     let commands = [

@@ -8,7 +8,7 @@ use common::{Fake, PROCESS, cat};
 use nopal_control::{Control, Mode, SiteKey};
 use nopal_trace::synthetic::Random;
 
-/// What is restored.
+/// The state that is to be restored.
 fn state(fake: &Fake) -> (BTreeMap<SiteKey, Mode>, Vec<u32>, bool) {
     let children = fake.children && !fake.watched.is_empty();
     (fake.inserted.clone(), fake.watched.clone(), children)
@@ -158,7 +158,7 @@ fn what_is_shown_restores_the_state() {
     assert!(obeyed > 300 && refused > 100, "{obeyed} {refused}");
 }
 
-/// What is on is what a simple count of the traces says, whatever came before.
+/// The sites that are on are those that a simple count of the traces yields, whatever came before.
 #[test]
 fn sites_are_on_while_any_trace_is() {
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// What is wanted of some headers.
+/// C headers, and the names that are wanted of them.
 pub struct Headers {
     build: cc::Build,
     includes: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Structure {
     foreign: bool,
 }
 
-/// What is generated: Rust, with assertions, and the same assertions in C.
+/// The generated text: Rust, with assertions, and the same assertions in C.
 #[derive(Default)]
 struct Both {
     rust: String,
@@ -211,7 +211,7 @@ impl Headers {
         Ok(text)
     }
 
-    /// What the compiler makes of it, linked: places in debug information are known only then.
+    /// The compiled and linked source: only linking settles places in debug information.
     fn compiled(&self, source: &Path, out: &Path) -> Result<Vec<u8>> {
         let mut build = self.build.clone();
         build.file(source).opt_level(0).out_dir(out).debug(true);

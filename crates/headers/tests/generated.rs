@@ -1,4 +1,4 @@
-//! What is generated of a header, and that a header which says otherwise is not believed.
+//! Tests the Rust that is generated of a header, and that a header which contradicts it is not believed.
 
 use nopal_headers::{Headers, Structure};
 use std::path::Path;
@@ -31,7 +31,7 @@ void nopal_ends(struct nopal_inner by_value);
 fn generate(folder: &Path, structures: Vec<Structure>) -> String {
     let header = folder.join("shared.h");
     std::fs::write(&header, HEADER).unwrap();
-    // What cargo tells build scripts.
+    // The variables that cargo sets for build scripts.
     for (name, value) in [
         ("OUT_DIR", folder.to_str().unwrap()),
         ("TARGET", "x86_64-unknown-linux-gnu"),

@@ -11,7 +11,8 @@ const SAMPLE_ID: usize = 16;
 
 pub struct Decoder {
     tracepoints: Tracepoints,
-    /// What came last of each processor. A thread may have been met twice when the recording began, and tell all twice.
+    /// The last event of each processor. A thread that was met twice when the recording began may report each event
+    /// twice.
     last: HashMap<u32, KernelEvent>,
 }
 
@@ -45,7 +46,7 @@ impl Decoder {
         found.unwrap_or(Found::Nothing)
     }
 
-    /// Who, when, the length of the tracepoint's record, and that.
+    /// A sample holds the thread, the time, the length of the tracepoint's record, and that record.
     fn sample(&self, body: &[u8]) -> Option<Found> {
         let who = word(body, 0)?;
         let ns = word(body, 8)?;

@@ -61,7 +61,7 @@ impl Marker {
     }
 }
 
-/// What the module makes of a function of a plan.
+/// The module's verdict on a function of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     Traced,
@@ -168,8 +168,8 @@ impl Device {
         Ok(addresses)
     }
 
-    /// What the module makes of the functions of all plans, by their addresses; the last plan's where a function was
-    /// in several. Not of modules that have gone; none where nopal's module is an earlier one, which tells none.
+    /// The module's verdicts on the functions of all plans, by address. A function of several plans has the last one's.
+    /// Functions of modules that have gone have none. An earlier version of nopal's module gives no verdicts.
     pub fn verdicts(&mut self) -> Result<HashMap<u64, Verdict>> {
         let mut all = vec![DeviceVerdict::default(); DEVICE_FUNCTIONS];
         let mut message = DeviceVerdicts {
@@ -249,7 +249,7 @@ impl Device {
         }
     }
 
-    /// What is set up, as commands that set it up again.
+    /// The present setup, as commands that set it up again.
     pub fn state(&mut self) -> Result<String> {
         self.0.rewind().context(DEVICE)?;
         let mut state = Vec::new();
@@ -269,9 +269,9 @@ impl Device {
         })
     }
 
-    /// Gives the module a plan; what it makes of each function.
+    /// Gives the module a plan; returns its verdict on each function.
     pub fn upload(&mut self, plan: &Plan) -> Result<Vec<Verdict>> {
-        // What it does not set is no verdict.
+        // A value that the module does not set is no verdict.
         let mut verdicts = vec![u8::MAX; plan.functions.len()];
         let mut message = DevicePlan {
             version: DEVICE_VERSION,

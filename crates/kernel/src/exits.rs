@@ -23,7 +23,7 @@ pub struct Exits<'a> {
     before: Instruction,
 }
 
-/// What a jump leads to.
+/// The target of a jump.
 enum Target {
     Inside,
     /// A part of this function that the compiler has moved away.
@@ -266,7 +266,7 @@ pub fn whole_of_cold(name: &str) -> Option<&str> {
         .then_some(whole)
 }
 
-/// Whatever a kernel puts in place of returns on a processor.
+/// Whether a function of this name is what some kernel puts in place of returns, on any processor.
 fn is_return_thunk(name: &str) -> bool {
     name.ends_with("_return_thunk") || name == "__x86_return_skl"
 }

@@ -24,7 +24,7 @@ use std::ops::Range;
 use tables::{FAULT, HiddenJumps, JUMP_LABEL, Unwinding};
 use text::Text;
 
-/// What a plan is made of.
+/// The parts of a running kernel that a plan is made of.
 pub struct Kernel {
     pub symbols: Symbols,
     text: Text,
@@ -145,7 +145,7 @@ impl Kernel {
         range.contains(&address).then_some(Reason::Blacklisted)
     }
 
-    /// What is known of a span's bytes.
+    /// The part of a span whose bytes are known.
     fn part(&self, span: Span) -> Range<u64> {
         let known = self.text.from(span.address).unwrap_or_default();
         let end = span.address + known.len() as u64;

@@ -1,4 +1,4 @@
-//! What can be traced of a running kernel.
+//! Finds the functions of a running kernel that can be traced.
 
 use crate::Kernel;
 use crate::code::Code;
@@ -25,7 +25,7 @@ pub struct Refused {
     pub reason: Reason,
 }
 
-/// What the kernel itself never has traced, in words of its sources. It begins in one task and ends in another.
+/// Functions that the kernel's own sources except from tracing: each begins in one task and ends in another.
 const SWITCHES: [&str; 3] = ["__switch_to", "ret_from_fork", "ret_from_fork_asm"];
 
 /// Places in ftrace's own code that look like those in functions.

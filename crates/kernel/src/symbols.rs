@@ -12,8 +12,8 @@ const KERNEL: u64 = 1 << 63;
 /// A name that is longer is none of the kernel's.
 const LONGEST_NAME: usize = 512;
 
-/// What `/proc/kallsyms` said. Nothing in it is believed but names: sizes, and what is code, follow from where the next
-/// symbol begins, and from the text itself.
+/// The symbols in `/proc/kallsyms`. Nothing in it is believed but names: sizes, and what is code, follow from where the
+/// next symbol begins, and from the text itself.
 pub struct Symbols {
     text: String,
     /// In order of their addresses, and of the file where these are the same.
@@ -38,7 +38,7 @@ pub struct Symbol<'a> {
     pub module: &'a str,
 }
 
-/// What lies between two symbols of different addresses.
+/// The bytes between two symbols of different addresses.
 #[derive(Clone, Copy)]
 pub struct Span<'a> {
     symbols: &'a Symbols,
@@ -116,7 +116,7 @@ impl Symbols {
         self.span_at(last.address)?.names().next()
     }
 
-    /// What an address lies in, whether code or not.
+    /// The span in which an address lies, whether code or not.
     pub fn span_at(&self, address: u64) -> Option<Span<'_>> {
         let after = self.all.partition_point(|entry| entry.address <= address);
         let address = self.all[..after].last()?.address;
@@ -129,7 +129,7 @@ impl Symbols {
         })
     }
 
-    /// Those that have a symbol of code, in order.
+    /// The spans that have a symbol of code, in order.
     pub fn code(&self) -> impl Iterator<Item = Span<'_>> {
         let mut spans = self
             .all
@@ -147,7 +147,7 @@ impl Symbols {
         all.filter(|span| span.entries.iter().any(|entry| entry.is_code))
     }
 
-    /// The addresses of these symbols of the kernel's own, whatever they are; of several, of the first.
+    /// The addresses of these symbols of the kernel's own, code or not; of several with one name, the first's.
     pub fn addresses<const N: usize>(&self, names: [&str; N]) -> [Option<u64>; N] {
         let mut found = [None; N];
         for entry in &self.all {

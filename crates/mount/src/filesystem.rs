@@ -121,8 +121,8 @@ impl Shared {
         Ok((handle, flags))
     }
 
-    /// The kernel does not wait for the last close of a file, which may change what other files show: whoever opens one
-    /// afterwards is to see it.
+    /// The kernel does not wait for the last close of a file, which may change what other files show: a process that
+    /// opens one afterwards is to see the change.
     fn wait_for_closing(&self, process: i32) {
         let closing = self.closing.lock();
         // One that takes longer is not worth more waiting.
@@ -166,7 +166,7 @@ impl Shared {
             // One that is being used is not waited for.
             let mut file = opened.file.try_lock()?;
             if let Some(reader) = look {
-                // What it had is its size still.
+                // If this fails, the file keeps the size that it had.
                 let _ = file.look(reader);
             }
             Some(file.size())
@@ -188,7 +188,7 @@ impl Shared {
 
 /// The kernel checks nothing but whose mount it is: it is the user's alone.
 fn attributes(number: u64, kind: Kind, size: u64) -> FileAttr {
-    // What a file shows may have changed at any moment, which `tail -f` wants to know.
+    // A file's text may have changed at any moment, which `tail -f` wants to know.
     let now = SystemTime::now();
     FileAttr {
         ino: INodeNo(number),

@@ -15,7 +15,7 @@ const VERSION: &[u8; 8] = b"nopal-b1";
 /// Version and checksum of the rest.
 const HEADER: usize = 16;
 
-/// What is read and written at most.
+/// Limits on what is read and written.
 const MOST_BYTES: u64 = 4 << 20;
 const MOST_FUNCTIONS: usize = 1 << 16;
 
@@ -25,9 +25,9 @@ pub struct Untimed {
     /// The identity of its file, and its address there.
     pub file: String,
     pub address: u64,
-    /// What its recording adds to the processor time that the program uses without.
+    /// The cost of its recording, as a part of the processor time that the program uses without.
     pub share: f64,
-    /// What a call tells, in nanoseconds.
+    /// The worth of a recorded call, in nanoseconds.
     pub worth: f64,
     /// How often it was recorded again in vain.
     pub failed: u32,

@@ -8,7 +8,7 @@ use nopal_symbols::Image;
 use crate::arch::Flow;
 use crate::code::{Code, Marks};
 
-/// What else than the function itself knows places in its code.
+/// The places in functions' code that more than the function itself knows.
 pub(crate) struct Recovery {
     /// Places amid functions or behind them, sorted, each with the instruction that takes its address, if it is one.
     places: Vec<(u64, Option<u64>)>,

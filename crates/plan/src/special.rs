@@ -84,7 +84,7 @@ const NAMES: &[(&str, Reason)] = &[
     ("__cyg_profile_func_*", Reason::ProfilerHook),
 ];
 
-/// What is special about a function of this name, if anything. A version (`name@VERSION`) and the prefix that glibc
+/// The reason why a function of this name is special, if it is. A version (`name@VERSION`) and the prefix that glibc
 /// gives its own copies (`__GI_`) do not matter.
 pub(crate) fn by_name(name: &str) -> Option<Reason> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);

@@ -25,7 +25,7 @@ pub enum LoaderStop {
     },
 }
 
-/// Those that do nothing by default.
+/// Signals that do nothing by default.
 const SIGNALS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
 const CONSISTENT: i32 = 0;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);

@@ -6,7 +6,7 @@ use std::mem::{self, MaybeUninit};
 
 use libc::{c_uint, c_void, siginfo_t};
 
-/// What to report beyond signals. `PTRACE_O_TRACESYSGOOD` is always set.
+/// Reports beyond signals. `PTRACE_O_TRACESYSGOOD` is always set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Stop at `execve`.

@@ -74,7 +74,7 @@ pub(crate) fn wind_back(thread: &mut Thread, maps: &OnceCell<Vec<Mapping>>) -> R
     }
     let limit = Limit::of(thread, &registers);
     match limit.filter(Limit::is_over) {
-        // What it says is true.
+        // The call has succeeded: its result is true.
         Some(_) if registers.result() >= 0 => return Ok(()),
         Some(limit) => registers.set_result(limit.result),
         None => {

@@ -29,9 +29,9 @@ static LIMITS: OnceLock<[libc::rlimit; RESOURCES.len()]> = OnceLock::new();
 
 /// More files than a session has open; the kernel does not permit an unlimited number.
 const FILES: u64 = 1 << 16;
-/// What the stack of the first thread may take. Not unlimited: an access through `/proc/PID/mem` to an address that is
-/// not mapped, such as one of the program before `execve`, makes the other process's stack grow down to that address,
-/// as far as the limit of the process that accesses it permits.
+/// The limit of the first thread's stack. Not unlimited: an access through `/proc/PID/mem` to an address that is not
+/// mapped, such as one of the program before `execve`, makes the other process's stack grow down to that address, as
+/// far as the limit of the process that accesses it permits.
 const STACK: u64 = 8 << 20;
 
 /// Rust's runtime, before `main`, ignores SIGPIPE and opens descriptors 0 to 2 if they are closed. This comes before.

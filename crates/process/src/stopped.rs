@@ -19,7 +19,7 @@ use crate::{Ending, Event, Mapping, Options, Stop, StopError, Thread};
 /// among the threads, with its own process id. So are those of other processes in that memory: see [`sharers`].
 ///
 /// Signals that come before a thread has stopped are delivered first; it may then stand at the start of a handler.
-/// Those that come later wait in the kernel.
+/// Later signals wait in the kernel.
 ///
 /// System calls that are woken by the stop are repeated afterwards: most by the kernel, `poll` and `nanosleep` with the
 /// time that is left. `epoll_wait`, `sigtimedwait`, `semtimedop`, `io_getevents` and calls on sockets with a timeout
@@ -446,7 +446,7 @@ impl Stopped {
         self.threads.first_mut()
     }
 
-    /// Resumes all threads. Those that have not stopped remain traced, and stop when they wake up; they are returned,
+    /// Resumes all threads. Threads that have not stopped remain traced, and stop when they wake up; they are returned,
     /// to be detached later (or by the end of this OS thread).
     pub fn detach_all(mut self) -> Vec<Thread> {
         self.release()

@@ -41,7 +41,7 @@ const MOST_PIECES: usize = 64;
 /// Room for a frame and what is copied, on the thread's stack.
 const ROOM: usize = (rest::FRAME * 8 + MESSAGE + MOST_PIECES * PIECE).next_multiple_of(64);
 
-/// Those that return what they have transferred. `splice` may always transfer less than it could.
+/// Calls that return how much they have transferred. `splice` may always transfer less than it could.
 const CALLS: [i64; 8] = [
     libc::SYS_getrandom,
     libc::SYS_read,
@@ -137,13 +137,13 @@ fn is_code(memory: &Memory, address: u64) -> bool {
     memory.read(address, &mut found).is_ok() && found == rest::REST
 }
 
-/// What is left of a transfer.
+/// The rest of a transfer.
 struct Rest {
-    /// Of the call, where they do not lead to what is copied.
+    /// The call's arguments, but for those that lead to what is copied.
     arguments: [u64; 6],
     /// The rest of a vector.
     pieces: Option<Vec<(u64, u64)>>,
-    /// What leads to it.
+    /// The message header that leads to the vector.
     message: Option<[u8; MESSAGE]>,
 }
 
@@ -182,7 +182,7 @@ impl Rest {
                 let (words, _) = message.as_chunks();
                 let [vector, number] = [2, 3].map(|at: usize| u64::from_le_bytes(words[at]));
                 rest.pieces = pieces_behind(memory, vector, number, done)?;
-                // What goes with the first byte has gone.
+                // Control data has gone with the first byte.
                 message[32..48].fill(0);
                 rest.message = Some(message);
                 return Ok(rest.pieces.is_some().then_some(rest));
@@ -203,7 +203,7 @@ impl Rest {
         Ok((done < whole).then_some(rest))
     }
 
-    /// Of the call, with what is copied at an address.
+    /// The arguments of the call, with what is copied at an address.
     fn arguments(&self, copied: u64) -> [u64; 6] {
         let mut arguments = self.arguments;
         if let Some(pieces) = &self.pieces {
@@ -215,7 +215,7 @@ impl Rest {
         arguments
     }
 
-    /// What is copied to an address.
+    /// The bytes that are to be copied to an address.
     fn copied(&self, at: u64) -> Vec<u8> {
         let pieces = self.pieces.iter().flatten();
         let pieces: Vec<u8> = pieces

@@ -296,7 +296,7 @@ fn many_patches() {
     assert_eq!(bytes(&memory, pages.address(0, 0), 700 * PAGE), copy);
 }
 
-/// What is taken for the file's is told from it here, so that what was read is seen.
+/// The bytes that are taken for the file's differ from them here, so that it shows which ones were read.
 #[test]
 fn pages_that_are_as_in_their_file_are_not_read() {
     let (memory, count) = (memory(), 20);

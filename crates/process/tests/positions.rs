@@ -39,7 +39,7 @@ fn threads_in_a_window_go_on_in_its_copy() {
                 Some(address - window.start + copy)
             });
             assert_eq!(inside.unwrap(), []);
-            // Whoever came back would be killed; the first byte is where a jump would be.
+            // A thread that came back would be killed; the first byte is where a jump would be.
             let trap = vec![0xcc; (window.end - window.start) as usize];
             Memory::open(pid)
                 .unwrap()

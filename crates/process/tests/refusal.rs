@@ -240,7 +240,7 @@ fn a_filter_can_be_suspended_by_root() {
     );
     thread.suspend_seccomp(false).unwrap();
     assert_eq!(socket(thread), i64::from(-libc::EPROTO));
-    // What is left on ends with the tracing.
+    // A suspension that is left on ends with the tracing.
     thread.suspend_seccomp(true).unwrap();
     assert!(stopped.detach_all().is_empty());
     let mut thread = Thread::seize(pid, pid, Options::default()).unwrap();

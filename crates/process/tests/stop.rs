@@ -301,7 +301,7 @@ fn a_process_that_creates_others_by_vfork_goes_on() {
     assert_eq!(running.line(), "all children ended well");
 }
 
-/// What cannot be detached is left by the end of the OS thread that holds it.
+/// A thread that cannot be detached is left by the end of the OS thread that holds it.
 #[test]
 fn the_end_of_the_tracing_thread_lets_a_late_thread_go() {
     let program = compile("parent");

@@ -141,7 +141,7 @@ impl Client {
         self.answer()
     }
 
-    /// Asks without waiting. What comes must be taken before anything else is asked.
+    /// Asks without waiting. The answer must be taken before anything else is asked.
     pub fn send(&mut self, request: &Request, bytes: &[u8]) -> Result<()> {
         let mut all = request.line().into_bytes();
         all.extend_from_slice(bytes);

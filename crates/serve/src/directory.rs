@@ -96,7 +96,7 @@ fn candidates(user: u32) -> Vec<PathBuf> {
     if let Some(named) = named {
         return vec![named.join("nopal")];
     }
-    // What root traces goes on when root logs out.
+    // Root's tracing goes on when root logs out.
     let lasting = if user == 0 { "/run".into() } else { of_login };
     let lasting = is_private(&lasting).then(|| lasting.join("nopal"));
     let temporary = PathBuf::from(format!("/tmp/nopal-{user}"));

@@ -41,7 +41,7 @@ pub fn demangle_as(raw: &str, form: impl FnOnce(&str) -> String) -> Cow<'_, str>
     }
 }
 
-/// What the initialisers of a file are named after: a symbol or a file.
+/// The symbol, demangled, or the file that initialisers are named after.
 fn demangle_key(key: &str) -> Cow<'_, str> {
     match key.starts_with("_GLOBAL_") {
         true => Cow::Borrowed(key),

@@ -14,7 +14,7 @@ use xz4rust::{DICT_SIZE_MIN, XzDecoder};
 use crate::printable::printable;
 use crate::stamp::Stamp;
 
-// What is longer is cut: nothing sensible is that long, and it bounds what a hostile file can ask for.
+// Longer names are cut: nothing sensible is that long, and it bounds what a hostile file can ask for.
 pub(crate) const LONGEST_NAME: usize = 64 << 10;
 pub(crate) const LONGEST_PATH: usize = 4 << 10;
 const LONGEST_SECTION_NAME: usize = 64;

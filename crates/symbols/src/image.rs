@@ -376,7 +376,7 @@ impl Image {
         elf.map_or_else(HashMap::new, |elf| lines::places(&elf, addresses))
     }
 
-    /// What the debug information tells of the parameters and results of the functions at these addresses, by address.
+    /// The parameters and results of the functions at these addresses, by address, as debug information tells them.
     pub fn prototypes(&self, addresses: &[u64]) -> HashMap<u64, Prototype> {
         let Ok(all) = self.functions() else {
             return HashMap::new();

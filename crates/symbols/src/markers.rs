@@ -247,7 +247,7 @@ impl Fields<'_> {
         Ok(u32::from_le_bytes(*bytes.context("its note is cut short")?))
     }
 
-    /// What a field points to, relative to itself.
+    /// The address that a field holds, relative to itself.
     fn target(&self, index: usize) -> Result<u64> {
         let distance = i64::from(self.word(index)?.cast_signed());
         Ok(self

@@ -78,7 +78,7 @@ pub enum Held {
     Unknown,
 }
 
-/// What the bits of one word mean. The bits above those that are named mean nothing.
+/// The meaning of the bits of one word. Bits above the named ones mean nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     Signed(u8),
@@ -151,7 +151,7 @@ struct Declared<'s, 'a> {
     has_place: bool,
 }
 
-/// What the location of a parameter at the first instruction tells.
+/// The place of a parameter at the first instruction, as its location tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Words(Vec<u8>),

@@ -2,7 +2,7 @@
 
 use crate::without_parameters;
 
-/// What precedes the name of a function that the compiler made for another one.
+/// Prefixes of the names of functions that the compiler made for other ones.
 const MADE_FOR: [&str; 9] = [
     "global constructors keyed to ",
     "global destructors keyed to ",

@@ -101,7 +101,7 @@ impl<'a> Units<'a> {
         self.kept[index].get_or_init(|| self.look(index)).as_ref()
     }
 
-    /// What a value of `unit` refers to.
+    /// The entry that a value of `unit` refers to.
     fn entry<'u>(&'u self, unit: &'u Unit<'a>, reference: Value<'a>) -> Option<UnitEntry<'u, 'a>> {
         let (unit, offset): (_, UnitOffset) = match reference {
             AttributeValue::UnitRef(offset) => (unit, offset),
@@ -151,7 +151,7 @@ impl<'a> Units<'a> {
         None
     }
 
-    /// What an attribute of the entry refers to.
+    /// The entry that an attribute refers to.
     pub fn target<'u>(
         &'u self,
         unit: &'u Unit<'a>,
@@ -350,7 +350,7 @@ impl<'a> Units<'a> {
         })?;
         for child in all {
             let is_base = child.tag() == dw::DW_TAG_inheritance;
-            // What has no place in the structure is a variable.
+            // A member without a place in the structure is a variable.
             let is_static = child.attr(dw::DW_AT_external).is_some();
             if is_static || !(is_base || child.tag() == dw::DW_TAG_member) {
                 continue;

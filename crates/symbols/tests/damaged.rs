@@ -58,7 +58,7 @@ fn rich_file(build: &BuildDirectory, flags: &str) -> Vec<u8> {
     std::fs::read(build.path("a")).unwrap()
 }
 
-/// Reads all that there is; whatever it says is right, as long as it comes back and holds together.
+/// Reads everything; any answer is right, as long as it comes back and holds together.
 fn read_everything(image: &Image) {
     image.identity();
     image.kind();

@@ -79,7 +79,7 @@ fn numbers<N: Ord>(directory: &Path, number: fn(&OsStr) -> Option<N>) -> Result<
     Ok(numbers)
 }
 
-/// What is in the place of a new trace.
+/// The content of a new trace's place.
 enum Found {
     Nothing,
     Empty,

@@ -193,7 +193,7 @@ impl Succession {
                 let given = self.0.insert(processor, next.thread);
                 given == Some(IDLE) && previous.thread != IDLE
             }
-            // What is missing here counts as lost.
+            // A switch that is missing here counts as lost already.
             KernelEvent::Lost { .. } => {
                 self.0.remove(&processor);
                 false

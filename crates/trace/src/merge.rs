@@ -29,7 +29,7 @@ const SLEW_NS: u64 = 10_000_000_000;
 /// Snapshots of the clocks that are nearer to each other do not tell the rate of the counter.
 const APART_NS: u64 = 100_000_000;
 
-/// What a trace's numbers are added to.
+/// The numbers that are added to those of a trace.
 #[derive(Clone, Copy, Default)]
 struct Bases {
     site: u32,

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use uuid::Uuid;
 
-/// What each metadata file ends with: the description of the last kind of record.
+/// The end of each metadata file: that of the description of the last kind of record.
 pub const END: &str = "};\n";
 /// The first line of a CTF 1.8 metadata file in plain text.
 pub const BEGINNING: &str = "/* CTF 1.8 */\n";

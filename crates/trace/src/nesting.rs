@@ -1,7 +1,7 @@
 //! A thread's work in the kernel among what the thread itself records.
 //!
-//! What a thread does in the kernel is in packets of its own. A thread is at one place at a time, so the order of the
-//! clocks is the order of the records: the packets of both are cut into parts that follow each other.
+//! A thread's records in the kernel are in packets of their own. A thread is at one place at a time, so the order of
+//! the clocks is the order of the records: the packets of both are cut into parts that follow each other.
 
 use crate::packet::{Packet, PacketId};
 use crate::records::Records;
@@ -15,7 +15,7 @@ pub(crate) struct Parts<'a> {
     packet: Option<Rest<'a>>,
 }
 
-/// What is left of a packet.
+/// The rest of a packet.
 struct Rest<'a> {
     id: PacketId,
     /// Its next record's clock, and the word behind that record.
@@ -79,7 +79,7 @@ impl<'a> Parts<'a> {
                     rest.id.first = part.end;
                     return Some(part);
                 }
-                // What cannot be decoded belongs to the last part.
+                // Words that cannot be decoded belong to the last part.
                 None => {
                     part.end = rest.id.end;
                     self.go_on();

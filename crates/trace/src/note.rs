@@ -27,8 +27,8 @@ pub enum Note {
         counter: u64,
         percent: Option<f64>,
     },
-    /// From this counter on, the calls of these sites are all recorded, or counted, or neither. Those that no such note is
-    /// of are timed.
+    /// From this counter on, the calls of these sites are all recorded, or counted, or neither. Sites without such a
+    /// note are timed.
     State {
         counter: u64,
         #[serde(flatten)]
@@ -201,7 +201,7 @@ pub enum Note {
     },
 }
 
-/// What is recorded of a site, from most to least.
+/// The recording of a site, from most to least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "WrittenState", into = "WrittenState")]
 pub enum SiteState {

@@ -160,7 +160,7 @@ impl<'a> Packet<'a> {
         self.if_first(self.entry.missing_before).into()
     }
 
-    /// What is before a packet is before its first part.
+    /// A value that belongs before a packet belongs before its first part.
     fn if_first<T: Default>(&self, what: T) -> T {
         match self.id.first {
             0 => what,

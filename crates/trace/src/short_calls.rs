@@ -36,7 +36,7 @@ pub struct ShortCalls {
     sites: Vec<u32>,
 }
 
-/// What is left of a packet.
+/// The result for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     pub words: usize,

@@ -11,7 +11,7 @@ use crate::trace::Trace;
 pub struct SiteStates {
     /// The last budget, in per cent; none if there never was one.
     pub percent: Option<f64>,
-    /// In order. Those that had no end last until `u64::MAX`.
+    /// In order. A state that had no end lasts until `u64::MAX`.
     untimed: BTreeMap<u32, Vec<(SiteState, RangeInclusive<u64>)>>,
     /// For each site and each memory that has its counters, the sums at moments, in order.
     counted: BTreeMap<u32, BTreeMap<u64, Vec<Sum>>>,

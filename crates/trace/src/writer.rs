@@ -112,7 +112,7 @@ impl Writer {
         directory::prepare(directory)?;
         let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
         Writer::begin(&directory, session, uuid)
-            // What has not become a trace, as on a full disk, is in nobody's way.
+            // Files that have not become a trace, as on a full disk, are not left in anybody's way.
             .inspect_err(|_| drop(directory::remove_unfinished(&directory)))
     }
 

@@ -96,7 +96,7 @@ fn damaged_traces(random: &mut Random) {
         let mut damaged = content.clone();
         damage(&mut damaged, random);
         fs::write(file, &damaged).unwrap();
-        // What is behind the checksums, too.
+        // Damage behind matching checksums, too.
         if random.below(2) == 0 {
             sum_again(&path).unwrap();
         }
@@ -283,7 +283,7 @@ fn made_to_use_memory() {
     }
 }
 
-/// Whatever a program wrote into its chunks, babeltrace2 reads what the writer makes of it.
+/// babeltrace2 reads the writer's output, whatever a program wrote into its chunks.
 fn scribbled_chunks(random: &mut Random) {
     for round in 0..SCRIBBLED {
         let place = tempfile::tempdir().unwrap();

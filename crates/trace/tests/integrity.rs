@@ -53,8 +53,8 @@ fn whats(trace: &Trace) -> Vec<&'static str> {
     trace.damage().iter().map(|damage| damage.what).collect()
 }
 
-/// What is left is what was written, and wherever something is left out between two packets of a thread the second
-/// says so.
+/// The remaining packets are as they were written. Wherever some are left out between two packets of a thread, the
+/// second one says so.
 fn is_part_of(whole: &[Got], left: &[Got]) {
     let mut rest = whole.iter();
     for (thread, words, behind_loss) in left {

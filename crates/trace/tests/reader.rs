@@ -7,7 +7,7 @@ use nopal_trace::synthetic::{Recorder, Shape, Totals, Truth, write};
 use nopal_trace::{Event, Note, Style, ThreadKey, Trace};
 use support::*;
 
-/// What `synthetic::write` claims, worked out from the trace.
+/// The claims of `synthetic::write`, worked out from the trace.
 fn truth(trace: &Trace, functions: u32) -> Truth {
     let mut truth = Truth {
         functions: vec![Totals::default(); functions as usize + 1],

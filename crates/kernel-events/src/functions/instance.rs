@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const PREFIX: &str = "nopal-";
 
-/// What the kernel recorded on one processor, read as pages. May be empty.
+/// The kernel's records of one processor, read as pages. May be empty.
 pub struct ProcessorRing {
     pub processor: u32,
     pub file: File,

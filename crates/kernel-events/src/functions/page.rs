@@ -32,9 +32,9 @@ pub fn room(processors: usize) -> usize {
     (ROOM_OF_ALL / processors.max(1)).clamp(64, ROOM)
 }
 
-/// What a page has.
+/// An item of a page.
 pub enum Body<'a> {
-    /// The bytes of an event behind its word. What is behind its end may be padding.
+    /// The bytes of an event behind its word. Any bytes behind its end may be padding.
     Event(&'a [u8]),
     /// This many events are missing here.
     Lost(u64),

@@ -59,7 +59,7 @@ fn choose_below(events: &Path, words: &[String]) -> Result<Vec<Tracepoint>> {
     Ok(chosen)
 }
 
-/// Those that the word may have been meant for.
+/// The tracepoints that the word may have been meant for.
 fn near(all: &[Tracepoint], word: &str) -> String {
     let full: Vec<String> = all
         .iter()

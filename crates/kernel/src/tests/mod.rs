@@ -168,7 +168,8 @@ fn short_jump(at: u64, address: u64) -> [u8; 2] {
     to(at, &[0xeb], address)
 }
 
-/// What is planned of the function at an address: its exits' kinds and distances from its begin; or why nothing.
+/// The plan of the function at an address: the kinds of its exits and their distances from its begin; or why there is
+/// none.
 fn of(plan: &Plan, address: u64) -> Result<Vec<(u32, u64)>, Reason> {
     let found = plan
         .functions
@@ -183,7 +184,7 @@ fn of(plan: &Plan, address: u64) -> Result<Vec<(u32, u64)>, Reason> {
     Ok(plan.exits_of(function).iter().map(exit).collect())
 }
 
-/// What holds for every plan.
+/// Checks the invariants of every plan.
 fn check(plan: &Plan, text: Range<u64>) {
     assert!(
         plan.functions

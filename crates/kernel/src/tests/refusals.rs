@@ -3,7 +3,7 @@
 use super::*;
 use crate::{EXIT_RETURN, EXIT_TAIL};
 
-/// What is planned of a function with this code, which is made for its address.
+/// The plan of a function with this code, which is made for its address.
 fn planned(code: impl Fn(u64) -> Vec<u8>) -> Result<Vec<(u32, u64)>, Reason> {
     let mut small = Small::new();
     small.code("__x86_indirect_thunk_rax", &[&RETURN]);
@@ -49,7 +49,7 @@ fn each_reason_is_told() {
         (Reason::Undecodable, &|_| then(&[0x06], &RETURN)),
         (Reason::OtherReturn, &|_| vec![0xc2, 8, 0, 0xcc, 0xcc]),
         (Reason::OtherReturn, &|_| vec![0x48, 0xcf]),
-        // What is pushed is not the next instruction.
+        // The pushed address is not the next instruction's.
         (Reason::OtherReturn, &|_| vec![0x68, 1, 2, 3, 4, 0x48, 0xcf]),
         (Reason::ShortReturn, &|_| vec![0xc3, 0xcc, 0x66, 0x90, 0xcc]),
         (Reason::ShortReturn, &|at| {

@@ -1,10 +1,11 @@
-//! What planning has to know of a processor. A folder for each has the same names: whoever adds one writes what is used
-//! here, and nothing outside of this folder has an instruction, a register or a relocation of a processor's own.
+//! The parts of planning that depend on the processor. Each processor has a folder with the same names. A new one needs
+//! all names that are used here. Nothing outside of this folder has an instruction, a register or a relocation of a
+//! processor's own.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-// What a jump needs.
+// Sizes of a jump and of its window.
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{JUMP, LONGEST_WINDOW};
 // Numbers of DWARF and ELF, and what a breakpoint needs.
@@ -13,7 +14,7 @@ pub(crate) use x86_64::{BREAKPOINT, RELATIVE, RETURN_ADDRESS, STACK_POINTER};
 // All code of a file, read once: where control goes, and what functions do with their frames and flags.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{Flow, Input, Judged, Start, sweep};
-// What a function does, by its own code.
+// The properties of a function, by its own code.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{Frame, SPECIAL, frame, is_restorer, of_return_addresses, vector_use};
 // The bytes that a jump displaces, why they are there, and the same instructions elsewhere.

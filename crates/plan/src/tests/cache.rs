@@ -47,8 +47,8 @@ fn a_cached_plan_is_the_same_and_private() {
     assert_eq!(fs::read(&file).unwrap(), written);
 }
 
-/// Puts a plan with one site and one function less into the cache, as if it had been made so: whoever reads it can be
-/// told.
+/// Puts a plan with one site and one function less into the cache, as if it had been made so: a reader of it can be
+/// told from others.
 fn shortened(directory: &Path, library: &Built) -> (PathBuf, Plan) {
     let image = library.image();
     let made = Plan::cached(&image, directory).unwrap();
@@ -242,7 +242,7 @@ fn a_plan_that_cannot_be_written_is_made_each_time() {
     }
 }
 
-/// What a checksum would not find: whatever `decode` takes can be looked at.
+/// Damage that a checksum would not find: any plan that `decode` accepts can be looked at.
 #[test]
 fn damaged_bytes_are_refused_or_make_a_plan_within_them() {
     let mut random = Random(seed());

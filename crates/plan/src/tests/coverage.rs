@@ -2,7 +2,7 @@ use nopal_symbols::Image;
 
 use crate::{Plan, Reason};
 
-/// What compilers make is traced: few functions are refused but for what they are.
+/// Functions that compilers make are traced: few are refused but for what they are.
 #[test]
 fn nearly_all_functions_of_installed_files_take_a_jump() {
     for path in super::installed() {

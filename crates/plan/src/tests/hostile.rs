@@ -28,7 +28,7 @@ fn plan_of(bytes: &[u8], directory: &std::path::Path) -> Option<(Image, Plan)> {
     Some((image, plan))
 }
 
-/// What holds for every plan, whatever the file says.
+/// Checks the invariants of every plan, whatever the file says.
 fn check(image: &Image, plan: &Plan) {
     for site in plan.sites.iter().chain(&plan.hooks) {
         let window = usize::from(site.window);

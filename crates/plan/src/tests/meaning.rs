@@ -54,7 +54,8 @@ fn target(instruction: &FullInstruction, at: u64) -> Option<u64> {
         })
 }
 
-/// What differs, or None where `window` means the same to zydis as `body`. Err where zydis does not know the original.
+/// The difference, or None where `window` means the same to zydis as `body`. Err where zydis does not know the
+/// original.
 pub fn difference(layout: &CodeLayout<'_>) -> Result<Option<String>, String> {
     let CodeLayout {
         window,

@@ -300,7 +300,7 @@ fn code_of_go() {
     assert_eq!(go.planned().reason("f"), Reason::Go);
 }
 
-/// What ahead-of-time compilers write for their runtimes: code that only data leads to, and that the runtime reads.
+/// Code that ahead-of-time compilers write for their runtimes: only data leads to it, and the runtime reads it.
 #[test]
 fn code_that_only_data_leads_to() {
     let parts = |exported: &str, called: &str| {

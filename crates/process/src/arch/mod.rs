@@ -1,6 +1,6 @@
-//! What another process's processor is to us: its registers, the instructions that are looked for or written in its text,
-//! and the frames of its signal handlers. A folder for each processor has the same names: whoever adds one writes what is
-//! used here.
+//! The parts of another process that depend on the processor: its registers, the instructions that are looked for or
+//! written in its text, and the frames of its signal handlers. Each processor has a folder with the same names. A new
+//! one needs all names that are used here.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -9,7 +9,7 @@ mod x86_64;
 pub use x86_64::Registers;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{
-    // What `ptrace` has by other names.
+    // Registers that `ptrace` reads and writes by number.
     DEBUG_STATUS,
     EXTENDED_STATE,
     // Code that makes system calls.
@@ -20,7 +20,7 @@ pub(crate) use x86_64::{
     SYSTEM_CALLS,
     // A signal handler's frame.
     SignalFrame,
-    // What a loader's function is changed to, so that its calls are seen.
+    // The code that replaces a loader's function, so that its calls are seen.
     loader,
     // Code that makes a call again, for the rest of a transfer.
     rest,

@@ -1,5 +1,5 @@
-// What a process may be that cannot be traced, or only by some. "secret": not dumpable. "thread": has two threads, and
-// prints the second's id. "new": in namespaces of its own, where possible.
+// A process that cannot be traced, or only by some. "secret": not dumpable. "thread": has two threads, and prints the
+// second's id. "new": in namespaces of its own, where possible.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -234,7 +234,7 @@ static void *wait_over_and_over(void *argument) {
 			atomic_fetch_add(&begun, 1);
 			continue;
 		}
-		// What a connection that is tried again says when its time is over.
+		// A connection that is tried again reports this error when its time is over.
 		if (errno == EALREADY)
 			errno = EINPROGRESS;
 		int same = result == expected[way].result && errno == expected[way].error;
@@ -266,7 +266,7 @@ int main(void) {
 		returns[i] = 0;
 	if (read(0, &byte, 1) != 1)
 		return 1;
-	// Whoever was kept from returning has time to, now.
+	// Threads that were kept from returning have time to, now.
 	for (int i = 0; i < COUNT; i++)
 		for (int wait = 0; wait < PATIENCE && !returns[i]; wait++)
 			usleep(1000);

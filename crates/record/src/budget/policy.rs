@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-/// Parts of the budget: what tracing may cost before less is recorded, and what it costs then; below what more is recorded
-/// again. The distances are what keeps functions from going to and fro.
+/// Parts of the budget: the cost above which less is recorded, the cost that then remains, and the cost below which
+/// more is recorded again. The distances between them keep functions from going to and fro.
 const MOST: f64 = 0.8;
 const THEN: f64 = 0.65;
 const ROOM: f64 = 0.6;
-/// What of this timed functions may take where counting the others takes more than they leave.
+/// The part of this that timed functions may take where counting the others takes more than they leave.
 const TIMED: f64 = 0.5;
 /// For functions that are counted again to find out whether there is room for them now, and for pauses of all threads.
 const TRIALS: f64 = 0.1;
@@ -22,9 +22,10 @@ pub const COUNTING: f64 = 0.075;
 /// Costs are means over about so many seconds of processor time, of which the begin of a program, whose functions are never
 /// called again, is a small part.
 const OF_LATE: f64 = 0.2;
-/// What is as cheap as this part of the budget, all of it together, is recorded again even where there is no room.
+/// Functions that together cost no more than this part of the budget are recorded again even where there is no room.
 const NEXT_TO_NOTHING: f64 = 0.01;
-/// The power of what a call tells by which its cost is divided: what tells ten times more may cost a quarter more.
+/// A function's cost is divided by its calls' worth to this power: calls of ten times the worth may cost a quarter
+/// more.
 const OF_WORTH: f64 = 0.1;
 
 /// Seconds. Nothing is recorded again sooner after less was recorded, and no jump is removed sooner.
@@ -38,10 +39,10 @@ const SHORT: f64 = 60.0;
 const STAYED: f64 = 300.0;
 const MOST_FAILED: u32 = 8;
 
-/// What a call tells, in nanoseconds, where it is too long to be measured.
+/// The worth of a call that is too long to be measured, in nanoseconds.
 const LONG: f64 = 1e6;
 
-/// What is done for the sake of a budget, from least to most.
+/// The states of a function under a budget, by how much it is spared, from least to most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     Timed,
@@ -51,7 +52,7 @@ pub enum State {
     Off,
 }
 
-/// What the calls of a function took since the last look.
+/// The cost of a function's calls since the last look.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub site: u32,
@@ -59,12 +60,12 @@ pub struct Load {
     pub recorded: f64,
     /// The same of those that were counted, if they had been recorded.
     pub counted: f64,
-    /// What a call tells: its mean time and how far calls differ from that, together, in nanoseconds.
+    /// The worth of a call: its mean time and how far calls differ from that, together, in nanoseconds.
     pub worth: Option<f64>,
     pub may_be_spared: bool,
 }
 
-/// What is known of a function that is not timed: see [`Policy::kept`].
+/// The facts that are kept about a function that is not timed: see [`Policy::kept`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
     pub share: f64,
@@ -83,8 +84,8 @@ pub struct Look<'a> {
 
 struct Site {
     state: State,
-    /// What recording it adds, or would add, to the processor time that the processes use without: of late, and the most,
-    /// which is forgotten in about the time that it waits.
+    /// The cost of recording it now, or if it were recorded, as a part of the processor time that the processes use
+    /// without: of late, and the most, which is forgotten in about the time that it waits.
     share: f64,
     most: f64,
     worth: f64,
@@ -189,7 +190,7 @@ impl Policy {
         self.budget = budget;
     }
 
-    /// What tracing adds now to the processor time without it.
+    /// The present cost of tracing, as a part of the processor time without it.
     pub fn spent(&self) -> f64 {
         self.spent
     }
@@ -284,7 +285,7 @@ impl Policy {
                 site.turn(State::Timed, look.now);
             }
             if site.state == State::Off {
-                // What came in late costs nothing more.
+                // Calls that came in late cost nothing more.
                 continue;
             }
             site.cost((load.recorded + load.counted) / alone * part);
@@ -323,7 +324,7 @@ impl Policy {
             if cost <= left(THEN) {
                 break;
             }
-            // What waits for a pause is not held against the others.
+            // The cost of a function that waits for a pause is not held against the others.
             cost -= share;
             let site = self.sites.get_mut(&number).expect("it is counted");
             if may_pause && now - site.since >= SETTLED {
@@ -338,13 +339,13 @@ impl Policy {
         (cost, any)
     }
 
-    /// What recording the timed ones takes.
+    /// The cost of recording the timed functions.
     fn timed(&self) -> f64 {
         let timed = self.in_state(State::Timed);
         timed.map(|(_, site)| site.share).sum()
     }
 
-    /// Those that are timed and may not be spared.
+    /// Functions that are timed and may not be spared.
     fn named(&self) -> impl Iterator<Item = (u32, &Site)> {
         let timed = self.in_state(State::Timed);
         timed.filter(|(_, site)| !site.may_be_spared)

@@ -71,7 +71,7 @@ impl World {
         sites.filter(|site| self.state(*site) == state).collect()
     }
 
-    /// What tracing adds to a second of the program.
+    /// The time that tracing adds to a second of the program.
     fn cost(&self) -> f64 {
         let each = (0u32..).zip(&self.functions).map(|(site, function)| {
             let call = match self.state(site) {
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// What was added per second of the program since this was asked last.
+    /// The time that was added per second of the program since the last call.
     fn added(&mut self) -> f64 {
         let added = self.added / self.own;
         (self.own, self.added) = (0.0, 0.0);
@@ -237,7 +237,7 @@ fn a_session_begins_within_the_budget_where_another_one_ended() {
     let added = again.added();
     assert!(added < 0.05 && added < first, "{added}, {first}");
     assert_eq!(again.state(3), State::Timed);
-    // What costs less by now is recorded again.
+    // A function that costs less by now is recorded again.
     again.functions[1].calls = 1000.0;
     again.run(300.0);
     assert_eq!(again.state(1), State::Timed);
@@ -289,7 +289,8 @@ fn a_long_stop_does_not_wait_longer_than_counting_takes() {
     assert_eq!(world.state(2), State::Off);
 }
 
-/// What takes more than all by itself, and was asked for by name, is no reason to stop the threads for what takes little.
+/// A function that takes more than all by itself, and was asked for by name, is no reason to stop the threads for
+/// functions that take little.
 #[test]
 fn stops_are_apart_where_counting_takes_little_of_what_is_overrun() {
     let mut named = function(1e7, 10.0);
@@ -503,7 +504,7 @@ fn what_is_called_only_while_a_program_begins_stays_timed_and_little_is_moved_tw
     assert!(world.pauses <= 10, "{}", world.pauses);
 }
 
-/// What was counted costs nothing then, but its mean fades only with the little that the program uses.
+/// Functions that were counted cost nothing then, but their means fade only with the little that the program uses.
 #[test]
 fn a_program_that_is_nearly_idle_after_hot_work_has_few_changes() {
     const HOT: usize = 50;

@@ -49,7 +49,7 @@ impl Arena {
         }
     }
 
-    /// The same in a forked child. What is mapped is shared with the parent, which may go on to fill it.
+    /// The same in a forked child. Mapped memory is shared with the parent, which may go on to fill it.
     pub fn fork(&self) -> Arena {
         Arena {
             used: self.mapped,

@@ -1,5 +1,5 @@
-//! Bells: words that somebody adds 1 to and wakes who waits for them. Each region has one for its process's requests; a
-//! session has one of its own, for the tool's other threads.
+//! Bells: words that are incremented to wake the threads that wait for them. Each region has one for its process's
+//! requests; a session has one of its own, for the tool's other threads.
 
 use crate::memory::region::Region;
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ impl Bell {
     }
 }
 
-/// What the session's bell and those of its regions stood at.
+/// The counts of the session's bell and of those of its regions.
 pub struct Bells {
     own: u32,
     regions: Vec<(Arc<Region>, u32)>,

@@ -65,13 +65,13 @@ fn is_at(memory: &Memory, pointer: u64, slot: i32, thread: i32) -> bool {
         && block[id..] == thread.to_le_bytes()
 }
 
-/// What a thread is called in its own PID namespace, and in its control block.
+/// The number of a thread in its own PID namespace, and in its control block.
 pub fn own_number(process: i32, thread: i32) -> Result<i32> {
     let status = nopal_process::thread_status(process, thread)?;
     Ok(status.namespace_ids.last().copied().unwrap_or(thread))
 }
 
-/// The thread of a process that have these numbers in their own PID namespace. 0: the thread does not give it.
+/// The thread, in the process, if both have these numbers in their own PID namespace. 0: the thread does not give it.
 pub fn thread_with(process: i32, own_process: i32, own_thread: i32) -> Option<i32> {
     let has = |thread: i32, own: i32| own_number(process, thread).is_ok_and(|number| number == own);
     if !has(process, own_process) {

@@ -290,7 +290,7 @@ fn call(what: &'static str, number: i64, arguments: [u64; 6]) -> Call {
 }
 
 impl Call {
-    /// What the call has mapped, wherever that is, by the kernel's answer.
+    /// The range that the call has mapped, wherever that is, by the kernel's answer.
     fn has_mapped(&self, answer: i64) -> Option<Range<u64>> {
         let is_error = (-4095..0).contains(&answer);
         let [_, bytes, ..] = self.made.arguments;

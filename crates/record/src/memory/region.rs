@@ -195,7 +195,7 @@ impl Region {
         Self::map(file, bytes, process)
     }
 
-    /// Maps the region of the kernel's module. What it says of itself is checked.
+    /// Maps the region of the kernel's module. All that it says of itself is checked.
     pub fn of_kernel(file: OwnedFd) -> Result<Region> {
         let head = SharedMemory::map(file.as_fd(), size_of::<Layout>())?;
         // SAFETY: within the mapping; any bytes are a valid Layout.

@@ -7,7 +7,7 @@ use nopal_process::{Memory, Patch};
 use nopal_symbols::MARKER_NOP;
 use std::ops::Range;
 
-/// What is changed, and so what is written there.
+/// The kind of text that is changed, which decides what is written there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A jump to the thunk of a function with this number in the trace.
@@ -107,7 +107,7 @@ impl Change {
         self.window().start < other.end && other.start < self.window().end
     }
 
-    /// What switches a marker on, whose code is at `on`.
+    /// The change that switches a marker on, whose code is at `on`.
     pub fn of_marker(address: u64, off: [u8; JUMP], on: u64) -> Result<Change> {
         let mut before = [0; LONGEST_WINDOW];
         before[..JUMP].copy_from_slice(&off);
@@ -190,7 +190,7 @@ impl Change {
         fits
     }
 
-    /// What a marker's place holds when it is displaced to an address.
+    /// The bytes of a marker's place when it is displaced to an address.
     pub fn moved_to(&self, address: u64, on: bool) -> Result<[u8; JUMP]> {
         let mut bytes = [0; JUMP];
         bytes.copy_from_slice(&self.before[..JUMP]);
@@ -202,7 +202,7 @@ impl Change {
         Ok(bytes)
     }
 
-    /// What it holds with it, in its first bytes: only those of the jump or the breakpoint differ.
+    /// The window's bytes with the change: only the first ones, of the jump or the breakpoint, differ.
     fn after(&self) -> [u8; LONGEST_WINDOW] {
         let mut after = self.before;
         match self.kind {

@@ -46,12 +46,13 @@ const ELSEWHERE: u64 = 8 << 20;
 /// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
 /// 8. let go; again from 2 where something is left to do
 ///
-/// What cannot be given back stays mapped, for a signal handler that will return into it. It does what is right: run
-/// the body, and return to the caller by the mirror. Generated code also stays, and leads past what is recorded, where
-/// the program has patched its own functions and may write jumps back, or where it may have code that calls thunks.
+/// Code that cannot be given back stays mapped, for a signal handler that will return into it. It does what is right:
+/// run the body, and return to the caller by the mirror. Generated code also stays, and leads past what is recorded,
+/// where the program has patched its own functions and may write jumps back, or where it may have code that calls
+/// thunks.
 pub fn remove(journal: &Journal) -> Result<()> {
     match take_out(journal) {
-        // What executed a program is gone with all that was in it.
+        // A process that has executed a program has lost all that was in it.
         Err(error) if error.downcast_ref() == Some(&StopError::Executes) => {
             let left = Journal::read_all(journal.process).unwrap_or_default();
             match left.iter().find(|left| left.inode == journal.inode) {
@@ -124,8 +125,8 @@ fn probes(sites: &[Change]) -> impl Iterator<Item = &Change> {
 }
 
 /// The mappings with the stacks of threads that are in an unwinder, or called by it, and may be on their way through
-/// generated code, of which words were found on their stacks. What a stack holds may be left from calls that are
-/// over; so a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
+/// generated code, of which words were found on their stacks. Words on a stack may be left from calls that are over; so
+/// a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
 fn unwinding(
     journal: &Journal,
     stopped: &Stopped,
@@ -211,7 +212,8 @@ pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) ->
     for at in journal.mirrored_parts(memory)? {
         let there = at.wrapping_add_signed(journal.mirror);
         let part = there..there.saturating_add(STACK_PART_BYTES);
-        // What was never kept is not wrapped. Where the kernel does not tell, all of it is looked at.
+        // Pages of the mirror that were never written have no wrapped calls. Where the kernel does not tell, all are
+        // looked at.
         let kept = pages.as_ref().map(|pages| pages.present(part.clone()));
         let kept = match kept {
             Some(Ok(kept)) => kept,

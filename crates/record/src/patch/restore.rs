@@ -26,10 +26,10 @@ pub fn take_back(changes: &[Change], memory: &Memory) -> Result<()> {
     Ok(())
 }
 
-/// What the text that had jumps in it is now.
+/// The present state of text that had jumps in it.
 #[derive(Default)]
 pub struct Text {
-    /// What is as in its file, in runs: the kernel may drop the process's own copies.
+    /// The ranges that are as in their file: the kernel may drop the process's own copies.
     pub unchanged: Vec<Range<u64>>,
     /// Where the program itself has written over a jump. It may have kept what was there before.
     pub patched: Vec<Change>,
@@ -117,7 +117,7 @@ pub fn lead_past<'a>(changes: impl Iterator<Item = &'a Change>, memory: &Memory)
     Ok(())
 }
 
-/// Sorted ranges, those that touch as one. What is between others may be mapped by the process at any moment.
+/// Sorted ranges, those that touch as one. The process may map memory between them at any moment.
 pub fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in ranges {

@@ -112,7 +112,8 @@ impl Tracee {
         Ok(!out.is_empty())
     }
 
-    /// Gives SIGTRAP back to the program when the last breakpoint has left. What cannot be now is done at the end.
+    /// Gives SIGTRAP back to the program when the last breakpoint has left. If this fails now, the end of the session
+    /// does it.
     pub fn settle_traps(&mut self) -> Result<()> {
         let at = self.places.head + nopal_agent::traps_offset();
         if self.changes.iter().any(Change::is_breakpoint) || held(&self.memory, at)?.ours[0] == 0 {
@@ -167,7 +168,7 @@ pub fn give_back(stopped: &mut Stopped, memory: &Memory, at: u64) -> Result<bool
         at + offset_of!(Traps, before) as u64,
     );
     let mut injector = Injector::new(thread)?;
-    // What it is now lands in `ours`: the program may have taken the signal for itself.
+    // The present action lands in `ours`: the program may have taken the signal for itself.
     set_action(&mut injector, 0, ours)?;
     if memory.read_word(ours)? == traps.ours[0] {
         set_action(&mut injector, before, 0)?;

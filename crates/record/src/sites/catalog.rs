@@ -1,4 +1,4 @@
-//! What is loaded in processes, for control to look up: functions and markers, by what commands call them.
+//! The functions and markers that processes have loaded, for control to look up by what commands call them.
 
 use crate::sites::choose::Loaded;
 use crate::sites::files::Files;
@@ -13,7 +13,7 @@ use nopal_control::{
 use nopal_symbols::Selection;
 use std::collections::{HashMap, HashSet};
 
-/// What processes have loaded, for control to look up.
+/// The functions and markers that processes have loaded, for control to look up.
 pub struct Catalog<'a> {
     files: &'a Files,
     modules: Vec<Listed<'a>>,

@@ -72,7 +72,7 @@ pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
     for module in modules {
         let extent = extent(module);
         for import in module.file.imports() {
-            // What every C program begins with tells nothing of this one.
+            // The function that every C program begins with tells nothing of this one.
             if import.name == "__libc_start_main" {
                 continue;
             }

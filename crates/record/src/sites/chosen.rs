@@ -54,7 +54,7 @@ impl Chosen<'_> {
     }
 }
 
-/// What is to be traced in `module`.
+/// The sites of `module` that are to be traced.
 pub fn choose<'a>(module: &'a Loaded, control: &Control, context: &PatchContext) -> Chosen<'a> {
     let settings = &context.settings;
     let setup = control.setup();

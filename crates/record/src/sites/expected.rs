@@ -25,7 +25,7 @@ impl Expected {
         let is_enough = enough.clone();
         let opened = std::thread::Builder::new().spawn(move || {
             let mut opened = HashMap::new();
-            // What cannot be opened is reported when it is needed.
+            // A file that cannot be opened is reported when it is needed.
             let _ = open(&program, cache.as_deref(), &known, &is_enough, &mut opened);
             opened
         });

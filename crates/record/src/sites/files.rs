@@ -316,7 +316,7 @@ impl Files {
                 .filter_map(|_| try_spawn(scope, open_some))
                 .collect();
             let mut opened = open_some();
-            // What panics is caught above.
+            // A panic is caught above.
             opened.extend(
                 others
                     .into_iter()
@@ -346,7 +346,7 @@ impl Files {
         unwritten.try_for_each(|image| note(writer, &image))
     }
 
-    /// What the files were looked at for is done.
+    /// Releases the pages of the files, which have been looked at.
     pub fn let_pages_go(&self) {
         for file in self.by_identity.values() {
             file.image.let_pages_go();

@@ -1,4 +1,4 @@
-//! What a process has loaded before it is touched, and whether what a recording asked for ever came.
+//! Examines what a process has loaded before it is touched, and whether the sites that a recording asked for ever came.
 
 use crate::options::Options;
 use crate::refusal::Refusal;

@@ -36,7 +36,7 @@ impl Tracee {
             .map(|index| &self.changes[index])
     }
 
-    /// Puts jumps at sites, switched off. Those that are there and record as much as `capture` stay as they are. Returns
+    /// Puts jumps at sites, switched off. Sites that have one and record as much as `capture` stay as they are. Returns
     /// the functions that got none, and why.
     pub fn insert_sites(
         &mut self,
@@ -240,7 +240,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// All threads, standing still. Those that did before go on doing so when they are let go into `held`.
+    /// All threads, standing still. Threads that did before go on doing so when they are let go into `held`.
     pub fn stop(&mut self) -> Result<Stopped> {
         match self.held.take() {
             Some(thread) => Ok(Stopped::with_only(thread)),

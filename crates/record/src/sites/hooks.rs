@@ -88,8 +88,8 @@ pub fn hides_thunks(file: &File) -> bool {
         || (file.unwinder().is_none() && file.image.exported("_Unwind_Find_FDE").is_some())
 }
 
-/// Whether an unwinder among `modules` asks what is not hooked, as the words say by which it is bound. Those that are not
-/// bound yet lead back into its own file, and are as in that where the loader has not come to it.
+/// Whether an unwinder among `modules` asks a function that is not hooked, by the words with which it is bound. Words
+/// that are not bound yet lead back into its own file, and are as in that where the loader has not come to it.
 pub fn asks_elsewhere(modules: &[&Loaded], memory: &Memory) -> bool {
     let hooked = modules.iter().flat_map(|module| {
         let hooks = module.file.hooks().into_iter();

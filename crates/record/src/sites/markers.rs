@@ -269,7 +269,7 @@ pub fn field(field: &nopal_symbols::Field) -> Field {
     }
 }
 
-/// What `runtime/core/mark.h` has in `shape`.
+/// The `shape` of a marker, as `runtime/core/mark.h` lays it out.
 fn shape(marker: &Marker) -> u64 {
     use nopal_symbols::FieldKind;
     const VALUES: usize = 8;

@@ -115,7 +115,7 @@ fn plan(process: i32, modules: &[Module], program: u64, files: &mut Files) -> Ve
     loaded.collect()
 }
 
-/// Whether a program or library is mapped, whatever stands in a file of its name.
+/// Whether a program or library is mapped, whatever a file of its name holds.
 fn is_elf(process: i32, module: &Module) -> bool {
     let mut magic = [0; 4];
     let first = module.mappings.first();

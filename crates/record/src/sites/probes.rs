@@ -257,7 +257,7 @@ impl Placed {
         ))
     }
 
-    /// What its detour records in a process that has the file at `base`.
+    /// The values that its detour records in a process that has the file at `base`.
     pub fn fetched(&self, base: u64) -> nopal_agent::Probe {
         let registers: Option<Vec<u8>> = self.values.iter().map(Value::plain_register).collect();
         let fetches = || {

@@ -5,7 +5,7 @@ use crate::sites::hooks;
 use nopal_plan::Plan;
 use nopal_symbols::{Image, Import};
 
-/// What a message says of a program that copies or walks its stacks, by the runtime that does, if it is known.
+/// The message about a program that copies or walks its stacks, by the runtime that does, if it is known.
 pub fn handles_stacks_because(runtime: Option<&Runtime>) -> String {
     match runtime {
         Some(Runtime {
@@ -48,7 +48,7 @@ const fn copier(name: &'static str) -> Runtime {
     Runtime { name, unseen: None }
 }
 
-/// What libraries export that are such runtimes.
+/// Symbols that libraries export that are such runtimes.
 const EXPORTED: &[(&str, Runtime)] = &[
     (
         "_ZN2v87Isolate10GetCurrentEv",
@@ -91,7 +91,7 @@ const IMPORTED: &[(&str, Runtime)] = &[(
     copier("Ruby's continuations"),
 )];
 
-/// What libraries export whose compiled code calls where the jump at the start of a function leads: PyPy's.
+/// Symbols of libraries whose compiled code calls where the jump at the start of a function leads: PyPy's.
 const FOLLOW_JUMPS: &[&str] = &["rpython_startup_code"];
 
 /// Parts of names of files that are such libraries.
@@ -150,7 +150,7 @@ pub fn named_runtime(name: &str) -> Option<&'static Runtime> {
     named.map(|(_, runtime)| runtime)
 }
 
-/// What a message says of a file of which only entries are recorded while other files' calls are wrapped.
+/// The message about a file of which only entries are recorded while other files' calls are wrapped.
 pub fn describe(name: &str, plan: &Plan) -> Option<String> {
     plan.finds_frames.then(|| {
         format!(

@@ -49,7 +49,7 @@ pub fn fields_with_missing(mut fields: Vec<Field>, values: &[Value]) -> Vec<Fiel
     fields
 }
 
-/// What `runtime/core/mark.h` has in `shape`.
+/// The `shape` of these fields, as `runtime/core/mark.h` lays it out.
 pub fn shape(fields: &[Field]) -> u64 {
     const VALUES: usize = 8;
     const FETCHED: u64 = 3;

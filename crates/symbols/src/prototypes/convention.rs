@@ -375,7 +375,7 @@ enum Register {
     Vector,
 }
 
-/// What the fields of a structure mean for it.
+/// How the fields of a structure bear on its class.
 enum Fields {
     Fit,
     /// One is at an address that its type does not have elsewhere.

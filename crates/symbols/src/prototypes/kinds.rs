@@ -1,4 +1,4 @@
-//! What values of a type are, and what the type is called.
+//! The kind of a type's values, and the type's name.
 
 use super::*;
 

@@ -4,10 +4,10 @@
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// What takes a call's first arguments.
+/// The registers of a call's first arguments.
 const ARGUMENTS: [Register; 3] = [Register::RDI, Register::RSI, Register::RDX];
 
-/// What a call leaves as it was.
+/// The registers that a call preserves.
 const KEPT: [Register; 6] = [
     Register::RBX,
     Register::RBP,

@@ -1,4 +1,4 @@
-//! What is known of a file before its code is read.
+//! The facts about a file that are known before its code is read.
 
 use crate::code::{Code, Marks, Memory};
 use crate::frames::Frames;

@@ -552,7 +552,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// What is called there returns to an address of the function, on top of the stack.
+    /// The function called there returns to an address of this function, on top of the stack.
     fn go_back_to(&mut self, distance: i64, mut state: State) -> Result<(), Reason> {
         state.drop_top();
         state.check_escapes()?;

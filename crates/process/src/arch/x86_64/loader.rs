@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Calls in place of a function that only returns, and its padding: whoever traces sees them, and a thread that is not
-/// traced any more goes on. All are as long.
+/// Calls in place of a function that only returns, and its padding: a tracer sees them, and a thread that is not traced
+/// any more goes on. All are as long.
 pub(crate) const ROOM: usize = 14;
 /// `kill` of the own process, with a signal that does nothing. A tracer sees it, even if it is ignored. Like
 /// any function, it may change `%rax`, `%rcx`, `%rdi`, `%rsi` and `%r11`.

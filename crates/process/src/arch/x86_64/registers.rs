@@ -43,7 +43,7 @@ impl Registers {
         self.0.orig_rax as i64
     }
 
-    /// What the system call returns.
+    /// The system call's result.
     pub fn result(&self) -> i64 {
         self.0.rax as i64
     }
@@ -75,7 +75,7 @@ impl Registers {
         self.leave_call();
     }
 
-    /// What a call by [`super::loader::CALL`] has pushed, in the order of addresses.
+    /// Takes back the registers that a call by [`super::loader::CALL`] has pushed, in the order of addresses.
     pub fn take_back(&mut self, pushed: [u64; super::loader::PUSHED]) {
         [self.0.r11, self.0.rcx, self.0.rax] = pushed;
     }

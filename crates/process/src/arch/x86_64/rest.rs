@@ -27,7 +27,8 @@ pub(crate) const BEHIND_CALL: u64 = 2;
 /// In words.
 pub(crate) const FRAME: usize = 8;
 
-/// What the code takes from the stack, for a thread that has `returned` from its call with a part of the bytes.
+/// The words that the code takes from the stack, for a thread that has `returned` from its call with a part of the
+/// bytes.
 pub(crate) fn frame(returned: &Registers) -> [u64; FRAME] {
     let it = &returned.0;
     // A call leaves where it returns to, and the flags, in %rcx and %r11.

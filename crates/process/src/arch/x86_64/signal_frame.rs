@@ -64,7 +64,7 @@ impl SignalFrame {
     }
 }
 
-/// What the kernel takes from `rt_sigreturn`, but for the extended state.
+/// The part of a frame that the kernel restores at `rt_sigreturn`, without the extended state.
 fn frame_words(saved: &Registers, mask: u64, start: u64) -> [u64; WORDS] {
     let mut registers = saved.0;
     // The kernel repeats no call behind an `rt_sigreturn`: it begins again.
