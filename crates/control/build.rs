@@ -1,4 +1,4 @@
-//! Compiles the parser of the control language, which is part of the core, into this crate, and gives what it offers its
+//! Compiles the parser of the control language, which is part of the core, into this crate, and gives its declarations
 //! names in Rust.
 
 use nopal_headers::{Headers, Structure};

@@ -39,7 +39,7 @@ pub fn probe(probe: Probe) -> [Command; 2] {
     [Command::Probe(probe), Command::SwitchProbe { name, on }]
 }
 
-/// A section has its ends for a name where it has none of its own.
+/// A section without a name of its own is named after its ends.
 pub fn tracer(tracer: &Tracer) -> Vec<Command> {
     let mut commands = Vec::new();
     if let Tracer::Section(section) = tracer {
@@ -75,7 +75,7 @@ fn made(section: &Section) -> Command {
     }
 }
 
-/// A command as it is written.
+/// The command that a line holds.
 pub fn command(line: &str) -> Result<Option<Command>> {
     parse(line).map_err(Error::msg)
 }

@@ -1,4 +1,4 @@
-//! Control of a session: what is wanted, what the engine is set up to, and the one way from one to the other.
+//! Control of a session: the wanted state, the setup of the engine, and the one way from one to the other.
 
 use anyhow::{Context, Result, bail};
 use nopal_analysis::dump::Look;
@@ -85,8 +85,8 @@ impl Control {
         })
     }
 
-    /// Has the engine do what is wanted. `is_switched`: the code that came last does already, with its sites in their
-    /// modes.
+    /// Brings the engine to the wanted state. `is_switched`: the sites of the code that came last are in their modes
+    /// already.
     pub fn set_up(&mut self, engine: &mut dyn Engine, is_switched: bool) -> Result<()> {
         self.setup.arrived(is_switched);
         let wanted = self.state.setup();
@@ -143,7 +143,7 @@ impl Control {
         traces.flat_map(|trace| trace.held.refused.iter().copied())
     }
 
-    /// Somebody asks what tracers find from now on.
+    /// Has the records that tracers need recorded, because somebody asks for their findings from now on.
     pub fn attend(&mut self, engine: &mut dyn Engine) -> Result<()> {
         if !self.state.is_unattended {
             return Ok(());
@@ -165,7 +165,7 @@ impl Controller<'_> {
         self.settle(state, &found)
     }
 
-    /// Has the engine do what `state` wants, in which `found` are held anew.
+    /// Brings the engine to `state`, in which `found` are held anew.
     pub fn settle(&mut self, state: State, found: &[Vec<FoundSite>]) -> Result<String> {
         let before = std::mem::replace(&mut self.control.state, state);
         let settled = self
@@ -179,8 +179,8 @@ impl Controller<'_> {
         settled
     }
 
-    /// Brings the engine to a setup. Gives the sites that could not be inserted, and the answers. After an error
-    /// it is in between, as `self.control.setup` says.
+    /// Brings the engine to a setup. Returns the sites that could not be inserted, and the answers. After an error the
+    /// engine is in between, as `self.control.setup` says.
     fn set_up(&mut self, wanted: Setup) -> Result<(Vec<Refused>, Vec<String>)> {
         self.control.state.instruct_tracers();
         let setup = &mut self.control.setup;
@@ -204,7 +204,7 @@ impl Controller<'_> {
         Ok((refused, answers))
     }
 
-    /// Leaves out the sites that could not be inserted, and says which. An error where nothing is left for somebody.
+    /// Leaves out the sites that could not be inserted, and names them. An error if a holder has none left.
     fn report(
         &mut self,
         before: &State,

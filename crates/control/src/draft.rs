@@ -1,4 +1,4 @@
-//! A state in the making. Commands change it and look up what they mean; no process is touched.
+//! A draft: a copy of the state that commands change. They look up what they name, and touch no process.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::syntax::quoted;
 /// At most this many refused functions are named.
 const MOST_NAMED: usize = 3;
 
-/// A state in the making.
+/// A copy of the state that commands change.
 pub struct Draft<'a> {
     pub state: State,
     pub lookup: &'a mut dyn Lookup,
-    /// Nothing has been asked before: what there is not may come, or need not be.
+    /// No command came before: functions and markers that are missing may come, or need not.
     pub begins: bool,
-    /// The functions that it holds anew, each holder's apart.
+    /// The functions that the draft holds anew, a list for each holder.
     found: Vec<Vec<FoundSite>>,
 }
 
@@ -39,12 +39,12 @@ impl Draft<'_> {
         }
     }
 
-    /// The state, and the functions that it holds anew.
+    /// The state, and the functions that are held anew in it.
     pub fn done(self) -> (State, Vec<Vec<FoundSite>>) {
         (self.state, self.found)
     }
 
-    /// An error leaves it as it may be: it is to be thrown away.
+    /// After an error the draft may be half changed: it is to be thrown away.
     pub fn obey(&mut self, command: Command) -> Result<()> {
         match command {
             Command::New { what, name } => self.make(what, name),
@@ -197,7 +197,7 @@ impl Draft<'_> {
         Ok(held)
     }
 
-    /// The same where it is no mistake that there are none.
+    /// The same, where it is no mistake to find none.
     pub fn hold_any(
         &mut self,
         what: FunctionSelection,
@@ -221,7 +221,7 @@ impl Draft<'_> {
         format!("no function that matches {only} can be traced: {reasons}")
     }
 
-    /// Finds all functions in what `lookup` has beside what is known, where it was loaded.
+    /// Adds the functions in the modules of `lookup` to those that holders had found before.
     pub fn find_more(&mut self) -> Result<()> {
         let mut holders: Vec<ActiveFunctions> =
             self.state.holders_mut().map(|held| held.clone()).collect();
@@ -386,7 +386,7 @@ fn first(found: &[FoundSite]) -> Option<(SiteKey, u64)> {
 // ---- what is meant ----
 
 impl Draft<'_> {
-    /// The functions that are meant, each once.
+    /// The functions of a selection, each once.
     pub fn find(&mut self, what: &FunctionSelection) -> Result<Vec<FoundSite>> {
         if let [only] = what.parts() {
             return self.lookup.find(&only.location);
@@ -412,7 +412,7 @@ impl Draft<'_> {
         Ok(found)
     }
 
-    /// The functions that are meant; none only where one of the locations may come to be.
+    /// The functions of a selection; none only where one of its locations may come to be.
     pub fn found_or_waiting(&mut self, what: &FunctionSelection) -> Result<Vec<FoundSite>> {
         let found = self.find(what)?;
         if found.is_empty() && !self.waits(what)? {
@@ -501,7 +501,7 @@ impl Draft<'_> {
     }
 }
 
-/// Names to leave out are left out of all that is chosen, libraries too.
+/// An excluded name is excluded from all modules, libraries too.
 fn anywhere(location: &Location) -> Location {
     match location {
         Location::Names(names) if !names.contains('@') => Location::Names(format!("{names}@*")),

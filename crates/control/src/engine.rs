@@ -47,7 +47,7 @@ impl Function {
     }
 }
 
-/// An address of the process, by what does not change when the program is started again.
+/// An address in a file, which stays the same when the program is started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileAddress {
     /// File name of the module, without folders.
@@ -69,18 +69,18 @@ pub enum Mode {
     /// Its calls are not recorded, and pay a jump or two.
     #[default]
     Off,
-    /// Like that, for the sake of a budget, which has its jump out then: the trace tells that its calls are missing.
+    /// Off for the sake of a budget, with its jump out: the trace tells that its calls are missing.
     Spared,
     /// Its calls are counted, and nothing else is known of them: the trace tells how many there were, and when.
     Counted,
-    /// Its calls pay what a recorded one pays, and no record of them gets into the trace.
+    /// Its calls cost as much as recorded ones, but no record of them gets into the trace.
     Silent,
     /// Its calls are recorded.
     On,
 }
 
 impl Mode {
-    /// Whether calls run through what records them.
+    /// Whether calls run through the code that records them.
     pub fn pays(self) -> bool {
         matches!(self, Mode::Silent | Mode::On)
     }
@@ -88,7 +88,7 @@ impl Mode {
     /// The mode that does what both do.
     pub fn and(self, other: Mode) -> Mode {
         match (self, other) {
-            // How many calls there were would not be in the trace.
+            // Otherwise the trace would not have the number of calls.
             (Mode::Counted, Mode::Silent) | (Mode::Silent, Mode::Counted) => Mode::On,
             _ => self.max(other),
         }
@@ -102,7 +102,7 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// Since the session began, or since [`Act::ClearCounts`].
+/// Counts since the session began, or since [`Act::ClearCounts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records of entries and exits in the trace.
@@ -111,11 +111,11 @@ pub struct Counts {
     pub entries: u64,
     /// The length of all records in the trace, including those of markers and kernel events. Never cleared.
     pub bytes: u64,
-    /// Events that came to nothing because no room was left.
+    /// Events that were not recorded for want of room.
     pub lost: u64,
 }
 
-/// Calls of some sites, likewise.
+/// Counts of the calls of some sites, from the same time on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     pub entries: u64,
@@ -154,7 +154,7 @@ pub struct Watch {
     pub children: bool,
 }
 
-/// A step from what is set up to what is wanted.
+/// A step from one setup to another.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already, and record as
@@ -164,7 +164,7 @@ pub enum Change {
         sites: Vec<SiteKey>,
         capture: Capture,
     },
-    /// Has taken effect on all threads of all processes when it returns. Sites that are not inserted are passed over.
+    /// Takes effect on all threads of all processes before `apply` returns. Sites that are not inserted are skipped.
     Switch {
         sites: Vec<SiteKey>,
         mode: Mode,
@@ -174,13 +174,12 @@ pub enum Change {
     Remove {
         sites: Vec<SiteKey>,
     },
-    /// Has the markers on for which the last of these that means them says so, and all others off, in what is loaded
-    /// and in what will be.
+    /// Switches each marker, now loaded or later, as the last of these that matches it says, and all others off.
     Mark(Vec<Mark>),
-    /// Puts a probe in, switched off. The answer is where, for a person; an error tells the candidates where there are
-    /// several. Where its module is not loaded, it is put in when that is.
+    /// Puts a probe in, switched off. The answer names its place, for a person; an error names the candidates where
+    /// there are several. Where the module is not loaded, the probe is put in as soon as it is.
     InsertProbe(Probe),
-    /// Has taken effect on all threads of all processes when it returns.
+    /// Takes effect on all threads of all processes before `apply` returns.
     SwitchProbe {
         name: String,
         on: bool,
@@ -190,8 +189,8 @@ pub enum Change {
     },
     /// An error names an id that is not of the session.
     Watch(Watch),
-    /// Has kernel events recorded that these tracers need, and no others but those that the session was asked for. An
-    /// error says what is forbidden, and how to allow it.
+    /// Has the kernel events recorded that these tracers need, and otherwise only those that the session was asked for.
+    /// An error says what is forbidden, and how to allow it.
     RecordKernelEvents(Vec<Tracer>),
     /// Subscribes a tracer to records as they come, and to all notes from the trace's first on.
     Subscribe {
@@ -201,21 +200,22 @@ pub enum Change {
     Unsubscribe {
         name: String,
     },
-    /// Has a trigger looked for from now on, or, if there is one of this name, at another place, in the records of sites
-    /// that are [`Mode::Silent`] or [`Mode::On`]. `place` is its name in messages. When it has fired, the engine's owner
+    /// Sets a trigger, or moves the one of this name to another place. It is looked for in the records of sites that
+    /// are [`Mode::Silent`] or [`Mode::On`]. `place` is its name in messages. When it has fired, the engine's owner
     /// calls [`crate::Control::fired`]; the engine takes snapshots itself.
     SetTrigger {
         name: String,
         place: String,
         trigger: Trigger<Arc<[SiteKey]>>,
     },
-    /// Has the cost of recording measured, and [`crate::Control::spare`] called as often as it has to change.
+    /// Has the cost of recording measured, and [`crate::Control::spare`] called whenever the spared functions have to
+    /// change.
     Budget(Option<Share>),
-    /// Its sites stay as they are.
+    /// The trigger's sites stay as they are.
     RemoveTrigger {
         name: String,
     },
-    /// Tells in the trace that the user has recording stopped from now on, or started.
+    /// Notes in the trace that the user has stopped recording, or started it.
     Stop,
     Start,
 }
@@ -232,20 +232,20 @@ pub struct Applied {
 /// An action that leaves the setup as it is.
 #[derive(Clone, Copy, Debug)]
 pub enum Act<'a> {
-    /// Brings all that has been recorded into the trace directory, where it can be read, and to those who subscribed.
+    /// Brings all records so far into the trace directory, where they can be read, and to the subscribers.
     Flush,
-    /// Changes the size of the memory for records; it may take less than asked, and [`Facts::buffer`] tells how much.
-    /// An error tells the bounds.
+    /// Changes the size of the memory for records. It may become less than asked: [`Facts::buffer`] tells. An error
+    /// names the bounds.
     Resize(u64),
     /// Writes the record of an entry into the trace, as if the calling thread of the tool had entered the function.
     Simulate(SiteKey),
     /// Writes a text into the trace, at a value of the counter, or else now.
     Write { text: &'a str, counter: Option<u64> },
-    /// Writes what the flight recorder holds now into a trace of its own. The answer is what it is called.
+    /// Writes the present content of the flight recorder into a trace of its own. The answer is the trace's name.
     Snapshot { why: &'a str },
-    /// Starts all counts at 0: what has been recorded so far counts no more.
+    /// Starts all counts at 0: earlier records count no more.
     ClearCounts,
-    /// Ends the session as soon as this has been obeyed.
+    /// Ends the session as soon as the command has been obeyed.
     Detach,
 }
 
@@ -260,14 +260,14 @@ pub trait Lookup {
     /// The names of the markers in all that is loaded that a glob means.
     fn markers(&mut self, glob: &str) -> Result<Vec<String>>;
 
-    /// An error tells why a probe can be nowhere, in what is loaded and in what may come.
+    /// Checks that there can be such a probe in modules that are loaded or may come. An error tells why not.
     fn place(&mut self, probe: &Probe) -> Result<()>;
 
-    /// Names close to that of what is missing, the closest first: for an error message.
+    /// The names closest to the missing one, the closest first: for an error message.
     fn nearest(&mut self, missing: Missing) -> Vec<String>;
 
-    /// In which file an address of the session's first process is. `None` where that tells nothing: in no file, or in
-    /// one that is always loaded at the same place.
+    /// The file in which an address of the session's first process is. `None` where that tells nothing: in no file, or
+    /// in one that is always loaded at the same place.
     fn locate(&mut self, address: u64) -> Option<FileAddress>;
 
     fn facts(&self) -> Facts<'_>;
@@ -278,7 +278,7 @@ pub trait Lookup {
 /// Where a process of the session loads a library, or executes another program, the engine's owner calls
 /// [`crate::Control::refresh`], which finds all locations again.
 pub trait Engine: Lookup {
-    /// An error means that nothing has changed, as far as can be known.
+    /// After an error nothing has changed, as far as can be known.
     fn apply(&mut self, change: &Change) -> Result<Applied>;
 
     /// The answer is text for a person.
@@ -288,7 +288,7 @@ pub trait Engine: Lookup {
 
     fn calls(&mut self, sites: &[SiteKey]) -> Calls;
 
-    /// For people: how the probe of this name is there, where that is not as was asked, or not yet.
+    /// For people: the state of the probe of this name, where it is not as was asked, or not there yet.
     fn probe_note(&mut self, name: &str) -> Option<String>;
 
     /// The present cost of recording, and the budget, in a line for people, if there is a budget.

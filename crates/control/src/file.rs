@@ -1,4 +1,4 @@
-//! An open file of a session: what it shows, and what was written into it.
+//! An open file of a session: the text that it shows, and the text that was written into it.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use crate::selection::Part;
 use crate::stream::{Kept, Stream};
 use crate::table::Role;
 
-/// An open file. It holds what it showed when it was opened, and what was written of a line that has not ended yet.
+/// An open file. It holds the text that it showed when it was opened, and the written part of a line that has not
+/// ended.
 pub struct File {
     pub(crate) role: Role,
     pub(crate) shown: Shown,
@@ -67,7 +68,7 @@ impl File {
         }
     }
 
-    /// Whether what one reader has got, no other gets: `trace_pipe`.
+    /// Whether each record goes to one reader only: `trace_pipe`.
     pub fn is_pipe(&self) -> bool {
         matches!(self.shown, Shown::Pipe(..))
     }

@@ -48,7 +48,7 @@ impl Control {
         }
     }
 
-    /// Opens a file: `"ctl"`, `"trace"`, `"tracing/current_tracer"`, … What it shows is what holds now.
+    /// Opens a file: `"ctl"`, `"trace"`, `"tracing/current_tracer"`, … It shows the present state.
     pub fn open(
         &mut self,
         engine: &mut dyn Engine,
@@ -126,7 +126,7 @@ impl Control {
         written
     }
 
-    /// Has a file that was written show what holds now; does nothing to `trace_pipe`.
+    /// Has a file that was written show the present state; does nothing to `trace_pipe`.
     pub fn show_again(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         if !file.is_pipe() {
             file.shown = self.with(engine).show(file.role)?;
@@ -134,7 +134,7 @@ impl Control {
         Ok(())
     }
 
-    /// Gives `trace_pipe` what has been recorded since; does nothing to other files.
+    /// Gives `trace_pipe` the records that have come since; does nothing to other files.
     pub fn refill(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         match &mut file.shown {
             Shown::Pipe(stream @ None, kept) => {
@@ -145,7 +145,7 @@ impl Control {
         }
     }
 
-    /// Obeys the line that was written last, if its end has not come: nothing more of it will.
+    /// Obeys the last written line, if its end has not come: nothing more of it will.
     pub fn flush(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         let rest = std::mem::take(&mut file.pending);
         self.with(engine).write_lines(file, &rest)
@@ -156,7 +156,7 @@ impl Control {
         written.and(self.with(engine).finish(&mut file))
     }
 
-    /// Obeys one or more lines, as a write to `ctl`, and gives what they answer: text for a person, often none.
+    /// Obeys one or more lines, as a write to `ctl`, and returns their answers: text for a person, often none.
     pub fn command(&mut self, engine: &mut dyn Engine, text: &str) -> Result<String, Failure> {
         self.with(engine).command(text)
     }
@@ -208,7 +208,7 @@ impl Controller<'_> {
     }
 }
 
-/// The folder that has the same files, and the processor that they are of here.
+/// The listed folder with the same files as this one, and the processor that this one is of.
 fn of_processor(folder: &str) -> (&str, Option<u32>) {
     let parts = folder
         .rsplit_once('/')

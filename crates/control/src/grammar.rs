@@ -55,7 +55,7 @@ pub enum Command {
     ResetTracer {
         name: String,
     },
-    /// Keeps so many of its slowest cases of each minute.
+    /// Keeps this many of its slowest cases of each minute.
     KeepSlowest {
         name: String,
         most: u32,

@@ -115,7 +115,7 @@ fn entry(page: &mut Roff, name: Vec<Inline>, about: &str, examples: &[&str]) {
     page.control("RE", []);
 }
 
-/// Arguments in italics, what stands for itself in bold.
+/// Arguments in italics, literal words in bold.
 fn form_of(form: &str) -> Vec<Inline> {
     let is_word = |char: char| !" [|]".contains(char);
     let parts = form.split_inclusive(|char| !is_word(char));

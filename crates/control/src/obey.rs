@@ -126,7 +126,7 @@ impl Controller<'_> {
         Ok(self.answered())
     }
 
-    /// Why an entry of a function is not recorded, and what would have it recorded.
+    /// Why an entry of a function is not recorded, and how to have it recorded.
     fn not_entered(&self, site: &FoundSite, function: &Function) -> String {
         let (address, name) = (site.address, function.printable());
         let state = &self.control.state;
@@ -255,7 +255,7 @@ impl Controller<'_> {
         Ok(answers.join("\n"))
     }
 
-    /// The worst case of a tracer, or all that are above the threshold, with what was recorded in them.
+    /// The worst case of a tracer, or all that are above the threshold, with the records in them.
     pub fn latency(&mut self, name: &str, look: Look) -> Result<String> {
         self.engine.perform(Act::Flush)?;
         let state = &self.control.state;
@@ -290,7 +290,7 @@ impl Controller<'_> {
                 (thread.process, thread.thread) == (key.process, key.thread)
             };
             let same = |thread: &nopal_trace::ThreadInfo| is(thread) && thread.begin == key.begin;
-            // One that the system told of first may have begun to record since.
+            // A thread that the system told of first may have begun to record since.
             let at = threads
                 .iter()
                 .position(same)
@@ -322,8 +322,8 @@ impl Controller<'_> {
 }
 
 impl Control {
-    /// Whether a command could be obeyed, as far as that can be known without touching a process: of those that set
-    /// triggers, nearly all.
+    /// Whether a command could be obeyed, as far as that can be known without touching a process. For commands that set
+    /// triggers, that is nearly all.
     pub fn could_obey(&self, lookup: &mut dyn Lookup, line: &str) -> Result<()> {
         let command = parse(line).map_err(anyhow::Error::msg)?;
         let Some(command) = command else {
@@ -334,7 +334,8 @@ impl Control {
         could.with_context(|| quoted(line.trim()))
     }
 
-    /// Does what a trigger is to do, which has fired at this value of the counter. `answer`: what it met, for people.
+    /// Takes the action of a trigger that has fired at this value of the counter. `answer`: the event that it met, for
+    /// people.
     pub fn fired(&mut self, engine: &mut dyn Engine, name: &str, counter: u64, answer: &str) {
         let active = self.state.triggers.iter().find(|one| one.name == name);
         let Some(active) = active else {

@@ -1,4 +1,4 @@
-//! Probes as they are written: where they are, and what they fetch.
+//! Probes as they are written: their places, and the values that they fetch.
 
 use std::fmt;
 
@@ -63,7 +63,7 @@ pub struct Fetched {
 pub enum Source {
     /// In the processor's numbering.
     Register(u8),
-    /// The one that holds an argument, from 0 on, while its function begins.
+    /// The register of an argument, from 0 on, while its function begins.
     Argument(u8),
     InstructionPointer,
     /// The memory at a number.

@@ -21,7 +21,7 @@ pub struct Setup {
     sites: Vec<SiteSetup>,
     probes: Vec<(Probe, bool)>,
     pub marks: Vec<Mark>,
-    /// They may be on in some processes, and others be.
+    /// Some processes may have other markers on.
     doubts_marks: bool,
     pub watch: Watch,
     pub budget: Option<Share>,
@@ -71,7 +71,7 @@ impl Setup {
         }
     }
 
-    /// Has of these sites those counted or off that are to be recorded and that nobody has named.
+    /// Has these sites counted or off, if they are to be recorded and nobody has named them.
     pub fn spare(&mut self, spared: &Spared) {
         let counted = spared.counted.iter().map(|site| (site, Mode::Counted));
         let off = spared.off.iter().map(|site| (site, Mode::Spared));
@@ -88,7 +88,7 @@ impl Setup {
         }
     }
 
-    /// Whether a budget may have a site counted or off, or has.
+    /// Whether a budget may spare a site, or does.
     pub fn may_spare(&self, site: SiteKey) -> bool {
         let mode = self.site(site).mode;
         matches!(mode, Some(Mode::On | Mode::Counted | Mode::Spared)) && !self.named.contains(&site)
@@ -100,7 +100,7 @@ impl Setup {
         }
     }
 
-    /// A probe is on if any of those who want it says so.
+    /// A probe is on if any of its owners says so.
     pub fn add_probe(&mut self, probe: &Probe, on: bool) {
         match self.probes.iter_mut().find(|(one, _)| one == probe) {
             Some((_, is_on)) => *is_on |= on,
@@ -126,7 +126,7 @@ impl Setup {
         self.sites.get(site.0 as usize).copied().unwrap_or_default()
     }
 
-    /// This setup where `old` was before: a thunk that records more than is wanted stays while its site is held.
+    /// This setup, after `old`: a thunk that records more than is wanted stays while its site is held.
     pub fn after(mut self, old: &Setup) -> Setup {
         for (site, old) in self.sites.iter_mut().zip(&old.sites) {
             if let (Jump::In(capture), Jump::In(had)) = (site.jump, old.jump) {
@@ -136,7 +136,7 @@ impl Setup {
         self
     }
 
-    /// Code is about to come in which there is from its begin what `wanted` has and nobody had before.
+    /// Code is about to come that has, from its begin, all that is new in `wanted`.
     pub fn expect(&mut self, wanted: &Setup) {
         self.make_room(wanted.sites.len());
         for (site, wanted) in self.sites.iter_mut().zip(&wanted.sites) {
@@ -146,7 +146,7 @@ impl Setup {
         }
     }
 
-    /// Code has come in which there may be nothing.
+    /// Code has come in which nothing may be set up.
     pub fn doubt_code(&mut self) {
         for site in &mut self.sites {
             if site.jump != Jump::Out {
@@ -168,7 +168,7 @@ impl Setup {
         self.triggers.clear();
     }
 
-    /// These sites could not be inserted as `wanted` has them without them.
+    /// These sites could not be inserted; `wanted` is the setup without them.
     pub fn correct(&mut self, refused: &[SiteKey], wanted: &Setup) {
         for site in refused {
             if let Some(is) = self.sites.get_mut(site.0 as usize) {
@@ -229,7 +229,7 @@ impl Setup {
         }
     }
 
-    /// A change has failed: it may have been made of some sites, in some processes.
+    /// A change has failed: some of its sites may have changed, in some processes.
     pub fn doubt(&mut self, change: &Change) {
         match change {
             Change::Insert { sites, .. } | Change::Remove { sites } => {
@@ -254,8 +254,8 @@ impl Setup {
     }
 }
 
-/// The changes that bring the engine from `old` to `new`, in this order: what is new is inserted, what stays is switched,
-/// and what nobody wants goes last. So what both have is never without its jump. A stop is noted before anything is
+/// The changes that bring the engine from `old` to `new`, in this order: new parts are inserted, remaining ones
+/// switched, and unwanted ones removed. So a site of both is never without its jump. A stop is noted before anything is
 /// switched off, and a start when all is on.
 pub fn reconcile(old: &Setup, new: &Setup) -> Vec<Change> {
     let mut changes = Vec::new();
@@ -442,7 +442,7 @@ mod tests {
         setup.after(old)
     }
 
-    /// Where the changes lead from `old`; one fails, if `fails` says which, and may have been made or not.
+    /// The setup to which the changes lead from `old`; one fails, if `fails` says which, and may have been made or not.
     fn applied(old: &Setup, new: &Setup, random: &mut Random, fails: bool) -> Setup {
         let mut is = old.clone();
         let changes = reconcile(old, new);

@@ -38,7 +38,7 @@ pub struct State {
     pub sections: Vec<Section>,
     /// The threshold of latencies, in microseconds; 0: none.
     pub threshold: u64,
-    /// Nobody reads yet what tracers find: they need no records.
+    /// Nobody reads the findings of tracers yet: they need no records.
     pub is_unattended: bool,
 }
 
@@ -90,7 +90,7 @@ pub struct ActiveTrigger {
     pub failed: Option<String>,
 }
 
-/// A tracer of latency that is on, with what it needs.
+/// A tracer of latency that is on, with its needs.
 #[derive(Clone)]
 pub struct ActiveTracer {
     pub tracer: Tracer,
@@ -102,7 +102,7 @@ pub struct ActiveTracer {
     pub slowest: u32,
 }
 
-/// A tracer that measures nothing: what it records stands in the trace.
+/// A tracer that measures nothing: its records stand in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventTracer {
     /// All markers, and kernel events where these can be had.
@@ -160,7 +160,7 @@ impl State {
         tracers.find(|one| one.name() == name).copied()
     }
 
-    /// All that have functions inserted.
+    /// All holders of inserted functions.
     pub fn holders_mut(&mut self) -> impl Iterator<Item = &mut ActiveFunctions> {
         let traces = self.traces.iter_mut();
         let traces = traces.map(|trace| &mut Arc::make_mut(trace).held);
@@ -171,7 +171,7 @@ impl State {
         traces.chain(triggers).chain(parts).chain(&mut self.uniform)
     }
 
-    /// The same, and in which mode each has them.
+    /// The same, and the mode of each.
     fn holders(&self) -> impl Iterator<Item = (&ActiveFunctions, Mode)> {
         let started = self.started;
         let once_started = move |mode| if started { mode } else { Mode::Off };
@@ -196,7 +196,7 @@ impl State {
         traces.chain(triggers).chain(parts)
     }
 
-    /// Says to the tracers which cases to keep.
+    /// Tells the tracers which cases to keep.
     pub fn instruct_tracers(&self) {
         for active in &self.tracers {
             active
@@ -262,7 +262,7 @@ impl State {
         running.cloned().chain(events).collect()
     }
 
-    /// Without these sites for those who have begun to hold them since `before`. How many each has then.
+    /// Takes these sites from the holders that have begun to hold them since `before`, and counts them there.
     pub fn leave_out(&mut self, refused: &[SiteKey], before: &State) {
         let known: Vec<Arc<[SiteKey]>> = before
             .holders()

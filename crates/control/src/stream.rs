@@ -15,7 +15,7 @@ use nopal_trace::Trace;
 /// Blocks of text under way.
 const BLOCKS: usize = 2;
 
-/// A trace as it was at the last read, so that the next read gives what came since.
+/// A trace as it was at the last read, so that the next read gives the records since.
 pub type Kept = Arc<Mutex<Option<Trace>>>;
 
 /// The trace to show, the part of it, and the format.

@@ -41,7 +41,7 @@ impl<'a> Line<'a> {
         self.present & part != 0
     }
 
-    /// As it is written, but for the quotes of one word; empty where its part is not there.
+    /// An argument as it is written, without the quotes of a single word; empty where its part is absent.
     pub fn argument(&self, number: usize) -> &'a str {
         slice(self.text, self.arguments[number])
     }
@@ -55,7 +55,7 @@ impl<'a> Line<'a> {
         parsed.line(text, fits)
     }
 
-    /// An error in what it says.
+    /// An error in the line's meaning.
     pub fn failed(&self, error: String) -> String {
         format!("{}: {error}", quoted(self.text.trim()))
     }
@@ -71,7 +71,7 @@ pub fn forms() -> impl Iterator<Item = &'static str> {
     (0..).map_while(form)
 }
 
-/// The locations in the words of `text`: an argument, or what is written to `set_ftrace_filter`.
+/// The locations in the words of `text`: an argument, or a line written to `set_ftrace_filter`.
 pub fn locations_in(text: &str) -> Vec<Part> {
     let mut rest = Span::of(text);
     let mut locations = Vec::new();

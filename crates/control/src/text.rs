@@ -141,7 +141,7 @@ pub fn logsize(engine: &dyn Engine) -> u32 {
     (engine.facts().buffer / RECORD_BYTES).max(1).ilog2()
 }
 
-/// For people: that a mark waits for a library, as no marker matches it now.
+/// For people: that no marker matches a mark now, so that it waits for a library.
 pub fn waits(engine: &mut dyn Engine, mark: &Mark) -> Option<String> {
     let is_there = engine
         .markers(&mark.name)

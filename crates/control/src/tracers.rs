@@ -1,4 +1,4 @@
-//! Tracers: what one needs of a program, and what those that are on have found.
+//! Tracers: their needs of a program, and the findings of those that are on.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::syntax::quoted;
 
 /// Words that mean something else where a tracer is named.
 const RESERVED: [&str; 4] = ["function", "nop", "disable", "section"];
-/// Of the slowest cases of a minute, as many may be kept.
+/// The most of the slowest cases of a minute that may be kept.
 const MOST_SLOWEST: u32 = 1000;
 /// Markers, and static probes.
 const ALL_MARKERS: [&str; 2] = ["*", "*:*"];
@@ -64,7 +64,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Has so many of the slowest cases of each minute kept, each as a snapshot.
+    /// Has this many of the slowest cases of each minute kept, each as a snapshot.
     pub fn keep_slowest(&mut self, name: &str, most: u32) -> Result<()> {
         let never = self.lookup.facts().no_snapshots;
         never.map_or(Ok(()), |why| bail!(why))?;
@@ -80,7 +80,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Adds to a tracer that is on a probe that tells it more.
+    /// Adds an optional probe to a tracer that is on.
     pub fn add_optional(&mut self, name: &str, probe: Probe) {
         let mut tracers = self.state.tracers.iter_mut();
         if let Some(active) = tracers.find(|one| one.tracer.name() == name) {
@@ -127,7 +127,7 @@ impl Draft<'_> {
         if self.state.event_tracer(tracer.name()).is_some() {
             return Ok(());
         }
-        // At the beginning, what the options ask for of kernel events is recorded from there to the end.
+        // At the beginning, the kernel events that the options ask for are recorded, from there to the end.
         let with_kernel_events = !self.begins;
         let tracer = match tracer {
             EventTracer::Events { .. } => {
@@ -161,7 +161,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The tracer of events goes on without kernel events, if there is anything else for it. Whether there is.
+    /// Has the tracer of events go on without kernel events. Returns whether it has anything else to record.
     pub fn without_kernel_events(&mut self) -> bool {
         let with_kernel_events = false;
         for tracer in &mut self.state.event_tracers {
@@ -229,7 +229,7 @@ fn is_all(mark: &Mark) -> bool {
     ALL_MARKERS.contains(&&*mark.name)
 }
 
-/// The probes that tell a tracer more, where they can be had.
+/// A tracer's optional probes, where they can be had.
 pub fn optional_probes(tracer: &Tracer) -> Result<Vec<Probe>> {
     let needs = tracer.needs().into_iter().filter(|need| need.is_optional);
     needs.filter_map(|need| need.probe).map(probe).collect()
@@ -242,7 +242,7 @@ fn probe(text: &str) -> Result<Probe> {
 // ---- what they have found ----
 
 impl State {
-    /// The names of all that can be switched on.
+    /// The names of all tracers that can be switched on.
     pub fn tracer_names(&self) -> impl Iterator<Item = &str> {
         let named = Tracer::NAMED.iter().map(|(name, _)| *name);
         let named = EventTracer::NAMES.into_iter().chain(named);
@@ -302,7 +302,7 @@ impl State {
             .collect()
     }
 
-    /// How often the cases of a tracer took so many microseconds, of those that ended on a processor, or of all.
+    /// How many cases of a tracer took each number of microseconds, of those that ended on a processor, or of all.
     pub fn histogram(&self, name: &str, processor: Option<u32>) -> String {
         let Some(running) = self.tracer(name) else {
             return format!("# {name} is off\n");

@@ -222,7 +222,7 @@ impl Controller<'_> {
         self.lines_of(&FunctionSelection::parsed(parts.collect()))
     }
 
-    /// The functions that are meant, one a line, as a filter takes it.
+    /// The functions of a selection, one a line, as a filter takes it.
     fn lines_of(&mut self, what: &FunctionSelection) -> Result<String> {
         let mut draft = Draft::new(State::default(), self.engine);
         let found = draft.find(what)?;
@@ -445,7 +445,7 @@ impl Controller<'_> {
         self.change_marks(file.locations.take().is_some(), &marks)
     }
 
-    /// `anew`: in place of those that are wanted now.
+    /// `anew`: in place of the present ones.
     fn change_marks(&mut self, anew: bool, marks: &[Mark]) -> Result<()> {
         self.change(|draft| {
             if anew {
@@ -514,7 +514,7 @@ impl Controller<'_> {
     }
 }
 
-/// The locations without another one. A location of which only some functions are in that becomes the names of the others.
+/// `locations` without `out`. A location of which only some functions are in `out` becomes the names of the others.
 fn taken_out(draft: &mut Draft, locations: Vec<Part>, out: &Part) -> Result<Vec<Part>> {
     let included = |part: &Part| Part {
         excluded: false,

@@ -1,4 +1,4 @@
-//! The triggers of a session: what they mean, and what they need of the functions among that.
+//! The triggers of a session: their meaning, and the data that they need of functions.
 
 use anyhow::{Result, bail, ensure};
 use nopal_abi::Capture;

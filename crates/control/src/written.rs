@@ -4,7 +4,7 @@ use nopal_analysis::triggers::{Action, Event, Trigger};
 
 use crate::selection::{FunctionSelection, word};
 
-/// An event as a command says it.
+/// An event as a command writes it.
 pub fn place(event: &Event<FunctionSelection>) -> String {
     match event {
         Event::Entry(what) => what.to_string(),

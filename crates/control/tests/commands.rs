@@ -1,4 +1,4 @@
-//! Commands, and what they do to the sites.
+//! Commands, and their effect on the sites.
 
 mod common;
 

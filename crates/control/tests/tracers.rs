@@ -1,4 +1,4 @@
-//! Tracers of latency: what they have recorded, and what the files say of it.
+//! Tracers of latency: their findings, and the files that show these.
 
 mod common;
 

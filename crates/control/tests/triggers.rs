@@ -1,4 +1,4 @@
-//! Triggers: how they are set, what they need of the functions that they mean, and what they do.
+//! Triggers: how they are set, which functions they need, and which actions they take.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn refuse(control: &mut Control, fake: &mut Fake, command: &str) -> String {
     message
 }
 
-/// The commands that ctl shows of triggers, and what it says of them.
+/// The commands and comments about triggers in ctl.
 fn shown(control: &mut Control, fake: &mut Fake) -> Vec<String> {
     let text = cat(control, fake, "ctl");
     let lines = text.lines().map(str::to_owned);

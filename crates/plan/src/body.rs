@@ -94,7 +94,7 @@ impl Body {
         elements::elements(part(&self.all, &self.parts.rows)).map(elements::row)
     }
 
-    /// As they are stored: fixups, map and rows.
+    /// The stored form: fixups, map and rows.
     pub(crate) fn stored(&self) -> [&[u8]; 3] {
         let Parts {
             fixups, map, rows, ..

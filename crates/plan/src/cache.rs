@@ -92,7 +92,7 @@ pub fn open_ours(path: &Path) -> Result<(File, fs::Metadata)> {
     Ok((file, facts))
 }
 
-/// A file that is to take its place in the cache, which this user alone writes.
+/// A new file for the cache, which this user alone writes.
 pub fn new_in(directory: &Path) -> Result<tempfile::NamedTempFile> {
     DirBuilder::new()
         .recursive(true)

@@ -175,7 +175,7 @@ impl Plan {
 impl Site {
     /// The name of the function that begins here, not demangled.
     pub fn name(&self) -> Cow<'_, str> {
-        // Much faster than to look for what to replace.
+        // Much faster than looking for bytes to replace.
         match str::from_utf8(&self.name) {
             Ok(name) => name.into(),
             Err(_) => String::from_utf8_lossy(&self.name),

@@ -1,5 +1,5 @@
-//! Which functions a budget had counted or off when the last session of a program ended: on disk beside plans, and checked
-//! like these.
+//! The functions that a budget had counted or off when the last session of a program ended: on disk beside plans, and
+//! checked like these.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ fn read(path: &Path) -> Result<Vec<Untimed>> {
     Ok(kept)
 }
 
-/// Keeps these in place of what is kept.
+/// Keeps these functions in place of the kept ones.
 pub fn keep_untimed(cache_dir: &Path, program: &str, untimed: &[Untimed]) -> Result<()> {
     let untimed = untimed.get(..MOST_FUNCTIONS).unwrap_or(untimed);
     let rest = postcard::to_stdvec(untimed)?;

@@ -12,8 +12,8 @@ use crate::code::{Code, Marks};
 pub(crate) struct Recovery {
     /// Places amid functions or behind them, sorted, each with the instruction that takes its address, if it is one.
     places: Vec<(u64, Option<u64>)>,
-    /// Functions beside whose addresses in data such a place stands, as in a table of instructions that may fault and of
-    /// what follows then. Sorted.
+    /// Functions whose addresses stand in data beside such a place, as in a table of instructions that may fault and of
+    /// the places where to go on then. Sorted.
     paired: Vec<u64>,
 }
 

@@ -183,7 +183,7 @@ impl Fake {
             .collect()
     }
 
-    /// The program calls these functions, each from the one before it.
+    /// Has the program call these functions, each from the one before it.
     pub fn call(&mut self, names: &[&str]) {
         for (depth, name) in (0..).zip(names) {
             self.event(name, depth, true);

@@ -164,7 +164,7 @@ fn a_stripped_file_has_a_plan_of_its_own() {
     );
 }
 
-/// Long after a file was changed its stamp is enough, and what is put into it then need not be looked at.
+/// Long after a file was changed its stamp is enough, and its content need not be looked at.
 #[test]
 fn a_cached_plan_spares_the_search_for_functions() {
     let directory = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ impl Loaded {
     }
 }
 
-/// Everything that patching will write, worked out beforehand.
+/// All writes of patching, worked out beforehand.
 pub struct Patches {
     bodies: (u64, Vec<u8>),
     jumps: Vec<(u64, [u8; JUMP])>,

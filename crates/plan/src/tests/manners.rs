@@ -3,7 +3,7 @@
 use super::{Built, Planned};
 use crate::Reason;
 
-/// Functions of assembly, one after the other: a name, and what it does.
+/// Functions of assembly, one after the other: a name, and its code.
 fn assembled(functions: &[(&str, &str)]) -> Planned {
     let texts = functions.iter().map(|(name, text)| {
         format!(

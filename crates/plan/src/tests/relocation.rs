@@ -347,7 +347,7 @@ fn the_functions_of_installed_files_keep_their_meaning() {
     }
 }
 
-/// The rows against what the reader of symbols makes of the same unwinding entries.
+/// Compares the rows with those that the reader of symbols makes of the same unwinding entries.
 #[test]
 fn rows_agree_with_the_unwinding_entries() {
     for path in installed() {

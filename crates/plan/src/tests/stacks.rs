@@ -1,7 +1,7 @@
 use super::{Built, Planned};
 use crate::EntriesOnly;
 
-/// A caller with so many calls behind which a table points, and so many other places in code that one does.
+/// A caller with this many calls behind which a table points, and this many other places to which one points.
 fn tabled(calls: usize, others: usize, options: &[&str]) -> Planned {
     let mut source = String::from(
         ".text\n.globl called\n.type called, @function\ncalled: lea 1(%rdi), %rax\nret\n.size called, .-called\n\

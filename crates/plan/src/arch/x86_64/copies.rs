@@ -17,9 +17,9 @@ const KEPT: [Register; 6] = [
     Register::R15,
 ];
 
-/// Whether a function that leaves its stack does so: it hands its stack pointer to a call, then moves it, and hands the
-/// new one to a call that runs there, or takes its frame pointer along by the same distance. Functions that run others
-/// on a stack of their own do neither.
+/// Whether a function that leaves its stack switches so: it hands its stack pointer to a call, then moves it, and hands
+/// the new one to a call that runs there, or takes its frame pointer along by the same distance. Functions that run
+/// others on a stack of their own do neither.
 pub(super) fn copies_stacks<'a>(code: impl Iterator<Item = &'a Instruction>) -> bool {
     let mut copy = Copy::default();
     let mut code = code;
@@ -31,13 +31,13 @@ pub(super) fn copies_stacks<'a>(code: impl Iterator<Item = &'a Instruction>) -> 
 struct Copy {
     /// Registers that hold the stack pointer.
     holders: Vec<Register>,
-    /// Those, and others that hold one that the function had before.
+    /// These, and other registers that hold a stack pointer that the function had before.
     own: Vec<Register>,
-    /// A call has been given it.
+    /// A call has been given the stack pointer.
     is_given: bool,
-    /// It has moved since to what the holders hold.
+    /// The stack pointer has moved since to the address that the holders hold.
     moved: bool,
-    /// By the distance in this register.
+    /// It has moved by the distance in this register.
     distance: Option<Register>,
     frame_moved: bool,
 }

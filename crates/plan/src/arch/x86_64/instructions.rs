@@ -7,7 +7,7 @@ use iced_x86::{
 
 use crate::{Reason, Unprobed};
 
-/// How far before a computed jump its address is looked for, in instructions.
+/// The number of instructions before a computed jump in which its address is looked for.
 const LOOK_BACK: usize = 16;
 
 /// In order.
@@ -15,7 +15,7 @@ const LOOK_BACK: usize = 16;
 pub(crate) struct Instructions(Vec<Instruction>);
 
 impl Instructions {
-    /// Up to the first that is none.
+    /// The instructions up to the first undecodable one.
     pub fn of(bytes: &[u8], address: u64) -> Instructions {
         let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
         let mut instructions = Vec::new();
@@ -37,7 +37,7 @@ impl Instructions {
         self.0.iter().map(|instruction| instruction.ip())
     }
 
-    /// An error where none begins at the address.
+    /// An error where no instruction begins at the address.
     pub fn begins_at(&self, address: u64) -> Result<(), Unprobed> {
         let code = &self.0;
         let after = code.partition_point(|instruction| instruction.ip() <= address);
@@ -115,7 +115,7 @@ fn is_known(
             _ => return it.flow_control() == FlowControl::Call,
         }
     }
-    // A value that came to the function, or from further up: computed addresses are not kept for long.
+    // A value that came to the function, or was computed further up: computed addresses are not kept for long.
     !has_lea_of_code(before)
 }
 

@@ -54,7 +54,7 @@ fn follows_call(range: &Range<'_>, target: u64, code: &Code<'_>) -> bool {
     })
 }
 
-/// By the first byte that is no prefix. Decoding tells, but takes longer.
+/// Judges by the first byte that is no prefix. Decoding tells, but takes longer.
 fn may_call(bytes: &[u8]) -> bool {
     let is_prefix = |byte: u8| {
         matches!(

@@ -398,8 +398,8 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// Follows a way up to an instruction that has not been stepped over if control may go elsewhere there, and has if
-    /// the next one is not the function's, or not there. Or up to where ways meet: then true.
+    /// Follows a way up to an instruction where control may go elsewhere, which has not been stepped over; or up to one
+    /// that has, if the next one is not the function's, or not there. Or up to a join of ways: then true.
     #[inline]
     fn straight_on(&mut self, way: &mut Way) -> Result<bool, Reason> {
         let begin = way.index;
@@ -429,7 +429,7 @@ impl<'a> Tracker<'a> {
                 way.after_call &= is_padding;
                 way.only_padding &= is_padding;
             }
-            // A loop that probes the stack ends where the stack pointer is what it is compared with.
+            // A loop that probes the stack ends where the stack pointer equals the compared operand.
             if kind == Kind::Test
                 && it.op0_register() == Register::RSP
                 && it.mnemonic() == Mnemonic::Cmp
@@ -509,7 +509,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// To an address that is not known.
+    /// Goes on at an unknown address.
     fn go_anywhere(&mut self, state: State, is_switch: bool) -> Result<(), Reason> {
         state.check_escapes()?;
         if let Some(address) = state.top().as_code() {
@@ -530,7 +530,7 @@ impl<'a> Tracker<'a> {
         Ok(())
     }
 
-    /// By a return. One to an address that was pushed is a jump.
+    /// Leaves by a return. A return to an address that was pushed is a jump.
     fn go_back(&mut self, it: &Instruction, mut state: State) -> Result<(), Reason> {
         if !matches!(it.code(), Code::Retnq | Code::Retnq_imm16) {
             return Err(Reason::StackNotFollowed);
@@ -682,7 +682,7 @@ impl<'a> Tracker<'a> {
         let flags = &mut self.manners.flags;
         flags.look(code, first, function.clone(), None);
         for (behind, called) in std::mem::take(&mut self.calls) {
-            // Where others come too, the call may be one that never returns.
+            // Where other paths lead behind a call too, the call may be one that never returns.
             let marks = &self.marks[..self.instructions.len()];
             let meets = marks
                 .get(behind)

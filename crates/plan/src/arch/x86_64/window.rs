@@ -56,9 +56,9 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// `bytes` run from `start` to the next function or to the end of the code; the first `own` of them are the
-    /// function's, and what follows may only be overwritten where it is padding. It has `least` bytes: those of a jump,
-    /// or of a breakpoint.
+    /// `bytes` run from `start` to the next function or to the end of the code. The first `own` of them are the
+    /// function's; the following ones may only be overwritten where they are padding. The window has `least` bytes:
+    /// those of a jump, or of a breakpoint.
     pub fn find(
         start: u64,
         bytes: &'a [u8],
