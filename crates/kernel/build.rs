@@ -1,4 +1,4 @@
-//! Gives what the tool and the kernel's module say to each other its names in Rust.
+//! Gives the messages between the tool and the kernel's module names in Rust.
 
 use nopal_headers::{Headers, Structure};
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! C headers in Rust, for build scripts: constants, structures and functions as the C compiler itself has them. It
-//! compiles a file that includes the headers, and what it says of them in DWARF and in data is read back. So there is no
-//! second description that could differ, and no second parser of C.
+//! C headers in Rust, for build scripts: constants, structures and functions as the C compiler itself has them. The
+//! compiler compiles a file that includes the headers, and the DWARF and the data about them are read back. So there is
+//! no second description that could differ, and no second parser of C.
 
 mod types;
 mod values;
@@ -27,7 +27,7 @@ struct Constant {
     is_usize: bool,
 }
 
-/// A structure of C, and what it is in Rust.
+/// A structure of C, and its form in Rust.
 #[derive(Clone)]
 pub struct Structure {
     c: String,
@@ -106,7 +106,8 @@ impl Headers {
         }
     }
 
-    /// Macros that are numbers. In Rust they are without `NOPAL_`, and `u32`, or what else they need.
+    /// Macros that are numbers. In Rust they are without `NOPAL_`, and of the type `u32`, or another where they need
+    /// it.
     pub fn constants<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Headers {
         self.constants
             .extend(names.into_iter().map(|name| Constant {
@@ -154,7 +155,7 @@ impl Headers {
         self
     }
 
-    /// Writes them into cargo's folder for what is generated.
+    /// Writes the generated files into cargo's folder for them.
     pub fn write(&self, name: &str) -> Result<()> {
         let out = PathBuf::from(env::var_os("OUT_DIR").context("no OUT_DIR")?);
         let text = self.rust(&out)?;
@@ -175,7 +176,7 @@ impl Headers {
         Ok(both.rust)
     }
 
-    /// Has the compiler compare what Rust gets with the headers.
+    /// Has the compiler compare the generated declarations with the headers.
     fn check(&self, asserts: &str, out: &Path) -> Result<()> {
         let source = out.join("check.c");
         fs::write(
@@ -193,7 +194,7 @@ impl Headers {
         lines.map(|name| format!("#include \"{name}\"\n")).collect()
     }
 
-    /// Variables whose types are what is wanted, and whose values are the constants.
+    /// C source with variables of all wanted types, and the constants as values.
     fn source(&self) -> Result<String> {
         let mut text = self.including();
         for Constant { name, .. } in &self.constants {

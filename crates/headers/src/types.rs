@@ -1,4 +1,4 @@
-//! Structures, enumerations and functions: what the compiler says of their types in DWARF.
+//! Structures, enumerations and functions: their types, as the compiler describes them in DWARF.
 
 use crate::{Both, Enumeration, Headers, Structure};
 use anyhow::{Context, Result, bail, ensure};

@@ -93,7 +93,7 @@ fn open(attributes: perf_event_attr, thread: i32, processor: u32) -> Result<Desc
         }
     };
     let opened = call(attributes).or_else(|error| match error.raw_os_error() {
-        // An older kernel, which does not count what is lost for each event.
+        // An older kernel does not count losses for each event.
         Some(libc::EINVAL) => call(perf_event_attr {
             read_format: 0,
             ..attributes

@@ -60,7 +60,7 @@ impl Kinds {
         self.markers
     }
 
-    /// Without what nopal's module in the kernel records.
+    /// Without the kinds that nopal's module in the kernel records.
     pub fn of_perf(self) -> Kinds {
         Kinds {
             functions: false,

@@ -68,7 +68,7 @@ struct Unread {
 
 /// An update of one processor, oldest first.
 pub enum Update<'a> {
-    /// A function of the kernel, by an address in it that records tell of from now on.
+    /// A function of the kernel, by an address in it that later records have.
     Function(u64, &'a str),
     Records(&'a [KernelRecord]),
     /// This many events are missing here.
@@ -76,8 +76,8 @@ pub enum Update<'a> {
 }
 
 impl KernelEvents {
-    /// Begins to record. `process` and all that it starts are those whose own switches are recorded where no more is
-    /// permitted. The second value says then what is missing and how to allow it. Functions of the kernel, where they
+    /// Begins to record. Where no more is permitted, only the switches of `process` and of all that it starts are
+    /// recorded; the second value then says what is missing and how to allow it. Functions of the kernel, where they
     /// are asked for, are those of its threads and of all that they start, and of these globs where there are any.
     pub fn open(
         kinds: Kinds,
@@ -137,7 +137,7 @@ impl KernelEvents {
                 .into_iter()
                 .filter(|thread| known.insert(*thread))
                 .collect();
-            // Threads that begin meanwhile come by their creators, or are found the next time, or both.
+            // Threads that begin meanwhile are added by their creators, or found the next time, or both.
             if threads.is_empty() {
                 break;
             }
@@ -176,8 +176,8 @@ impl KernelEvents {
 
     /// Takes the new events, and returns their number.
     pub fn read(&mut self, take: impl FnMut(u32, Update) -> Result<()>) -> Result<u64> {
-        // All that happened on a processor before this is in its rings once they are read; of later events, what is in
-        // one may be told before something earlier that is not in the other yet.
+        // All events of a processor before this moment are in its rings once they are read. Of later events, one ring
+        // may have some while the other does not have earlier ones yet.
         let until = match self.functions {
             Some(_) => counter(),
             None => u64::MAX,
@@ -186,7 +186,7 @@ impl KernelEvents {
         self.give(until, take)
     }
 
-    /// Takes what is in the rings, of events before `end`, by the clock of perf.
+    /// Takes the events in the rings that came before `end`, by the clock of perf.
     fn fill(&mut self, end: u64) -> Result<()> {
         let own = self.begin..end;
         // The events in the rings now happened before this.
@@ -236,7 +236,7 @@ impl KernelEvents {
             };
             let ready = &mut held.records[..ready];
             for record in ready.iter_mut() {
-                // By what conversion is inexact, between two readings.
+                // Between two readings, the conversion is inexact.
                 record.clock = record.clock.max(held.given);
                 held.given = record.clock;
                 if let (
@@ -268,7 +268,8 @@ impl KernelEvents {
         Ok(events)
     }
 
-    /// Records no more. Takes what is left, up to where the next one has begun, and what was lost after the last event.
+    /// Stops recording. Takes the remaining events, up to the begin of the next recording, and the number of those lost
+    /// after the last one.
     pub fn end(
         mut self,
         next: Option<&KernelEvents>,

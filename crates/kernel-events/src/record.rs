@@ -6,7 +6,7 @@ use nopal_trace::{KernelEvent, TaskState};
 use perf_event_open_sys::bindings::*;
 use std::collections::HashMap;
 
-/// The size of what stands at the end of records of switches: who, and when.
+/// The size of the end of a record of a switch: the thread, and the time.
 const SAMPLE_ID: usize = 16;
 
 pub struct Decoder {

@@ -21,7 +21,7 @@ struct Tracepoint {
     fields: Fields,
 }
 
-/// Offsets of what the kernel says of the processor in each record.
+/// The offsets of the processor's state in each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     flags: usize,

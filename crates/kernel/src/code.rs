@@ -10,14 +10,14 @@ pub const SITE: u64 = 5;
 const ALIGNED: u64 = 16;
 /// ftrace's, when it is off.
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
-/// `endbr64`, and what the kernel makes of those that it does not need.
+/// `endbr64`, and the instructions that the kernel puts in place of those that it does not need.
 const LANDINGS: [[u8; 4]; 3] = [
     [0xf3, 0x0f, 0x1e, 0xfa],
     [0x66, 0x0f, 0x1f, 0],
     [0x0f, 0x1f, 0x40, 0xd6],
 ];
 
-/// The instructions of a range, up to the first that is none.
+/// The instructions of a range, up to the first undecodable one.
 pub struct Code<'a> {
     pub range: Range<u64>,
     pub bytes: &'a [u8],
@@ -52,7 +52,7 @@ impl<'a> Code<'a> {
     fn end(&self, kernel: &Kernel) -> u64 {
         let end = self.range.start + self.bytes.len() as u64;
         let mut jumps = kernel.hidden_jumps.from(&self.range).to_vec();
-        // Where another function may begin, and whether what is before may go on there.
+        // The places where another function may begin, each with whether the code before may go on there.
         let mut begins: Vec<(u64, bool)> = Vec::new();
         let mut last = FlowControl::Next;
         let mut is_padded = false;

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use zerocopy::FromBytes;
 
 const DEVICE: &str = "/dev/nopal";
-/// Before the line of the state that says why the last command failed.
+/// The beginning of the state's line that says why the last command failed.
 const ERROR: &str = "# error: ";
 const OTHER_VERSION: &str = "the module in the kernel is of another version of nopal";
 

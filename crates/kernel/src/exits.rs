@@ -1,4 +1,4 @@
-//! Where a function of the kernel is left.
+//! The exits of a function of the kernel: the places where it is left.
 
 use crate::Kernel;
 use crate::code::{Code, SITE};
@@ -18,7 +18,7 @@ pub struct Exits<'a> {
     /// The function, and its cold parts as they are found.
     parts: Vec<Range<u64>>,
     found: Vec<Exit>,
-    /// Where jumps within the function lead.
+    /// The targets of jumps within the function.
     entered: Vec<u64>,
     before: Instruction,
 }
@@ -189,7 +189,7 @@ impl<'a> Exits<'a> {
 
     fn target(&self, to: u64) -> Target {
         let mut parts = self.parts.iter();
-        // At its begin it is entered again, by ftrace's place.
+        // A jump to its begin enters it again, by ftrace's place.
         if to != self.function.address && parts.any(|part| part.contains(&to)) {
             return Target::Inside;
         }
@@ -219,7 +219,7 @@ impl<'a> Exits<'a> {
             .find_map(|symbol| register_of_thunk(symbol.name))
         {
             Some(register) => Target::Register {
-                // These two, nopal's own jumps use.
+                // nopal's own jumps use these two.
                 is_free: !matches!(register, "r10" | "r11"),
             },
             None => Target::Begin,
@@ -234,7 +234,7 @@ impl<'a> Exits<'a> {
         })
     }
 
-    /// Once all parts are known.
+    /// Checks the exits, once all parts are known.
     fn check(&self) -> Result<(), Reason> {
         let inside = |exit: &Exit| {
             let window = exit.address + 1..exit.address + SITE;

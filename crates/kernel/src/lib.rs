@@ -1,5 +1,5 @@
-//! A running kernel: its symbols, its text, and a plan of what can be traced of it. The kernel's module carries it out
-//! (`runtime/port/linux_kernel`), trusts nothing of it, and is reached through `/dev/nopal`.
+//! A running kernel: its symbols, its text, and a plan of the functions that can be traced. The kernel's module
+//! (`runtime/port/linux_kernel`) carries the plan out, trusts nothing of it, and is reached through `/dev/nopal`.
 
 mod code;
 mod device;
@@ -32,7 +32,7 @@ pub struct Kernel {
     hidden_jumps: HiddenJumps,
     /// In order.
     static_calls: Vec<u64>,
-    /// Where nothing may be traced.
+    /// The ranges in which nothing may be traced.
     not_instrumented: Vec<Range<u64>>,
     /// In order; none is in another.
     blacklist: Vec<Range<u64>>,
@@ -40,7 +40,7 @@ pub struct Kernel {
 
 /// Lists the functions in which the kernel itself forbids probes.
 const BLACKLIST: &str = "/sys/kernel/debug/kprobes/blacklist";
-/// Further behind its begin, the last function of a module does not end.
+/// The last function of a module ends no further behind its begin.
 const LONGEST_LAST: u64 = 64 << 10;
 const ALIGNED: u64 = 16;
 
@@ -53,7 +53,7 @@ impl Kernel {
         Kernel::of(symbols, &memory, &blacklist, module_section)
     }
 
-    /// `section` finds where a section of a module is, and where the next one begins.
+    /// `section` finds the place of a section of a module, and that of the next one.
     pub fn of(
         symbols: Symbols,
         memory: &Memory,
@@ -94,7 +94,7 @@ impl Kernel {
             range("__entry_text_start", "__entry_text_end"),
         ];
         for (module, range) in modules(&symbols) {
-            // One that goes meanwhile is left out.
+            // A module that goes meanwhile is left out.
             let Ok(mut bytes) = read(&range) else {
                 continue;
             };
@@ -152,7 +152,7 @@ impl Kernel {
         span.address..span.end.map_or(end, |limit| limit.min(end))
     }
 
-    /// Whether a call at a function's begin leads to a tracer: to ftrace, or to what a tracer has made.
+    /// Whether a call at a function's begin leads to a tracer: to ftrace, or to code that a tracer has made.
     fn is_tracer(&self, to: u64) -> bool {
         const FTRACE: [&str; 3] = ["__fentry__", "ftrace_caller", "ftrace_regs_caller"];
         let of_tracer = |symbol: Symbol| symbol.module == "nopal" || FTRACE.contains(&symbol.name);
@@ -160,8 +160,7 @@ impl Kernel {
         self.text.from(to).is_none() || span.is_some_and(|span| span.names().any(of_tracer))
     }
 
-    /// Where ftrace's place is that these bytes at the begin of a function are, if they are one. A jump label looks
-    /// like it.
+    /// The address of ftrace's place, if these bytes at the begin of a function are one. A jump label looks like it.
     fn site(&self, bytes: &[u8], address: u64) -> Option<u64> {
         let place = code::site(bytes, address, |to| self.is_tracer(to))?;
         let is_label = !self.hidden_jumps.from(&(place..place + 1)).is_empty();

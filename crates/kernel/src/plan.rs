@@ -97,7 +97,7 @@ fn is_function(span: Span) -> bool {
     !span.names().any(is_other)
 }
 
-/// The exits of a function. `range` is what is known of it, and is cut where it ends.
+/// The exits of a function. `range` is the known part of it, and is cut where it ends.
 fn judge<'a>(
     kernel: &'a Kernel,
     span: Span<'a>,

@@ -84,7 +84,7 @@ impl Symbols {
             let address = u64::from_str_radix(address, 16).ok()?;
             let module = module.trim_start_matches('[').trim_end_matches(']');
             let is_name = (1..=LONGEST_NAME).contains(&name.len());
-            // Beside what has an address below: numbers, and places in the memory of each processor.
+            // Kinds `A` and `a` are numbers, and places in the memory of each processor.
             (address >= KERNEL && is_name && !matches!(kind, "A" | "a")).then(|| Entry {
                 address,
                 name: place(name),
@@ -109,7 +109,7 @@ impl Symbols {
         }
     }
 
-    /// The function that an address is in, or behind which it is. Of several names, the kernel itself takes the first.
+    /// The function in which an address is, or behind which it is. Of several names, the kernel itself takes the first.
     pub fn at(&self, address: u64) -> Option<Symbol<'_>> {
         let after = self.all.partition_point(|entry| entry.address <= address);
         let last = self.all[..after].iter().rfind(|entry| entry.is_code)?;

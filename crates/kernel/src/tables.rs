@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// How the kernel's own unwinder finds return addresses (ORC).
+/// The table by which the kernel's own unwinder finds return addresses (ORC).
 #[derive(Default)]
 pub struct Unwinding {
     tables: Vec<UnwindTable>,
@@ -15,7 +15,8 @@ struct UnwindTable {
 }
 
 const ORC_ROW: usize = 6;
-/// How far the frame above is from a register, and the number of that register, in the lower half of the fifth byte.
+/// The distance of the frame above from a register, and the number of that register, in the lower half of the fifth
+/// byte.
 fn frame_of(row: &[u8]) -> (i16, u8) {
     (i16::from_le_bytes([row[0], row[1]]), row[4] & 0xf)
 }
@@ -68,7 +69,7 @@ impl Unwinding {
     }
 }
 
-/// The calls and tail jumps which the kernel changes when what they lead to changes; `table` is at `address`. In order.
+/// The calls and tail jumps that the kernel changes when their targets change; `table` is at `address`. In order.
 pub fn static_calls(address: u64, table: &[u8]) -> Vec<u64> {
     const ROW: usize = 8;
     let mut calls: Vec<u64> = addresses(address, table, ROW, 0).collect();
@@ -76,8 +77,8 @@ pub fn static_calls(address: u64, table: &[u8]) -> Vec<u64> {
     calls
 }
 
-/// Jumps that no instruction shows: those of jump labels, which are NOPs when they are off, and those to where the kernel
-/// goes on after a fault.
+/// Jumps that no instruction shows: those of jump labels, which are NOPs when they are off, and those to the places
+/// where the kernel goes on after a fault.
 #[derive(Default)]
 pub struct HiddenJumps(Vec<(u64, u64)>);
 

@@ -153,7 +153,7 @@ impl Shared {
         change(&mut file).map_err(|error| open::number(&error))
     }
 
-    /// No file has a size, as in `/proc`, but one whose end a reader has seen, and which `tail -f` follows.
+    /// No file has a size, as in `/proc`, except one whose end a reader has seen, and which `tail -f` follows.
     fn attributes(&self, number: u64, kind: Kind, look: Option<Reader>) -> FileAttr {
         let opened: Vec<Arc<Opened>> = self
             .files
@@ -254,7 +254,7 @@ impl Filesystem for Sessions {
         }
     }
 
-    /// Only `truncate` to nothing, and what `touch` does, which is nothing.
+    /// Handles only `truncate` to nothing, and `touch`, which changes nothing.
     fn setattr(
         &self,
         request: &Request,
@@ -337,7 +337,7 @@ impl Filesystem for Sessions {
         });
     }
 
-    /// Where in the file makes no difference: what is written is commands, one after the other.
+    /// The offset makes no difference: commands are written, one after the other.
     fn write(
         &self,
         request: &Request,
@@ -404,7 +404,7 @@ impl Filesystem for Sessions {
         }
     }
 
-    /// Reads the folder as a whole: what is found in pieces stays together.
+    /// Reads the folder as a whole, so that the pieces of a listing fit together.
     fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         self.aside(request, move |shared, reader| {
             let all = shared

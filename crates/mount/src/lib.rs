@@ -1,6 +1,6 @@
 //! All sessions of a user as files, by FUSE: `DIR/PID/ctl`, `DIR/PID/trace`, `DIR/PID/tracing/…`.
 //!
-//! A process of its own shows them; what a file holds is asked of its session, over the session's socket, when a file
+//! A process of its own shows them. It asks a file's session for the content, over the session's socket, when the file
 //! is used. Each open file is a connection of its own. The kernel keeps nothing: sizes are 0, as in `/proc`, and names
 //! are looked up each time.
 

@@ -1,4 +1,4 @@
-//! Numbers for what the kernel has looked up, until it forgets them.
+//! Numbers for the names that the kernel has looked up, until it forgets them.
 
 use fuser::FileType;
 use std::collections::HashMap;

@@ -53,7 +53,7 @@ impl OpenFile {
         self.access.write || self.access.truncate
     }
 
-    /// How long the file is, as far as its reader cares: one that has not come to an end cares not.
+    /// The file's length, for a reader that has come to its end. To any other, it is 0.
     pub fn size(&self) -> u64 {
         self.end.unwrap_or(0) + self.more.len() as u64
     }

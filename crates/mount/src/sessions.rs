@@ -32,7 +32,7 @@ impl Lines {
     /// The content of a folder of a session. ENOENT if the session has ended.
     pub fn list(&self, process: i32, folder: &str, reader: Reader) -> Result<Vec<Entry>, Errno> {
         let kept = self.idle().remove(&process);
-        // One that was kept may be a session's that has ended, and the process have another by now.
+        // A kept connection may be to a session that has ended, and the process may have another by now.
         let listed = kept.and_then(|client| list(client, folder, reader).ok());
         let (client, entries) = match listed {
             Some(listed) => listed,

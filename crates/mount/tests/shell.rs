@@ -351,7 +351,7 @@ fn the_end_unmounts_even_while_files_are_used() {
     mount.end.send(()).unwrap();
     mount.ended.recv_timeout(PATIENCE).unwrap().unwrap();
     assert!(!mount.is_mounted());
-    // The process with the mount lives on here, and so does what was opened.
+    // The process with the mount lives on here, and so do open files.
     let _ = reader.kill();
     let _ = reader.wait();
 }

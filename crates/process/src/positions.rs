@@ -24,8 +24,8 @@ impl Stopped {
     /// Moves threads out of `windows`, which are sorted, do not overlap, and are about to be overwritten. `place` gives
     /// the new address of an instruction in a window, or directly behind it; it must be in memory already.
     ///
-    /// A thread is inside where its next instruction is, but for the first of a window; and where its last was a system
-    /// call, which the kernel may repeat.
+    /// A thread is inside a window if its next instruction is there and is not the window's first; or if its last
+    /// instruction there was a system call, which the kernel may repeat.
     ///
     /// Returns the indices of windows in which a thread remains, because `place` had no answer, or the thread does not
     /// stop. Their text must not change.
@@ -116,7 +116,7 @@ fn enclosing(windows: &[Range<u64>], address: u64, calls: bool) -> Option<usize>
         let index = after.checked_sub(1)?;
         windows[index].contains(&address).then_some(index)
     };
-    // Back to its own first byte the kernel may go as well: that is where the jump will be.
+    // The kernel may also go back to a window's own first byte: the jump will be there.
     let repeated = calls.then(|| last_before(address.wrapping_sub(CALL_BYTES)));
     repeated
         .flatten()

@@ -25,7 +25,7 @@ pub struct Search {
     /// Bytes of memory that may hold stacks and were not searched.
     pub unread: u64,
     /// The used part of a stack that a thread is on, or was made with, could not be read, as in memory of
-    /// `memfd_secret`: what returns there is not known.
+    /// `memfd_secret`: it is not known which calls return there.
     pub hidden: bool,
 }
 

@@ -297,7 +297,7 @@ impl Stopped {
         Ok(())
     }
 
-    /// Seizes the threads of other processes in the same memory. Whether there were new ones.
+    /// Seizes the threads of other processes in the same memory. Returns whether there were new ones.
     fn seize_sharers(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<bool> {
         let of_process = |thread: &&Thread| thread.pid() == self.pid;
         let mut parents: Vec<i32> = self

@@ -1,8 +1,8 @@
 //! Waits for the launched program when this process fails. Without memory Rust aborts, and a bug may end in a fault;
 //! but our parent still needs the program's status.
 //!
-//! A handler executes our own file again, as the same process: other threads are gone with what they traced, every
-//! descriptor is closed, by which a guardian sees that it is alone, and what is left waits for the program.
+//! A handler executes our own file again, as the same process: other threads end, and so does their tracing; every
+//! descriptor is closed, by which a guardian sees that it is alone; and the remaining thread waits for the program.
 
 use std::ffi::{CStr, CString, c_char};
 use std::io;

@@ -58,9 +58,9 @@ pub(crate) fn may_be_cut_short(registers: &Registers) -> bool {
     registers.result() > 0 && CALLS.contains(&registers.system_call())
 }
 
-/// For an interrupted thread behind such a call: if it was cut short, it goes on with the rest. Leaves it as it is where
-/// that cannot be. `maps` are the process's mappings, if they have been read at this stop: those of its threads' stacks
-/// remain.
+/// Has an interrupted thread behind such a call go on with the rest, if the call was cut short. Leaves it as it is
+/// where that cannot be. `maps` are the process's mappings, if they have been read at this stop: those of its threads'
+/// stacks remain.
 pub(crate) fn go_on(
     thread: &mut Thread,
     registers: &Registers,

@@ -1,5 +1,5 @@
-//! A launched program finds everything as it would without us. The program that launches is this one, run again, for
-//! the Rust runtime of a real `main` is what must be undone.
+//! A launched program finds everything as it would without us. The program that launches is this one, run again: the
+//! effects of the Rust runtime of a real `main` must be undone.
 
 mod common;
 

@@ -134,7 +134,7 @@ fn ends_of_children_and_of_others() {
             } else {
                 "exec tail -f /dev/null"
             };
-            // The shell gives /dev/null to what it runs behind it.
+            // The shell gives /dev/null to a command that it runs in the background.
             let outer = format!("exec 3<&0; sh -c '{wrapped}' <&3 & echo $!; {end}");
             let mut parent = Command::new("sh");
             let parent = parent

@@ -1,4 +1,4 @@
-//! Text that changes under a process: where its threads go, and what is found on its stacks.
+//! Text that changes under a process: the places to which its threads go, and the words on its stacks.
 
 mod common;
 
@@ -91,7 +91,7 @@ fn search(pid: i32, window: &Range<u64>, elsewhere: u64) -> Search {
 #[test]
 fn what_a_handler_interrupted_is_found() {
     let program = compile("windows");
-    // Whether a handler.s own stack is in use nobody can tell: what it left there counts where everything is searched.
+    // Nobody can tell whether a handler's own stack is in use: words left there count where everything is searched.
     for (how, on_stacks, anywhere) in [
         ("spin", 0, 0),
         ("handler", 1, 1),

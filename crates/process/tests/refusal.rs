@@ -1,4 +1,4 @@
-//! Processes that cannot be traced: each is told apart, and what to do is said.
+//! Processes that cannot be traced: the error tells each case apart, and says what to do.
 
 mod common;
 
@@ -129,7 +129,7 @@ fn a_process_that_is_traced_is_refused() {
 
 const NOBODY: u32 = 65534;
 
-/// Runs with the rights of a user who may nothing; threads have rights of their own as far as the kernel goes.
+/// Runs with the rights of a user who has none. To the kernel, a thread has rights of its own.
 fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let run = || {
@@ -181,7 +181,7 @@ fn a_process_that_keeps_its_memory_secret_is_refused() {
                 assert_refused(pid, &refused, "root");
                 assert_not_stopped(pid, &refused);
             }
-            // The kernel lets anybody trace who has the same user and no more rights.
+            // The kernel permits the tracing of a process that has the same user and no more rights.
             None => assert!(examine(pid).is_ok()),
         });
         assert!(examine(pid).is_ok());

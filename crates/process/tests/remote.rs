@@ -196,7 +196,7 @@ fn a_program_that_takes_its_own_system_calls_is_not_harmed() {
     let mut running = Running::start(&program, &["dispatch"]);
     assert_eq!(running.line(), "ready");
     let pid = running.pid();
-    // It may stand still wherever it is for as long as it gets no processor.
+    // It may stand still anywhere as long as it gets no processor.
     eventually("system calls are dispatched", || {
         let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
         let gadget = find_system_call_gadget(pid).unwrap();
@@ -218,7 +218,7 @@ fn a_program_that_steps_through_itself_can_be_made_to_call() {
     let pid = running.pid();
     let gadget = find_system_call_gadget(pid).unwrap();
     let (mut seen, mut stops) = (0, 0);
-    // It may stand still wherever it is for as long as it gets no processor.
+    // It may stand still anywhere as long as it gets no processor.
     eventually("stopped between two steps", || {
         let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
         let thread = &mut stopped.threads_mut()[0];

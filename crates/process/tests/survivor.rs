@@ -1,5 +1,5 @@
-//! A process that fails while a program runs which it has launched ends as that does, however many of its threads fail at
-//! once.
+//! A process that fails while a program that it has launched runs ends as the program does, however many of its threads
+//! fail at once.
 
 use nopal_process::{Ending, is_survivor, survive, wait_as_survivor};
 use std::process::{Command, exit};

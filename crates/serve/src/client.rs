@@ -23,7 +23,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// To the session that traces a process.
+    /// Connects to the session that traces a process.
     pub fn connect(process: i32) -> Result<Client> {
         let named = sockets::connect(process).and_then(Client::greet);
         match named {
@@ -32,12 +32,12 @@ impl Client {
         }
     }
 
-    /// To the session that a process of this user holds, the tool. An error: it has none, or not yet.
+    /// Connects to the session of a tool, which is a process of this user. An error: it has none, or not yet.
     pub fn of_tool(tool: i32) -> Result<Client> {
         Client::greet(sockets::connect_to_tool(tool).context("it has no session")?)
     }
 
-    /// To the session that finds out only now that a process is its own.
+    /// Connects to the session that finds out only now that a process is its own.
     fn search(process: i32) -> Option<Client> {
         sockets::sessions().into_iter().find_map(|socket| {
             let mut client = Client::greet(socket).ok()?;
@@ -148,7 +148,8 @@ impl Client {
         self.line.send(&all, PATIENCE)
     }
 
-    /// The answer to what was sent, as long as it is wanted; that is asked `often`. `None`: it is still to come.
+    /// The answer to the request. `wanted` is called every `often`; once it is not, `None`: the answer is still to
+    /// come.
     pub fn answer_while(
         &mut self,
         wanted: impl Fn() -> bool,
@@ -162,7 +163,7 @@ impl Client {
         self.answer().map(Some)
     }
 
-    /// The answer to what was sent.
+    /// The answer to the request that was sent.
     pub fn answer(&mut self) -> Result<Vec<u8>> {
         let is_there = self.line.wait(self.patience)?;
         ensure!(is_there, "the session does not answer");

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// How long a client may take to send a request that it has begun, or to take an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// When a stream that has nothing is looked at again, at first and after it has had nothing for long. Nobody tells that
-/// a traced thread has recorded something: that would cost it a system call.
+/// The time after which an empty stream is looked at again, at first and after it has been empty for long. Nobody tells
+/// that a traced thread has recorded something: that would cost it a system call.
 const LOOK_SOON: Duration = Duration::from_millis(10);
 const LOOK_LATE: Duration = Duration::from_millis(80);
 
@@ -68,7 +68,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Serves until the client or the session has had enough.
+    /// Serves until the client leaves or the session ends.
     pub fn run(mut self) -> Result<()> {
         let served = self.serve();
         // A client that just goes has closed its file, too.
@@ -207,7 +207,7 @@ impl<'a> Connection<'a> {
                 return Ok(Err(Failure::new(libc::EINTR, "cancelled")));
             }
             pause = (pause * 2).min(LOOK_LATE);
-            // Before the look: what was there when the session ended is seen by it.
+            // Loaded before the look, which so sees all that was there when the session ended.
             last = self.ending.load(Ordering::Acquire);
             match open.file.refill() {
                 Ok(()) => looked = true,

@@ -29,12 +29,12 @@ impl Directory {
         )
     }
 
-    /// Those in which this user's sessions are. An error: all that are there are no good.
+    /// The directories of this user's sessions. An error: all that exist are unusable.
     pub fn own() -> Result<Vec<Directory>> {
         Directory::of(geteuid().as_raw())
     }
 
-    /// Another user's, which root may use.
+    /// The directories of another user, which root may use.
     pub fn of(user: u32) -> Result<Vec<Directory>> {
         let mut found = Vec::new();
         let mut no_good = None;

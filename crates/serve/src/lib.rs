@@ -1,7 +1,7 @@
 //! A session's control socket: its names, its protocol, the server in the session, and its clients.
 //!
 //! A session shows a [`Tree`] of files and hands it to a [`Server`], which answers [`Client`]s. Clients may be slow or
-//! hostile; the session's own thread is asked only for what is complete and checked.
+//! hostile; only complete and checked requests reach the session's own thread.
 
 mod client;
 mod connection;

@@ -21,8 +21,7 @@ impl Line {
         }
     }
 
-    /// Waits until something has come, for ever without a time. `false`: the time is over. An end of the connection is
-    /// something.
+    /// Waits until bytes or the end of the connection have come, for ever without a time. `false`: the time is over.
     pub fn wait(&self, time: Option<Duration>) -> Result<bool> {
         if !self.received.is_empty() {
             return Ok(true);
@@ -30,7 +29,7 @@ impl Line {
         self.ready(PollFlags::IN, time)
     }
 
-    /// Whether within a time the other end has closed the connection, or said something.
+    /// Whether the other end closes the connection, or sends something, within a time.
     pub fn has_changed(&self, time: Duration) -> Result<bool> {
         if !self.received.is_empty() {
             return Ok(true);
@@ -52,7 +51,7 @@ impl Line {
         }
     }
 
-    /// A line without its end. `None`: the connection was closed, and nothing had come.
+    /// A line without its end. `None`: the connection was closed before anything had come.
     pub fn line(&mut self, longest: usize, time: Duration) -> Result<Option<Vec<u8>>> {
         let until = Instant::now() + time;
         loop {

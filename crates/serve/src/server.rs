@@ -1,4 +1,4 @@
-//! The threads in a session that wait for clients: one for all that come, and one for each that is there.
+//! The threads in a session that wait for clients: one that accepts them, and one for each.
 
 use crate::connection::{Connection, Stays};
 use crate::line::Line;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const MOST: usize = 128;
 /// How long clients get to ask once more when the session ends: a reader of a stream asks until it sees its end.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long an answer that is being made is waited for then.
+/// How long the end of the session waits for an answer that is being made.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 /// After running out of descriptors.
@@ -76,8 +76,8 @@ impl Server {
         self.names.remove(process);
     }
 
-    /// Adds and removes, so that clients find the session by these processes and no others. One that another session
-    /// has is that one's.
+    /// Adds and removes links, so that clients find the session by these processes and no others. A process of another
+    /// session keeps that session's link.
     pub fn name(&mut self, processes: impl Iterator<Item = i32> + Clone) {
         self.names
             .keep(|named| processes.clone().any(|process| process == named));
@@ -86,9 +86,9 @@ impl Server {
         }
     }
 
-    /// Nobody new is served any more, while `work` goes on doing what clients ask of the session: readers of streams
-    /// get what is left, all others their answers. An answer that is being made is waited for up to `PATIENCE`, one more
-    /// question up to `GRACE`.
+    /// Serves no new clients, while `work` goes on doing what clients ask of the session: readers of streams get the
+    /// rest, all others their answers. An answer that is being made is waited for up to `PATIENCE`, one more request up
+    /// to `GRACE`.
     ///
     /// The client that has asked for the session's end sees it when the server is dropped.
     pub fn end(&mut self, mut work: impl FnMut()) {

@@ -1,5 +1,5 @@
 //! The names of sockets. A session's socket is `session-TOOL.0`; each process that it traces is a symbolic link to it,
-//! by its number. What a dead session has left is removed by its guardian, or by whoever comes upon it.
+//! by its number. The files of a dead session are removed by its guardian, or by the next process that comes upon them.
 
 use crate::directory::Directory;
 use anyhow::{Context, Result, bail};
@@ -23,7 +23,7 @@ pub struct Names {
     directory: Directory,
     socket: String,
     processes: Vec<i32>,
-    /// Processes that cannot be had.
+    /// Processes for which no name could be added.
     without: Vec<i32>,
 }
 
@@ -142,7 +142,7 @@ pub fn connect(process: i32) -> Result<UnixStream> {
     {
         sources.push(Directory::of(about.uid()));
     }
-    // One directory that is no good does not hide what is in another.
+    // An unusable directory does not hide the sessions in another.
     let mut failed = None;
     for source in sources {
         let found = source.map(|directories| {
@@ -184,7 +184,7 @@ fn connections(is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = UnixStr
     })
 }
 
-/// Without those that are no good.
+/// Without unusable ones.
 fn own() -> Vec<Directory> {
     Directory::own().unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A session, as its clients' threads see it: what needs the session's own thread is done there, and waited for.
+/// A session, as its clients' threads see it: work that needs the session's own thread is done there, and waited for.
 /// Paths are `""` for the root, or names with `/` between them.
 pub trait Tree: Send + Sync + 'static {
     /// The content of a folder.
@@ -10,7 +10,7 @@ pub trait Tree: Send + Sync + 'static {
 
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure>;
 
-    /// Obeys lines as a write to `ctl` does, and gives what they answer.
+    /// Obeys lines as a write to `ctl` does, and returns their answers.
     fn command(&self, text: &str) -> Result<String, Failure>;
 
     /// Whether a process is the session's, which may not have met it yet: a child that another has made.
@@ -22,13 +22,13 @@ pub trait Tree: Send + Sync + 'static {
 
 /// An open file.
 pub trait File: Send {
-    /// Whether what one reader has got, no other gets.
+    /// Whether each byte goes to one reader only.
     fn is_stream(&self) -> bool;
 
     /// At most `length` bytes of what the file showed when it was opened.
     fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure>;
 
-    /// Looks for what is new after [`Content::Later`].
+    /// Looks for new bytes after [`Content::Later`].
     fn refill(&mut self) -> Result<(), Failure>;
 
     /// Obeys the lines in `bytes`, up to the first that fails.
@@ -37,7 +37,7 @@ pub trait File: Send {
     /// Obeys a line whose end may still have been to come.
     fn flush(&mut self) -> Result<(), Failure>;
 
-    /// Nothing more is written: what that means, if anything, has taken effect afterwards.
+    /// Nothing more is written. The effect of that, if it has one, has taken place on return.
     fn close(self: Box<Self>) -> Result<(), Failure>;
 }
 
@@ -55,7 +55,7 @@ pub struct Entry {
 pub struct Access {
     pub read: bool,
     pub write: bool,
-    /// As by `O_TRUNC`, which `>` of a shell asks for: what that means is each file's own matter.
+    /// As by `O_TRUNC`, which `>` of a shell asks for: the effect is each file's own matter.
     pub truncate: bool,
 }
 

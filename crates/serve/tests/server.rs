@@ -1,4 +1,4 @@
-//! A server as its clients meet it: those that behave, those that do not, and those that may not.
+//! A server and its clients: those that behave, those that do not, and those without permission.
 
 mod fake;
 

@@ -1,7 +1,7 @@
 //! Debug files from the servers that the user has named in `DEBUGINFOD_URLS`, by elfutils' `debuginfod-find`.
 //!
-//! That program speaks with the servers, and keeps what it has found, and what was not there, in the user's cache, which
-//! it cleans. Nothing is asked without the variable.
+//! That program speaks with the servers. It keeps the files that it has found, and the names of those that were not
+//! there, in the user's cache, which it cleans. Nothing is asked without the variable.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -328,7 +328,7 @@ impl Image {
         Ok(functions)
     }
 
-    /// Where each function with code of a line has its first, and which line that is, as above.
+    /// The first place with code of a line in each function that has some, and that line, as above.
     pub fn places_of_line(&self, file: &str, line: u32) -> Result<(u32, Vec<u64>)> {
         let (line, addresses) = self.line(file, line);
         let mut first = BTreeMap::new();

@@ -72,7 +72,7 @@ pub fn places(elf: &Elf, addresses: &[u64]) -> HashMap<u64, (String, u32)> {
     let mut found = HashMap::new();
     for program in programs(Slice::new(&lines, LittleEndian)) {
         let mut rows = program.rows();
-        // The row before this one, which holds up to its address: where, the file, and the line.
+        // The row before this one, which holds up to this one's address: its address, the file, and the line.
         let mut before: Option<(u64, u64, u32)> = None;
         while let Ok(Some((header, row))) = rows.next_row() {
             if let Some((begin, file, line)) = before {

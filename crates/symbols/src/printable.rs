@@ -1,4 +1,4 @@
-//! Names may hold anything: what of them may be shown.
+//! Names as they may be shown: in a file, they may hold anything.
 
 use std::borrow::Cow;
 
@@ -24,8 +24,8 @@ pub fn without_numbers(message: &str) -> String {
     text
 }
 
-/// Whether a character is nothing that a terminal would obey, that ends a line or turns it around, or that XML has no
-/// place for.
+/// Whether a character is harmless: no terminal obeys it, it neither ends a line nor turns it around, and XML can hold
+/// it.
 pub fn is_harmless(character: char) -> bool {
     let turns = matches!(
         character,

@@ -38,7 +38,8 @@ pub struct Argument {
 
 pub(crate) fn of(image: &Image) -> Vec<Probe> {
     let elf = image.elf();
-    // Where the section of this name was linked to, and where it is: the difference is what prelinking has moved.
+    // The address to which the section of this name was linked, and its present one: prelinking has moved the file by
+    // the difference.
     let base = elf.section(".stapsdt.base").map(|section| section.address);
     let mut probes = Vec::new();
     let mut seen = BTreeSet::new();

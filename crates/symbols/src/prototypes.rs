@@ -91,7 +91,7 @@ pub enum ValueKind {
         bits: u8,
         enumerators: Arc<Vec<(i64, String)>>,
     },
-    /// A structure, or what else is not one value.
+    /// A structure, or anything else that is not one value.
     Bits(u8),
 }
 
@@ -233,7 +233,7 @@ impl<'u, 'a> Reader<'u, 'a> {
         }
     }
 
-    /// Whether a variable always is.
+    /// Whether a variable is always in memory.
     fn is_in_memory(&self, unit: &Unit<'a>, location: Attribute<'a>) -> bool {
         let is = |expression: Expression<Slice<'a>>| {
             let mut operations = expression.operations(unit.encoding());
@@ -679,7 +679,7 @@ impl<'u, 'a> Reader<'u, 'a> {
                     Held::Words((free..free + count).collect())
                 }
                 Class::Integers(1) => Held::Elsewhere,
-                // Compilers have differed in what they do with a last register that alone is not enough.
+                // Compilers have treated a last register that alone is not enough in different ways.
                 Class::Integers(_) if free < registers => {
                     next = None;
                     Held::Unknown

@@ -1,4 +1,4 @@
-//! The short form of a demangled name: what tells a function from others, without what the compiler spelled out.
+//! The short form of a demangled name: it tells a function from others, without all that the compiler spelled out.
 
 use crate::without_parameters;
 
@@ -66,8 +66,8 @@ pub fn short_with_parameters(demangled: &str) -> String {
     format!("{made}{}{}", shortened(bare, 0), shortened_type(after, 0))
 }
 
-/// A short name and its ends at `::`, each with and without the arguments of the function's own template: what may be
-/// written for `app::fib<15>` is `fib`.
+/// A short name and its ends at `::`, each with and without the arguments of the function's own template: `fib` may be
+/// written for `app::fib<15>`.
 pub fn endings(short: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     let mut starts = vec![0];
@@ -185,8 +185,8 @@ impl<'a> Shortener<'a> {
         Some(inner)
     }
 
-    /// Arguments of a template, or what Rust writes in the place of a type: `<Type>`, `<Type as Trait>`,
-    /// `<impl Trait for Type>`.
+    /// Arguments of a template, or Rust's notation in the place of a type: `<Type>`, `<Type as Trait>`, `<impl Trait
+    /// for Type>`.
     fn angle(&mut self) -> bool {
         let is_behind_path = self.out.ends_with("::");
         let begins_path = path_begin(&self.out) == self.out.len() && !is_operator(&self.out);

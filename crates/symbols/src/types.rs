@@ -228,7 +228,7 @@ impl<'a> Units<'a> {
         None
     }
 
-    /// How many bytes a value of it has, if that is known.
+    /// The size of a value in bytes, if it is known.
     pub fn bytes(&self, kind: &Type<'_, 'a>) -> Option<u64> {
         match kind {
             Type::Entry((_, die)) => {
@@ -266,7 +266,8 @@ impl<'a> Units<'a> {
         let (is_behind, kind) = match from {
             Type::Array(element, mut counts) => {
                 let count = counts.remove(0);
-                // One of no elements stands where a structure ends, and as many follow as there was room for.
+                // An array of no elements stands at a structure's end, and as many elements follow as there was room
+                // for.
                 if let Some(count) = count.filter(|count| *count > 0) {
                     ensure!(
                         index < count,
@@ -334,7 +335,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Also in nameless structures and in what it is derived from. `left`: how many members may still be looked at.
+    /// Searches nameless structures and bases, too. `left`: the number of members that may still be looked at.
     fn search<'u>(
         &'u self,
         unit: &'u Unit<'a>,

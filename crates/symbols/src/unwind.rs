@@ -263,7 +263,7 @@ fn changes(
     changes
 }
 
-/// Where an instruction moves to that starts a new row.
+/// The address to which an instruction moves that starts a new row.
 fn advance(instruction: &CallFrameInstruction<usize>, address: u64, factor: u64) -> Option<u64> {
     match *instruction {
         CallFrameInstruction::SetLoc { address } => Some(address),

@@ -1,4 +1,4 @@
-//! Markers in compiled programs: `include/nopal.h` under every compiler, and what is read from the files.
+//! Markers in compiled programs: `include/nopal.h` under every compiler, and the markers that are read from the files.
 
 mod common;
 

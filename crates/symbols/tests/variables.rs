@@ -74,7 +74,7 @@ fn a_member_is_not_looked_for_without_end() {
     );
 }
 
-/// A parameter's type is a qualifier of itself, or of one that is one of it; others are structures in themselves.
+/// Types of a parameter that qualify themselves, or a type that qualifies them; and structures within themselves.
 #[test]
 fn types_that_are_made_of_themselves_have_no_prototype_without_end() {
     let build = BuildDirectory::new();

@@ -72,8 +72,8 @@ impl Sum {
         }
     }
 
-    /// The instruction takes three times as long as it takes until the next one may begin: three sums at once, and what
-    /// each has to be where more words follow it.
+    /// The latency of the instruction is three times the interval at which it can be issued. So three sums run at once,
+    /// and each is then carried over the words that follow it.
     fn streams(self, words: &[u64], instruction: Instruction) -> Sum {
         let (blocks, rest) = words.as_chunks::<{ 3 * STREAM }>();
         let with = |sum: Sum, block: &[u64; 3 * STREAM]| {

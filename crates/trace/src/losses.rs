@@ -15,11 +15,11 @@ pub const NO_CLOCK: &str = "no_clock";
 pub const INTERRUPTED: &str = "interrupted";
 /// They were given up for newer ones.
 pub const DROPPED: &str = "dropped";
-/// A snapshot of a slow case does not have what was before it.
+/// A snapshot of a slow case does not have the events before it.
 pub const EARLIER: &str = "earlier";
 /// They came when the trace had ended.
 pub const AFTER_END: &str = "after_end";
-/// In place of all that is no name.
+/// In place of anything that is no name.
 const OTHER: &str = "other";
 
 /// All losses of a trace. The default means none.

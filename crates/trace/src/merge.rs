@@ -109,7 +109,7 @@ impl Bases {
         }
     }
 
-    /// None if the note is not to be in the trace of all.
+    /// None if the note is not to be in the merged trace.
     fn note(&self, note: &Note) -> Option<Note> {
         let mut note = note.clone();
         match &mut note {
@@ -153,8 +153,8 @@ impl Bases {
 
 const TOO_MANY: &str = "they have too many functions or markers";
 
-/// Writes a trace with all that several have. Where not all of them have kernel events, it has none: of the others it
-/// would not be known when they waited.
+/// Merges traces into one. Where not all of them have kernel events, it has none: it would not be known when the
+/// threads of the others waited.
 pub fn merge(traces: &[Trace], directory: &Path) -> Result<()> {
     could_merge(traces)?;
     let Some(first) = traces.first() else {
@@ -319,7 +319,7 @@ fn write_threads(trace: &Trace, bases: &Bases, writer: &mut Writer) -> Result<()
     Ok(())
 }
 
-/// Writes the events of each processor, in order of time. Where a trace begins, it is not known what was before.
+/// Writes the events of each processor, in order of time. Nothing is known of a processor before a trace begins.
 fn write_kernel_events(traces: &[Trace], writer: &mut Writer) -> Result<()> {
     let mut by_processor: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for (number, trace) in traces.iter().enumerate() {
@@ -347,7 +347,7 @@ fn write_kernel_events(traces: &[Trace], writer: &mut Writer) -> Result<()> {
     writer.end_kernel_events()
 }
 
-/// Complete if all are; why not, of the first that is not.
+/// The end of the merged trace: complete if all are, else with the reason of the first that is not.
 fn end(traces: &[Trace]) -> Note {
     let counter = traces.iter().filter_map(|trace| {
         let last = trace.clocks().snapshots().last()?;

@@ -1,4 +1,4 @@
-//! A thread's work in the kernel among what the thread itself records.
+//! A thread's work in the kernel among the thread's own records.
 //!
 //! A thread's records in the kernel are in packets of their own. A thread is at one place at a time, so the order of
 //! the clocks is the order of the records: the packets of both are cut into parts that follow each other.

@@ -1,4 +1,4 @@
-//! The file `session/notes`: what is known about a trace besides its records, one JSON object a line.
+//! The file `session/notes`: facts about a trace besides its records, one JSON object a line.
 
 use crate::field::Field;
 use serde::{Deserialize, Serialize, Serializer};
@@ -38,8 +38,8 @@ pub enum Note {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         kept: bool,
     },
-    /// How often sites had been counted by this counter, in all, in the processes that have the memory of this number:
-    /// those of which there are more than in the last such note.
+    /// The total counts of sites up to this counter, in the processes that have the memory of this number: of the sites
+    /// whose counts have grown since the last such note.
     Counted {
         counter: u64,
         memory: u64,
@@ -250,8 +250,8 @@ impl From<SiteState> for WrittenState {
     }
 }
 
-/// As the kernel has it of a thread: the real user, the nice level, `SCHED_…`, and the priority under `SCHED_FIFO` and
-/// `SCHED_RR`, else 0.
+/// A thread's scheduling, as the kernel has it: the real user, the nice level, `SCHED_…`, and the priority under
+/// `SCHED_FIFO` and `SCHED_RR`, else 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskFacts {
     pub uid: u32,

@@ -107,7 +107,7 @@ impl<'a> Packet<'a> {
         self.id.is_behind_unwrapping
     }
 
-    /// For how many ticks between the thread's record before it and its first one recording was stopped.
+    /// The ticks for which recording was stopped between the thread's record before it and its first one.
     pub fn stopped_before(&self) -> u64 {
         self.id.stopped_before
     }

@@ -17,7 +17,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Words not decoded: all that is left when the next record is unknown or cut short.
+    /// The words that are not decoded: all the rest when the next record is unknown or cut short.
     pub fn rest(&self) -> &'a [u64] {
         self.cursor.rest()
     }

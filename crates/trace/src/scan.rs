@@ -96,7 +96,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// The first record gives the clock; the header's is only what is left when that record was never written.
+    /// The first record gives the clock; the header's serves only when that record was never written.
     fn begin(&mut self) -> Result<(), Unfinished> {
         if let Some(clock) = first_clock(self.words, self.known.future) {
             self.content.begin = clock;

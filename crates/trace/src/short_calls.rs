@@ -46,8 +46,8 @@ pub struct Kept {
 }
 
 impl ShortCalls {
-    /// From now on leaves out what takes less than this many ticks. A packet has a RESYNC at each change of the clock's
-    /// upper half, so longer calls than the lower half can tell are never judged.
+    /// From now on leaves out calls that take less than this many ticks. A packet has a RESYNC at each change of the
+    /// clock's upper half, so longer calls than the lower half can tell are never judged.
     pub fn below(&mut self, ticks: u64) {
         self.below = u32::try_from(ticks).unwrap_or(u32::MAX);
     }
@@ -57,7 +57,7 @@ impl ShortCalls {
     }
 
     /// Leaves out the short calls of a packet, whole records that a scan let through, the last one at the clock `end`.
-    /// A record of what was left out follows those that stay. Nothing is left out that would need more room than it had.
+    /// A record of their counts follows the remaining ones. Nothing is left out that would need more room than it had.
     pub fn pass(&mut self, words: &mut [u64], end: u64) -> Kept {
         let events = self.find(words, end as u32);
         let freed: usize = self.gone.iter().map(|at| length(words, *at)).sum();

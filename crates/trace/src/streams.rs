@@ -47,7 +47,7 @@ pub struct Thread {
     pub given_up: u64,
 }
 
-/// The end of what another writer wrote of a thread. It had read the records before this clock, and left some of them
+/// The end of another writer's records of a thread. It had read the records before this clock, and left some of them
 /// out; of those with this clock it may have read a part.
 pub struct Adopted {
     pub end: u64,
@@ -108,7 +108,7 @@ pub struct Streams {
     directory: PathBuf,
     pub files: Vec<Stream>,
     pub threads: HashMap<ThreadKey, Thread>,
-    /// How far another writer had come with each thread. It may have been killed before it recorded this.
+    /// The end of another writer's records of each thread. The writer may have been killed before it recorded this.
     adopted: HashMap<ThreadKey, Adopted>,
     /// Files of ended threads, by their last clock.
     free: BTreeSet<(u64, usize)>,

@@ -452,10 +452,9 @@ impl Writer {
         Ok((records, known))
     }
 
-    /// Writes what a chunk holds beyond what is `cursor` as a packet: finds its end, fills in a header and appends it.
-    /// `chunk` is as the runtime left it, aligned to 8 bytes; what it holds when it is written is of no use. Its
-    /// header's `content_bits` may tell how much its thread had reserved. If the chunk is settled, holes become HOLE
-    /// records.
+    /// Writes the part of a chunk beyond `cursor` as a packet: finds its end, fills in a header and appends it. `chunk`
+    /// is as the runtime left it, aligned to 8 bytes; afterwards its content is of no use. Its header's `content_bits`
+    /// may tell how much its thread had reserved. If the chunk is settled, holes become HOLE records.
     pub fn rest(
         &mut self,
         chunk: &mut [u8],

@@ -1,4 +1,4 @@
-//! babeltrace2 reads what the writer writes, and finds in it what the reader finds.
+//! babeltrace2 reads the writer's output, and finds the same in it as the reader.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! `docs/trace-format.md` says what is so.
+//! The statements of `docs/trace-format.md` are true.
 
 use nopal_abi::{KIND_ENTRY_ARGS, RESYNC_CLOCK};
 use nopal_trace::synthetic::Recorder;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::*;
 
-/// Counts what is allocated, and the most that was at once.
+/// Counts the allocated bytes, and the most at once.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);

@@ -232,7 +232,7 @@ fn the_rest_of_a_chunk_is_written_by_who_takes_over() {
     }
 }
 
-/// The writer that takes over does not know which sites were silent, nor what was left out for it.
+/// The writer that takes over does not know which sites were silent, nor which records were left out for that.
 #[test]
 fn who_takes_over_repeats_nothing_where_sites_were_silent() {
     let place = tempfile::tempdir().unwrap();
@@ -442,7 +442,7 @@ fn a_subscriber_gets_everything_once_whatever_is_written() {
     }
 }
 
-/// A reader that looks again sees what one sees that comes later, wherever the files ended when it looked first.
+/// A reader that looks again sees the same as one that comes later, wherever the files ended when it looked first.
 #[test]
 fn what_has_grown_is_read_on() {
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;

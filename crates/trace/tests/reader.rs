@@ -1,4 +1,4 @@
-//! The reader finds what was written.
+//! The reader finds everything that was written.
 
 mod support;
 
@@ -322,7 +322,7 @@ fn a_bad_packet_is_left_out_and_the_next_ones_are_read() {
     let stream = path.join("stream-0");
     let good = std::fs::read(&stream).unwrap();
     let packet = good.len() / 5;
-    // Words of the header, and what each is replaced by.
+    // Words of the header, each with its replacement.
     let faults = [
         (0, 0, "no packet header of this trace"),
         (1, 0, "no packet header of this trace"),

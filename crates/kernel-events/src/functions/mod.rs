@@ -75,7 +75,8 @@ impl Functions {
         })
     }
 
-    /// Takes what has come since the last time, in order of time of each processor, with what is lost in between.
+    /// Takes the events since the last call, in order of time of each processor, with the number of those lost in
+    /// between.
     pub fn read(&mut self, clock: &Clock, mut take: impl FnMut(u32, KernelRecord)) -> Result<()> {
         for ring in &mut self.rings {
             for _ in 0..PAGES_AT_ONCE {

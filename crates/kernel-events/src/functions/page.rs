@@ -1,5 +1,5 @@
-//! A page of the kernel's ring, as `trace_pipe_raw` gives it: a time, how many bytes of events there are, and these.
-//! Each event tells how much later it came than the one before.
+//! A page of the kernel's ring, as `trace_pipe_raw` gives it: a time, the number of bytes of events, and these. Each
+//! event has the time since the one before.
 
 use crate::tracefs::tracing;
 use crate::tracepoint::{Stamp, offset};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use nopal_trace::KernelEvent;
 use std::fs;
 
-/// Behind the time, and in the number of bytes: events are missing before these; and how many stands behind them.
+/// Flags in the number of bytes, behind the time: events are missing before these; and their number stands behind them.
 const MISSED: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
 const HEADER: usize = 16;
@@ -16,7 +16,7 @@ const HEADER: usize = 16;
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
-/// How many bits of a time stand in an event's own word.
+/// The number of bits of a time in an event's own word.
 const DELTA_BITS: u32 = 27;
 
 /// The kernel's ring of a processor, and of all together, in KiB.
@@ -27,7 +27,7 @@ pub const PAGE: usize = 1 << 16;
 /// Pages that are read of a ring at once: those that it holds. A thread that is fast would fill it again for ever.
 pub const PAGES_AT_ONCE: usize = (ROOM << 10) / 4096;
 
-/// How large the ring of each of so many processors is to be, in KiB.
+/// The size of the ring of each of this many processors, in KiB.
 pub fn room(processors: usize) -> usize {
     (ROOM_OF_ALL / processors.max(1)).clamp(64, ROOM)
 }
@@ -40,7 +40,7 @@ pub enum Body<'a> {
     Lost(u64),
 }
 
-/// Where an event of the tracer of functions has its fields, behind its word.
+/// The offsets of the fields of an event of the tracer of functions, behind its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     id: u16,
@@ -70,8 +70,8 @@ impl Layout {
         })
     }
 
-    /// Tells of each function that was entered on a page, and when, in ticks or nanoseconds as the ring's clock has it.
-    /// Invalid data ends the page.
+    /// Passes on each function that was entered on a page, and its time, in ticks or nanoseconds as the ring's clock
+    /// has it. Invalid data ends the page.
     pub fn events(&self, page: &[u8], mut found: impl FnMut(u64, KernelEvent)) {
         bodies(page, |time, body| match body {
             Body::Event(body) => {
@@ -96,7 +96,7 @@ impl Layout {
     }
 }
 
-/// The events of a page, and when they happened.
+/// The events of a page, and their times.
 pub fn bodies<'a>(page: &'a [u8], mut found: impl FnMut(u64, Body<'a>)) {
     let (Some(mut time), Some(commit)) = (word(page, 0), word(page, 8)) else {
         return;
@@ -130,7 +130,8 @@ pub fn bodies<'a>(page: &'a [u8], mut found: impl FnMut(u64, Body<'a>)) {
                 time = time.wrapping_add(delta);
                 4 + more as usize
             }
-            // One that is too long for a number of words in its own. The half that holds its length counts too.
+            // An event that is too long for a number of words in its own word. The half that holds its length counts
+            // too.
             (0, Some(more)) => {
                 time = time.wrapping_add(delta);
                 let length = 4 + more as usize;

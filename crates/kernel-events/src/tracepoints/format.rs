@@ -2,7 +2,7 @@
 
 use nopal_trace::{Field, FieldKind};
 
-/// Fields of a record of any tracepoint that are kept; the others say which tracepoint and which thread it is of.
+/// The common fields of records that are kept; the others tell the tracepoint and the thread.
 const COMMON: [&str; 2] = ["common_flags", "common_preempt_count"];
 /// Elements of an array of integers that become fields of their own.
 const MOST_ELEMENTS: usize = 8;
@@ -106,7 +106,7 @@ impl Format {
             self.push(name.to_owned(), text_or_bytes(is_text), Vec::new(), read);
             return Some(());
         }
-        // An argument of a system call stands in a word, of which its type tells how much is meant.
+        // An argument of a system call stands in a word; its type tells how many bytes of that are meant.
         let (size, signed) = match kind.trim() {
             "int" | "pid_t" => (size.min(4), true),
             _ => (size, signed),

@@ -1,6 +1,6 @@
 //! Any tracepoints of the running kernel, of the threads of a process and of all that they start, by tracefs.
 //!
-//! Their records name threads only. Which process a new thread is of, its creator's `task_newtask` tells.
+//! Their records name threads only. The process of a new thread is told by its creator's `task_newtask`.
 
 mod choose;
 mod format;
@@ -87,7 +87,7 @@ impl NewTask {
 }
 
 impl TracepointEvents {
-    /// `words`: `GROUP`, `GROUP:NAME`, or a name alone, each a glob. An error names what there is not, and the nearest.
+    /// `words`: `GROUP`, `GROUP:NAME`, or a name alone, each a glob. An error names a missing one, and the nearest.
     pub fn open(process: i32, words: &[String]) -> Result<TracepointEvents> {
         // Mistakes are reported before missing rights.
         let chosen = choose(words)?;
@@ -134,8 +134,8 @@ impl TracepointEvents {
         })
     }
 
-    /// Takes what has come, in order of time, up to a moment that it returns: no earlier event is still to come. `lose`
-    /// is told how many are missing of a processor, before those that came after.
+    /// Takes the events so far, in order of time, up to a moment that it returns: no earlier event is still to come.
+    /// `lose` gets the number of missing events of a processor, before the events that came after them.
     pub fn read(
         &mut self,
         mut lose: impl FnMut(u32, u64),
@@ -147,7 +147,7 @@ impl TracepointEvents {
         Ok(until)
     }
 
-    /// Records no more, and takes what is left.
+    /// Stops recording, and takes the remaining events.
     pub fn end(
         &mut self,
         mut lose: impl FnMut(u32, u64),

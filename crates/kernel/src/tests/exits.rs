@@ -102,7 +102,7 @@ fn a_cold_part_belongs_to_its_function() {
     // A part that only an exception leads to.
     let apart = small.function("g", &[&RETURN]);
     small.code("g.cold", &[&RETURN]);
-    // Two functions have this name: whose part it is, the jump says.
+    // Two functions have this name: the jump tells whose part it is.
     let first = small.function("h", &[&RETURN]);
     let second = small.here();
     small.function(

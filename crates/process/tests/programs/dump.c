@@ -1,4 +1,4 @@
-// Writes all that a program is given by whoever executes it into the file named first.
+// Writes into the file named first all that a program gets from the process that executes it.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -70,7 +70,7 @@ static void *sleeper(void *argument) {
 		case 8: {
 			int set = semget(IPC_PRIVATE, 1, 0600);
 			long result;
-			// Removed as soon as somebody waits for it would be a wake-up: it is removed at the end.
+			// To remove it while a thread waits for it would wake the thread: it is removed at the end.
 			extern void remember(int);
 			remember(set);
 			result = semop(set, &take, 1);

@@ -205,7 +205,7 @@ int main(void) {
 			return 2;
 		memcpy(way->ends, ends, sizeof ends);
 		pthread_create(&callers[at], 0, caller, way);
-		// The other end is not what is looked at.
+		// The other end is not under test.
 		pthread_sigmask(SIG_BLOCK, &alarms, 0);
 		if (!way->is_alone)
 			pthread_create(&others[at], 0, other, way);

@@ -19,7 +19,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// Rust's convention is its own; what is certain of it is what it has in common with all others.
+    /// Rust's convention is its own; only the part that it has in common with all others is certain.
     fn passed_by_rust(&self, entry: &UnitEntry<'_, 'a>, seen: &Seen) -> Class {
         let (unit, die) = entry;
         if self.size(entry) == Some(0) {
@@ -219,7 +219,7 @@ impl<'a> Reader<'_, 'a> {
                 Class::Vectors { least: 1, most: 2 }
             }
             (Some(_), Some(_)) => Class::Mixed,
-            // A word of which no field is a part: what compilers make of it has changed.
+            // A word of which no field is a part: compilers have changed how they pass it.
             _ => Class::Unknown,
         }
     }

@@ -40,7 +40,7 @@ impl Recorder {
         self.record(clock, KIND_EXIT, site, slot, &[]);
     }
 
-    /// A record of any kind but an extended one, with what follows its first word.
+    /// A record of any kind but an extended one, with the words behind its first one.
     pub fn record(&mut self, clock: u64, kind: u32, site: u32, slot: u64, more: &[u64]) {
         if self.words.is_empty() {
             self.begin(clock, slot);

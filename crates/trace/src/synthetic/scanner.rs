@@ -18,7 +18,7 @@ impl Scanner {
         Scanner::default()
     }
 
-    /// Goes over a chunk's records, with their checksum or without one, and returns how many events they are.
+    /// Goes over a chunk's records, with their checksum or without one, and returns the number of events.
     pub fn scan(&mut self, chunk: &mut [u64], sums: bool) -> u64 {
         let known = Known {
             reserved: 0,

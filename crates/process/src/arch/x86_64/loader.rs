@@ -47,7 +47,7 @@ pub(crate) const CALL: [u8; ROOM] = [
 ];
 pub(crate) const PUSHED: usize = 3;
 pub(crate) const BEHIND_CALL: u64 = 9;
-/// Where there is no room for that. It kills the program if we are killed before it is met.
+/// For a function without room for a call. It kills the program if we are killed before it is met.
 pub(crate) const BREAKPOINT: [u8; 1] = [0xcc];
 pub(crate) const BEHIND_BREAKPOINT: u64 = 1;
 
@@ -69,7 +69,7 @@ pub(crate) fn only_returns(code: &[u8]) -> bool {
     while let [first, rest @ ..] = padding {
         let length = match (first, rest) {
             (0x66 | 0x2e | 0x90 | 0xcc, _) => 1,
-            // The last may go on behind what was read.
+            // The last instruction may go on behind the bytes that were read.
             (0x0f, []) => 1,
             (0x0f, [0x1f]) => 2,
             (0x0f, [0x1f, mode, ..]) => match mode {

@@ -21,9 +21,9 @@ pub(crate) const RESTORERS: [&[u8]; 2] = [
 /// Bytes of the longest of these.
 pub(crate) const LONGEST_OF_GADGET: usize = 9;
 
-/// The kind of registers that the extended state is: `NT_X86_XSTATE`.
+/// The register set of the extended state: `NT_X86_XSTATE`.
 pub(crate) const EXTENDED_STATE: usize = 0x202;
 
-/// Where `ptrace` has what a thread would find about its last debug exception. The kernel keeps all its bits until there
-/// is one.
+/// The offset at which `ptrace` has the status of a thread's last debug exception. The kernel keeps all its bits until
+/// there is one.
 pub(crate) const DEBUG_STATUS: usize = std::mem::offset_of!(libc::user, u_debugreg) + 6 * 8;

@@ -7,7 +7,7 @@ const TRAP_FLAG: u64 = 0x100;
 
 /// Carry, parity, adjust, zero, sign, overflow: dead behind a system call.
 const STATUS_FLAGS: u64 = 0x8d5;
-/// All but parity, which zero has: what no instruction leaves.
+/// All flags but parity, which comes with zero: no instruction leaves them so.
 const MARKED: u64 = STATUS_FLAGS & !0x4;
 
 /// As the kernel has them while the thread stands still.

@@ -2,7 +2,7 @@
 
 use super::Registers;
 
-/// The stack pointer leads to a [`frame`]. It begins with the call: the kernel repeats that where it stands.
+/// The stack pointer leads to a [`frame`]. The code begins with the call, which the kernel repeats in place.
 pub(crate) const REST: [u8; 56] = [
     0x0f, 0x05, // syscall
     0x48, 0x85, 0xc0, // test %rax, %rax
@@ -21,7 +21,7 @@ pub(crate) const REST: [u8; 56] = [
     0x3e, 0xff, 0xe1, // notrack jmp *%rcx
 ];
 
-/// Where an interrupted thread stands in it: behind the call.
+/// The offset at which an interrupted thread stands: behind the call.
 pub(crate) const BEHIND_CALL: u64 = 2;
 
 /// In words.

@@ -24,14 +24,15 @@ const NO_ALTERNATE_STACK: u64 = 0x40;
 /// The kernel's own words for calls that it is about to repeat.
 const REPEATED: [i64; 4] = [-512, -513, -514, -516];
 
-/// Where the kernel has its frames' link, which it does not look at: the mark of a frame, with its own address in it.
+/// The mark of a frame, with the frame's own address in it. It takes the place of the link of the kernel's frames,
+/// which the kernel does not look at.
 const MARK: u64 = 0x6e6f_7061_6c5f_6261;
 
 /// Of the frame's parts, as the kernel requires it of the extended state.
 const ALIGNMENT: usize = 64;
 
-/// It begins with where the return leads to, and what the kernel takes from there. The extended state stands above:
-/// handlers of signals that come before the thread is back write below.
+/// It begins with the address to which the return leads, and the words that the kernel takes from there. The extended
+/// state stands above: handlers of signals that come before the thread is back write below.
 pub(crate) struct SignalFrame {
     state: Vec<u8>,
 }
@@ -53,8 +54,8 @@ impl SignalFrame {
         MARK ^ start
     }
 
-    /// Its bytes where it is at `start`, with what the thread is to have again. A `ret` with the stack pointer at `start`
-    /// leads back.
+    /// The frame's bytes at `start`, with the state that the thread is to have again. A `ret` with the stack pointer at
+    /// `start` leads back.
     pub fn at(self, start: u64, restorer: u64, saved: &Registers, mask: u64) -> Vec<u8> {
         let words = std::iter::once(restorer).chain(frame_words(saved, mask, start));
         let mut frame: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
