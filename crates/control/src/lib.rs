@@ -4,16 +4,17 @@
 //! - The language: `syntax` takes a line apart, and `grammar` makes a command of it, a plain value. `selection` has the
 //!   locations in a command, and `probe` a probe's place and the values that it fetches.
 //! - `engine` is all that control asks of a recording: queries, and changes.
-//! - `state` is the wanted state, in plain values. It becomes a `setup` of the engine; of two setups, `reconcile` makes the
-//!   changes from one to the other.
+//! - `state` is the wanted state, in plain values. It becomes a `setup` of the engine; of two setups, `reconcile` makes
+//!   the changes from one to the other.
 //! - `budget` has the functions that may be spared, so that tracing takes less processor time.
-//! - `draft` is a copy of the state that commands change: `triggers` has the commands of triggers, and `tracers` those of
-//!   tracers. A draft looks things up and touches no process.
+//! - `draft` is a copy of the state that commands change: `triggers` has the commands of triggers, and `tracers` those
+//!   of tracers. A draft looks things up and touches no process.
 //!   `begin` makes the first commands of a session from its options.
-//! - `control` takes a draft for the state and has the engine make the changes, as a whole or not at all. `obey` carries
-//!   out each command.
-//! - `text` shows the state as commands. `files` are `ctl`, `trace` and those of `tracing`. All are listed in `table`, of
-//!   which `manual` makes the manual; a `file` is an open one, and `stream` makes the text of a trace while it is read.
+//! - `control` takes a draft for the state and has the engine make the changes, as a whole or not at all. `obey`
+//!   carries out each command.
+//! - `text` shows the state as commands. `files` are `ctl`, `trace` and those of `tracing`. All are listed in `table`,
+//!   of which `manual` makes the manual; a `file` is an open one, and `stream` makes the text of a trace while it is
+//!   read.
 
 pub mod begin;
 mod budget;

@@ -1,5 +1,5 @@
-//! A budget of processor time: `policy` says which functions are recorded within it. The session measures what it needs,
-//! and does what it says: see `session/budget.rs`.
+//! A budget of processor time: `policy` chooses the functions that are recorded within it. The session measures the
+//! costs, and carries out the choice: see `session/budget.rs`.
 
 pub mod policy;
 #[cfg(test)]

@@ -120,7 +120,7 @@ impl Site {
         now - self.since >= self.wait()
     }
 
-    /// A look begins, which counts for `part` of the mean, and is so many seconds after the last one.
+    /// Begins a look, which counts for `part` of the mean, and is this many seconds after the last one.
     fn fade(&mut self, part: f64, seconds: f64) {
         self.share -= self.share * part;
         // Of a program that is nearly idle, the mean lasts longer.
@@ -220,7 +220,7 @@ impl Policy {
         self.sites.insert(number, site);
     }
 
-    /// The functions that are not timed, and what the policy of another session has to know of them.
+    /// The functions that are not timed, and the facts about them for the policy of another session.
     pub fn kept(&self) -> impl Iterator<Item = (u32, Kept)> {
         let sites = self.sites.iter();
         let untimed = sites.filter(|(_, site)| site.state != State::Timed);
@@ -234,7 +234,7 @@ impl Policy {
         })
     }
 
-    /// All threads were stopped for so many seconds to bring about what the last look wanted.
+    /// All threads were stopped for this many seconds to make the changes of the last look.
     pub fn paused(&mut self, now: f64, pause: f64) {
         self.apart = (pause / (PAUSES * self.budget)).max(APART);
         self.next_pause = now + self.apart;
@@ -268,7 +268,7 @@ impl Policy {
         changes
     }
 
-    /// Notes what the calls of functions cost, or would, in this part of the processor time of late.
+    /// Notes the actual or possible costs of functions' calls, in this part of the processor time of late.
     fn measure(&mut self, look: &Look, alone: f64, part: f64) {
         let watched = self.sites.values_mut();
         let watched = watched.filter(|site| site.state != State::Off);
@@ -295,8 +295,8 @@ impl Policy {
         }
     }
 
-    /// Removes the jumps of functions that are called most, where counting takes more than the timed ones leave it. The
-    /// cost of counting those that stay, and whether any go.
+    /// Removes the jumps of functions that are called most, where counting takes more than the timed ones leave it.
+    /// Returns the cost of counting the remaining ones, and whether any go.
     ///
     /// `alone`: the processor time since the last look, without tracing. Where counting has overrun by as much as a pause
     /// takes, the next one need not wait for its distance: so both together take at most twice the least.
@@ -351,7 +351,7 @@ impl Policy {
         timed.filter(|(_, site)| !site.may_be_spared)
     }
 
-    /// Has those counted whose recording costs most for what it tells, until the others have room.
+    /// Has functions counted, those first whose recording costs most for their worth, until the others have room.
     fn lower(&mut self, mut timed: f64, mut counted: f64, now: f64) -> bool {
         let named = self.named().max_by(|a, b| a.1.share.total_cmp(&b.1.share));
         let named = named.map(|(number, site)| (number, site.share));
@@ -396,7 +396,7 @@ impl Policy {
         !lowered.is_empty()
     }
 
-    /// Records more of what there is room for, and counts one more if its cost may have fallen since.
+    /// Records more of functions for which there is room, and counts one more if its cost may have fallen since.
     fn raise(&mut self, cost: f64, look: &Look) -> bool {
         let now = look.now;
         if now - self.lowered < QUIET {
@@ -410,7 +410,7 @@ impl Policy {
         };
         room = room.max(self.budget * NEXT_TO_NOTHING);
         let timed = self.raise_from(State::Counted, &mut room, now);
-        // The one that has waited longest, if what it took then can be afforded until it may be off again.
+        // The one that has waited longest, if its former cost can be afforded until it may be off again.
         if may_pause && counted.is_empty() {
             let due = self.in_state(State::Off);
             let due = due.filter(|(_, site)| site.is_due(now));
@@ -437,7 +437,7 @@ impl Policy {
         any
     }
 
-    /// Those in a state of which more can be recorded, the cheapest first; they take it from the room.
+    /// The functions in a state of which more can be recorded, the cheapest first; they take their cost from the room.
     fn raise_from(&self, state: State, room: &mut f64, now: f64) -> Vec<u32> {
         let part = match state {
             State::Off => COUNTING,

@@ -91,7 +91,7 @@ impl World {
 
     fn look_after(&mut self, seconds: f64, noise: &mut dyn FnMut() -> f64) {
         let before = self.untimed();
-        // The program gets done what tracing leaves room for.
+        // The program does as much as tracing leaves room for.
         let used = seconds * self.load;
         let own = used / (1.0 + self.cost());
         let mut loads = Vec::new();
@@ -270,8 +270,8 @@ fn one_look_that_sees_too_many_calls_takes_no_jump_out() {
     assert_eq!(world.state(1), State::Timed);
 }
 
-/// As where other work keeps threads stopped for long: counting what is called more since the last stop takes more than the
-/// next stop.
+/// As where other work keeps threads stopped for long: counting functions that are called more since the last stop
+/// takes more than the next stop.
 #[test]
 fn a_long_stop_does_not_wait_longer_than_counting_takes() {
     let mut world = World::new(0.05, &[function(4e7, 10.0), function(1000.0, 10.0)]);

@@ -1,4 +1,4 @@
-//! Arenas: where a process has its generated code, in reach of the modules that it belongs to.
+//! Arenas: the places of a process's generated code, in reach of the modules that it belongs to.
 
 use crate::memory::code::Code;
 use crate::memory::inject::Injector;
@@ -78,7 +78,7 @@ impl Arena {
         self.base + self.used
     }
 
-    /// Nothing is to be put in any more of what room was promised for.
+    /// Forgets the promised room: no more code will be put there.
     pub fn forget_promises(&mut self) {
         self.promised = 0;
     }
@@ -156,7 +156,7 @@ impl Arena {
     }
 }
 
-/// A block of thunks that wrap calls, and what makes them wrap none.
+/// A block of thunks that wrap calls, and the changes that make them wrap none.
 #[derive(Debug, Clone)]
 pub struct Wrapping {
     code: Rc<Code>,

@@ -50,9 +50,9 @@ impl Bells {
         self.regions.iter().map(|(region, _)| region)
     }
 
-    /// Sleeps until one of them is rung, or has been since they were read, or `time` is over. Of a region beyond the
-    /// kernel's limit the bell is not heard, nor any region's before Linux 5.16: who collects rings the session's for
-    /// them.
+    /// Sleeps until one of them is rung, or has been since they were read, or `time` is over. The bell of a region
+    /// beyond the kernel's limit is not heard, nor any region's before Linux 5.16: the thread that collects rings the
+    /// session's for them.
     pub fn wait(&self, own: &Bell, time: Duration) {
         let wait = |word: &AtomicU32, count: u32| {
             let mut wait = futex::Wait::new();

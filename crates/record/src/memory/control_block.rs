@@ -1,4 +1,4 @@
-//! The thread control block: what a thread is known by.
+//! The thread control block, by which a thread is known.
 
 use crate::tracee::MemoryLayout;
 use anyhow::{Context, Result};
@@ -85,7 +85,7 @@ pub fn thread_with(process: i32, own_process: i32, own_thread: i32) -> Option<i3
 }
 
 /// Tells the runtime of the threads that there are, before anything is recorded: it may not be able to ask itself whose
-/// control block a thread has. Returns those that have none of their own, and will not be recorded.
+/// control block a thread has. Returns the threads that have none of their own, and will not be recorded.
 pub fn note_threads(stopped: &Stopped, memory: &Memory, places: &MemoryLayout) -> Result<Vec<i32>> {
     let Immediates {
         threads,

@@ -21,7 +21,7 @@ const NO_FILE: u64 = u64::MAX;
 pub struct Injector<'a> {
     thread: Lent<'a>,
     pub gadget: Gadget,
-    /// Address of a string in the process, for what nopal's memory is called.
+    /// Address of a string in the process, with the name of nopal's memory.
     pub name: u64,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Injector<'a> {
         })
     }
 
-    /// The same, where one has found before what it needs, if that is still there.
+    /// The same, with a gadget that was found before, if that is still there.
     pub fn again(
         thread: &'a mut Thread,
         memory: &Memory,
@@ -73,8 +73,8 @@ impl<'a> Injector<'a> {
         self.calls(&[], files).map(|_| ())
     }
 
-    /// Makes the process call the kernel, and close `files`, also where a call has failed: then what `calls` have mapped
-    /// is not mapped any more. Returns what the last of `calls` has given.
+    /// Makes the process call the kernel, and close `files`, also where a call has failed: then the memory that `calls`
+    /// have mapped is unmapped. Returns the result of the last of `calls`.
     fn calls(&mut self, calls: &[Call], files: &[u64]) -> Result<u64> {
         let closes = files.iter().map(|number| close(*number));
         let all: Vec<Call> = calls.iter().copied().chain(closes).collect();

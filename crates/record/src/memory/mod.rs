@@ -1,4 +1,4 @@
-//! Memory of a traced process: where nopal has its own, and what tool and process share.
+//! Memory of a traced process: nopal's own in it, and the part that tool and process share.
 
 pub mod arena;
 pub mod bell;

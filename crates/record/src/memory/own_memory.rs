@@ -90,7 +90,7 @@ pub fn take_back(thread: &mut Thread, ranges: &[Range<u64>]) -> Result<()> {
     Injector::new(thread)?.unmap(ranges)
 }
 
-/// The process structure, and behind it what is wiped on fork.
+/// The process structure, and behind it the memory that is wiped on fork.
 fn private_range(head: u64) -> Range<u64> {
     head..head + head_end() + wiped_bytes()
 }
@@ -146,8 +146,8 @@ pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
 }
 
 /// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
-/// address space, and no room that may never be used where all it maps is locked into memory, or memory is counted. With
-/// them, what is done where the buffer is full.
+/// address space, and no room that may never be used where all it maps is locked into memory, or memory is counted. The
+/// third value says what is done when the buffer is full.
 fn affordable(process: i32, settings: &Settings) -> (u64, u64, u32) {
     // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
     let limit = unsafe {

@@ -344,7 +344,7 @@ impl Region {
     /// expects.
     fn give_back(&self, chunk: usize) {
         let state = self.state(chunk);
-        // Acquire pairs with the release of who has freed it; so that no thread takes it meanwhile, it is owned.
+        // Acquire pairs with the release by which it was freed. The tool owns it, so that no thread takes it meanwhile.
         let taken = state.compare_exchange(
             CHUNK_FREE,
             CHUNK_OWNED,
@@ -547,7 +547,7 @@ impl Region {
             .store(head, Ordering::Relaxed);
     }
 
-    /// Notes who collects, and who guards.
+    /// Notes the tool that collects, and the guardian.
     pub fn set_owners(&self, tool: i32, guardian: i32) {
         let set = |offset, process: i32| self.word(offset).store(process as u32, Ordering::Relaxed);
         set(offset_of!(Layout, tool), tool);
@@ -638,7 +638,7 @@ impl Region {
     }
 
     /// Copies a chunk that its thread still fills, up to the first page of zeroes. Words are read in the order in which
-    /// threads store them, so that of what is seen complete nothing is missing. `known`: how much of it need not be
+    /// threads store them, so that a record that is seen complete lacks nothing. `known`: how much of it need not be
     /// copied again, but for its header and first record.
     pub fn copy_growing(&self, chunk: usize, known: usize, into: &mut [u8; CHUNK_BYTES]) -> usize {
         let skipped = known / PAGE;

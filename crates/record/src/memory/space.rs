@@ -9,7 +9,7 @@ use std::ops::Range;
 const TOP: u64 = 0x7fff_ffff_f000;
 const LOWEST: u64 = 0x1_0000;
 
-/// How far apart an arena and what its code refers to may be: 2 GiB less room for the operand.
+/// The greatest distance of an arena from all that its code refers to: 2 GiB less room for the operand.
 const REACH: u64 = (2 << 30) - (1 << 20);
 
 /// Regions and process structures go here: a part of the address space that neither the kernel nor loaders choose, and
@@ -19,7 +19,7 @@ const OWN_MEMORY: u64 = 0x5500_0000_0000;
 const MARK_SHIFT: u32 = MARK_MASK.trailing_zeros();
 const MARKS: u32 = 32;
 
-/// The address space of a process, with what is taken.
+/// The address space of a process, with its taken ranges.
 #[derive(Debug, Clone, Default)]
 pub struct Space {
     taken: Vec<Range<u64>>,
@@ -81,8 +81,8 @@ impl Space {
             })
     }
 
-    /// Where an arena can stand that reaches all of `module` and whose address has `mark`'s bits; below the module
-    /// where possible, since heaps and mappings grow on other sides.
+    /// A place for an arena that reaches all of `module` and whose address has `mark`'s bits; below the module where
+    /// possible, since heaps and mappings grow on other sides.
     pub fn arena(&self, module: &Range<u64>, mark: u32) -> Option<u64> {
         let lowest = module
             .end

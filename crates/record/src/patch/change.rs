@@ -12,7 +12,7 @@ use std::ops::Range;
 pub enum Kind {
     /// A jump to the thunk of a function with this number in the trace.
     Function(u32),
-    /// A jump to what runs before a function of the program's, for nopal.
+    /// A jump to code of nopal's that runs before a function of the program's.
     Hook,
     /// A jump to a marker's own code in place of its NOP; or, where it tests a word, the same bytes, which are not 0.
     Marker,
@@ -65,7 +65,7 @@ impl Change {
         }
     }
 
-    /// Whether this may be changed, and undone: what generated code says was in the reach of others.
+    /// Whether this may be changed, and undone: others could have written into generated code, from which it was read.
     pub(super) fn is_possible(&self) -> bool {
         let least = match self.kind {
             Kind::Breakpoint => 1,

@@ -32,7 +32,7 @@ impl Tracee {
         self.insert_over(&behind, changes, context)
     }
 
-    /// Puts jumps into text that nobody runs or will return into. A site whose bytes are not what the file says is left
+    /// Puts jumps into text that nobody runs or will return into. A site whose bytes differ from the file's is left
     /// alone.
     pub fn insert_at_rest(
         &mut self,
@@ -106,7 +106,7 @@ impl Tracee {
         Ok(later)
     }
 
-    /// Where the instruction at `address`, in a window or right behind it, is among the displaced ones.
+    /// The displaced copy of the instruction at `address`, in a window or right behind it.
     fn displaced(&self, changes: &[Change], address: u64) -> Option<u64> {
         let change = changes.get(enclosing(changes, address)?)?;
         let offset = u8::try_from(address - change.address).ok()?;

@@ -96,7 +96,7 @@ impl Inserted {
                     switches.extend(site.map(|(_, key)| (*key, Switch::new(change))));
                 }
             }
-            // Only of a file that is loaded twice they are not in order.
+            // They are out of order only for a file that is loaded twice.
             switches.sort_by_key(|(key, _)| *key);
             let (keys, thunks) = switches.into_iter().unzip();
             Switches { keys, thunks }

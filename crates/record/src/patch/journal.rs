@@ -1,5 +1,5 @@
-//! Reads from a process what nopal has changed there, so that any nopal can undo it. It trusts only what the kernel's
-//! list of mappings or the text confirms.
+//! Reads nopal's changes from a process, so that any nopal can undo them. It trusts only what the kernel's list of
+//! mappings or the text confirms.
 
 use crate::memory::own_memory::wiped_bytes;
 use crate::patch::change::Change;
@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The kernel's name of memory made by nopal.
 const NAME: &str = "/memfd:nopal";
 
-/// All that must be known of a process to take nopal out of it.
+/// All that a tool must know of a process to take nopal out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     pub process: i32,
@@ -104,7 +104,7 @@ pub fn mirrored_parts(memory: &Memory, table: u64) -> Result<Vec<u64>> {
     Ok(mirrored(words(&bytes)).collect())
 }
 
-/// The same, by what the table holds.
+/// The same, by the table's entries.
 pub fn mirrored(table: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
     const STATES: u64 = stack_part::STATES as u64;
     table
@@ -195,8 +195,8 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     })
 }
 
-/// Where the unwinders are that the process has: what is around the functions of theirs that are known, which a linker
-/// has put beside the others of the same files.
+/// The ranges of the process's unwinders: the code around their known functions, which a linker has put beside the
+/// others of the same files.
 fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>>> {
     const AROUND: u64 = 16 << 10;
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Takes nopal out of a running process: the text is what it was, no frame returns into generated code, and memory is
+//! Takes nopal out of a running process: the text is as it was, no frame returns into generated code, and memory is
 //! given back.
 
 use crate::members::is_frozen;
@@ -67,7 +67,7 @@ pub fn remove(journal: &Journal) -> Result<()> {
 fn take_out(journal: &Journal) -> Result<()> {
     let memory = Memory::open(journal.process)?;
     journal.mark_gone(&memory)?;
-    // Markers go with the hooks: what they call is there until nothing calls it.
+    // Markers go with the hooks: the code that they call is there until nothing calls it.
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
         .changes
         .iter()
@@ -104,8 +104,8 @@ fn take_out(journal: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Lets threads go that did not stop, and that cannot be stopped again before; those of a frozen process, when it goes on.
-/// Whether that was possible: others may sleep in the kernel for ever.
+/// Lets threads go that did not stop, and that cannot be stopped again before; those of a frozen process, when it goes
+/// on. Returns whether that was possible: others may sleep in the kernel for ever.
 fn let_go(process: i32, mut late: Vec<Thread>) -> bool {
     loop {
         let was_frozen = is_frozen(process);
@@ -169,8 +169,8 @@ fn unwinding(
     Ok(stacks)
 }
 
-/// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Whether all
-/// have, and no thread has come meanwhile.
+/// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Returns
+/// whether all have, and no thread has come meanwhile.
 pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
     let process = stopped.pid();
     let (mut all_out, mut any_ran) = (true, false);
@@ -202,7 +202,7 @@ pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Res
     Ok(all_out && none_came)
 }
 
-/// Looks through all stacks that were ever mirrored. A slot is known by what it holds: the address behind the call in a
+/// Looks through all stacks that were ever mirrored. A slot is known by its content: the address behind the call in a
 /// thunk. Its mirror must hold an address too, of code that is not ours. Slots in the ranges `left` are left as they
 /// are; returns whether there may be any.
 pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) -> Result<bool> {
@@ -246,8 +246,8 @@ fn is_after_call(memory: &Memory, address: u64) -> bool {
 }
 
 /// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
-/// calls that are over. Of those that count, two kinds can wait for long: what a signal handler returns to, and what a
-/// function returns to that the runtime has called.
+/// calls that are over. Of those that count, two kinds can wait for long: the return addresses of signal handlers, and
+/// those of functions that the runtime has called.
 fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, search: &Search) -> bool {
     if !stopped.late().is_empty() || search.hidden {
         return true;
@@ -288,7 +288,7 @@ fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Resul
     injector.give_back(&text.unchanged)?;
     let is_function = |change: &&Change| change.function().is_some();
     if text.patched.iter().any(|change| !is_function(&change)) {
-        // It may write the jump to a hook back.
+        // The program may write the jump to a hook back.
         return Ok(());
     }
     if journal.code_stays || !text.patched.is_empty() {
@@ -305,7 +305,7 @@ pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
     let Ok(entries) = Path::new("/proc").read_dir() else {
         return Vec::new();
     };
-    // To list what a process has mapped costs ten times as much as to see that it is older than we are, and so no fork
+    // To list the mappings of a process costs ten times as much as to see that it is older than we are, and so no fork
     // of a process that we trace.
     let since = nopal_process::start_time(std::process::id() as i32).unwrap_or(0);
     let possible = |process: &i32| {

@@ -61,7 +61,7 @@ pub fn examine_text(journal: &Journal, memory: &Memory) -> Result<Text> {
     Ok(found)
 }
 
-/// Adds what `text` is, by its file.
+/// Adds the state of `text`, compared with its file.
 fn compare(
     journal: &Journal,
     module: &Module,
@@ -107,7 +107,7 @@ fn compare(
     Ok(())
 }
 
-/// Lets code that stays lead past what is recorded.
+/// Makes code that stays lead past all recording.
 pub fn lead_past<'a>(changes: impl Iterator<Item = &'a Change>, memory: &Memory) -> Result<()> {
     for change in changes {
         if let Some(code) = change.way_past() {

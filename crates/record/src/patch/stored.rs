@@ -4,7 +4,7 @@ use crate::patch::change::{Change, Kind};
 use nopal_plan::LONGEST_WINDOW;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// One of them. Read from memory that anybody may have written, so any bytes are one.
+/// A stored change. It is read from memory that anybody may have written, so any bytes are one.
 #[derive(Clone, Copy, FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Stored {

@@ -1,4 +1,4 @@
-//! Switches what thunks do, while threads run.
+//! Switches thunks while threads run.
 
 use crate::memory::arena::Arena;
 use crate::memory::code::Code;
@@ -80,7 +80,7 @@ pub fn on_or_off(on: bool) -> Switched {
     }
 }
 
-/// Where `keys`, which are in order, have those that are `wanted`, in any order: at once where they go along.
+/// The places of `wanted`, in any order, among `keys`, which are in order: at once for a run that both have in common.
 fn runs<'a>(
     keys: &'a [SiteKey],
     mut wanted: &'a [SiteKey],
@@ -93,7 +93,7 @@ fn runs<'a>(
         let last;
         (last, wanted) = wanted.split_at(along.max(1));
         at = begin + along;
-        // A file that is loaded twice has two.
+        // A file that is loaded twice has each key twice.
         while keys.get(at) == last.last() {
             at += 1;
         }
@@ -101,7 +101,7 @@ fn runs<'a>(
     })
 }
 
-/// Where the first is that is `wanted` or greater. Looked for from `near` on.
+/// The place of the first key that is `wanted` or greater. The search begins at `near`.
 fn seek(keys: &[SiteKey], near: usize, wanted: SiteKey) -> usize {
     const STEPS: usize = 16;
     let passed = keys.get(near).is_none_or(|key| *key > wanted);

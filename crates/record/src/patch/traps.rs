@@ -19,11 +19,12 @@ const SET_BYTES: u64 = 8;
 
 /// `SA_RESTORER`, which libc keeps for itself.
 const RESTORER: u64 = 0x0400_0000;
-/// Not on an alternate stack: what the signal leaves there looks like a handler that will return to generated code.
+/// Not on an alternate stack: the words that the signal leaves there look like a handler that will return to generated
+/// code.
 const FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
 
 /// The first pause for a thread that has met a breakpoint, and has no signal yet; each is twice as long as the one
-/// before, as a busy machine may let it wait for a processor. All are within what a thread waits for an answer
+/// before, as a busy machine may let it wait for a processor. All are within the time that a thread waits for an answer
 /// (`runtime/core/request.c`).
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 const ATTEMPTS: u32 = 11;
@@ -98,7 +99,7 @@ impl Tracee {
         })
     }
 
-    /// Takes all breakpoints out and gives SIGTRAP back. Whether there were any.
+    /// Takes all breakpoints out and gives SIGTRAP back. Returns whether there were any.
     pub fn leave_traps(&mut self, context: &mut PatchContext) -> Result<bool> {
         let changes = self.changes.iter();
         let out: Vec<Change> = changes.filter(|it| it.is_breakpoint()).copied().collect();

@@ -57,17 +57,17 @@ const LANGUAGE_LIBRARIES: &[&str] = &[
     "linux-vdso.",
 ];
 
-/// The addresses of the library functions that are called from outside of their library, as far as the files and the
-/// loader's words tell: what other modules import. Libraries that are called by pointers are in it whole: those that the
-/// program opens by `dlopen`, with those that only these need, and the one that a thin program wraps. `modules` are in the
-/// loader's order.
+/// The addresses of the library functions that are called from outside of their library: those that other modules
+/// import, as far as the files and the loader's words tell. Libraries that are called by pointers are in it whole:
+/// those that the program opens by `dlopen`, with those that only these need, and the one that a thin program wraps.
+/// `modules` are in the loader's order.
 pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
     let mut words = Words::new(memory);
     let mut found = HashSet::new();
     let mut names = HashSet::new();
     let exports = modules.iter().map(|module| module.file.image.exports());
     let exports: Vec<_> = modules.iter().zip(exports).collect();
-    // By how many of a module's functions the executable calls.
+    // The number of each module's functions that the executable calls.
     let mut called = vec![0; modules.len()];
     for module in modules {
         let extent = extent(module);
@@ -146,7 +146,7 @@ fn needed(modules: &[Loaded]) -> HashSet<&str> {
     needed
 }
 
-/// By which others need it.
+/// The name by which others need a library.
 fn name(library: &Loaded) -> &str {
     library.file.image.soname().unwrap_or(library.file_name())
 }
@@ -202,8 +202,8 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The number of the module in which the loader finds a name, and the function's address; for one that is chosen at run
-/// time, what the library itself has chosen.
+/// The number of the module in which the loader finds a name, and the function's address; for a function that is chosen
+/// at run time, the one that the library itself has chosen.
 fn defined(
     name: &str,
     exports: &[(&Loaded, Exports)],

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The sites to trace and to hook in a module.
 #[derive(Default)]
 pub struct Chosen<'a> {
-    /// With what is recorded of each.
+    /// Each with the data to record of it.
     pub sites: Vec<(&'a Site, Capture)>,
     /// The functions that are wanted and can never be traced.
     pub refused: Vec<&'a Refused>,
@@ -25,7 +25,7 @@ pub struct Chosen<'a> {
     pub probes: Vec<Arc<Placed>>,
     /// The changes that switch its markers on.
     pub markers: Vec<Change>,
-    /// And the words of data that their code looks at, with the addresses that they will hold once these are known.
+    /// The words of data that the markers' code looks at, with the addresses that they will hold once these are known.
     pub marker_words: Vec<Change>,
 }
 
@@ -59,7 +59,7 @@ pub fn choose<'a>(module: &'a Loaded, control: &Control, context: &PatchContext)
     let settings = &context.settings;
     let setup = control.setup();
     let plan = &module.file.plan;
-    // As a rule all of a program's, and few of a library's: room that is not used costs nothing.
+    // As a rule all sites of a program are chosen, and few of a library: room that is not used costs nothing.
     let mut sites = Vec::with_capacity(plan.sites.len());
     let mut are_on = true;
     for (site, key) in plan.sites.iter().zip(module.file.keys()) {

@@ -73,7 +73,7 @@ impl File {
         file
     }
 
-    /// Its functions of these names, if it has all of them: what an unwinder calls to set a register, to set the
+    /// Its functions of these names, if it has all of them: those that an unwinder calls to set a register, to set the
     /// address, to resume, and to tell the address.
     pub fn unwinder(&self) -> Option<[u64; 4]> {
         let find = || {
@@ -103,7 +103,7 @@ impl File {
         self.imports.get_or_init(|| self.image.imports())
     }
 
-    /// The word with what the function at `resolver` has chosen, where such functions are called when it is loaded.
+    /// The word with the choice of the function at `resolver`, where such functions are called when the file is loaded.
     pub fn slot_of(&self, resolver: u64) -> Option<u64> {
         let slots = self.slots.get_or_init(|| {
             let imports = self.imports().iter();
@@ -221,7 +221,7 @@ pub struct Files {
     by_identity: HashMap<String, Arc<File>>,
     /// By number in the trace, and so by key.
     all: Vec<Arc<File>>,
-    /// The same, by what tells that a file has not changed since: it need not be opened again.
+    /// The same, by the facts that show that a file has not changed since: it need not be opened again.
     by_facts: HashMap<Facts, Arc<File>>,
     /// Files that are needed soon; a thread opens them meanwhile.
     expected: Option<Expected>,
@@ -232,9 +232,10 @@ pub struct Files {
     next_number: u32,
     pub markers: markers::Numbers,
     pub probes: Probes,
-    /// Static probes that were wanted and cannot be, and why.
+    /// Static probes that were wanted and cannot be placed, and why.
     pub unplaced: Vec<String>,
-    /// Libraries that are loaded and cannot be read: replaced since, and nopal has not the rights to look at what was.
+    /// Libraries that are loaded and cannot be read: they were replaced since, and nopal has no rights to look at the
+    /// old file.
     pub unread: BTreeSet<String>,
     /// How many events have been defined.
     events: u32,
@@ -265,8 +266,8 @@ impl Files {
         }
     }
 
-    /// Has a thread open and plan the file of a program that is being executed, and what it needs, unless they are
-    /// known or expected already.
+    /// Has a thread open and plan the file of a program that is being executed, and the libraries that it needs, unless
+    /// they are known or expected already.
     pub fn expect(&mut self, program: PathBuf) {
         let is_known = facts(&program).is_some_and(|facts| self.by_facts.contains_key(&facts));
         if !is_known && self.expected.is_none() {
@@ -275,8 +276,8 @@ impl Files {
         }
     }
 
-    /// Opens and plans files, side by side: a file's error is its own. `paths` are what opens the file and what it is
-    /// called. [`Files::write_notes`] writes their notes.
+    /// Opens and plans files, side by side: a file's error is its own. `paths` are a path that opens each file, and its
+    /// name. [`Files::write_notes`] writes their notes.
     pub fn open(&mut self, paths: &[(PathBuf, PathBuf)]) -> Vec<Result<Arc<File>>> {
         let cache = self.cache.as_deref();
         let known = &self.by_identity;
@@ -464,7 +465,7 @@ impl Files {
         by_file
     }
 
-    /// Where plans are kept, and what else of files outlasts a session.
+    /// The directory of plans, and of all else about files that outlasts a session.
     pub fn cache(&self) -> Option<&Path> {
         self.cache.as_deref()
     }

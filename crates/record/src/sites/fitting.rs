@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashSet};
 /// The loaded files of a process, with their plans.
 pub struct Planned {
     pub modules: Vec<Loaded>,
-    /// Where the library functions are that are called from outside of their library.
+    /// The addresses of the library functions that are called from outside of their library.
     pub boundary: HashSet<u64>,
 }
 
@@ -72,7 +72,7 @@ pub fn nearest_markers<'a>(modules: impl Iterator<Item = &'a Loaded>, name: &str
     near.map(str::to_owned).collect()
 }
 
-/// For people: of the markers that were waited for, which have not come.
+/// For people: the markers that were waited for and have not come.
 pub fn waited_in_vain(options: &Options, files: &Files) -> Vec<String> {
     let waiting = options
         .markers
@@ -87,7 +87,7 @@ pub fn waited_in_vain(options: &Options, files: &Files) -> Vec<String> {
         .collect()
 }
 
-/// The message that nothing appeared of what was waited for.
+/// The message that none of the functions that were waited for has come.
 pub fn nothing_came(options: &Options, files: &Files) -> Option<String> {
     let some = files.traced_sites.values().any(|sites| *sites > 0);
     let is_asked = !options.only.is_empty() && !some;

@@ -129,7 +129,7 @@ impl Tracee {
         own.copied().unwrap_or(settings.capture).has(capture)
     }
 
-    /// Takes out what records less than `capture`, to be put in again with other thunks.
+    /// Takes out sites that record less than `capture`, to be put in again with other thunks.
     fn remove_lesser(
         &mut self,
         files: &ByFile,
@@ -170,7 +170,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Writes back what these of our jumps, by address, have displaced.
+    /// Writes back the instructions that these of our jumps, by address, have displaced.
     pub fn take_out(&mut self, out: &[Change], context: &mut PatchContext) -> Result<()> {
         let stopped = self.stop()?;
         self.memory.write_patches(&Patches::of(out).removal())?;
@@ -248,8 +248,8 @@ impl Tracee {
         }
     }
 
-    /// Stops all threads, writes jumps, and lets go; again for those into whose windows a thread is about to return.
-    /// Returns those for which that did not help.
+    /// Stops all threads, writes jumps, and lets go; again for sites into whose windows a thread is about to return.
+    /// Returns the sites for which that did not help.
     pub fn insert(
         &mut self,
         mut changes: Vec<Change>,

@@ -26,7 +26,7 @@ use zerocopy::IntoBytes;
 const WORTH_A_THREAD: usize = 1000;
 
 impl Tracee {
-    /// Chooses what is to be traced in `new` modules, which are not among ours yet, and maps memory for their code.
+    /// Chooses the sites to trace in `new` modules, which are not among ours yet, and maps memory for their code.
     /// `thread` is stopped.
     pub fn make_room<'a>(
         &mut self,
@@ -176,7 +176,7 @@ impl Tracee {
         Ok(changes)
     }
 
-    /// Whether all that is `chosen` of a module has its thunks, since it was loaded at the same place before.
+    /// Whether all `chosen` sites of a module have their thunks, since it was loaded at the same place before.
     fn rests(&self, module: &Loaded, chosen: &Chosen) -> bool {
         let key = (module.file.index, module.base);
         let Some(changes) = self.resting.get(&key) else {
@@ -272,7 +272,7 @@ impl Maker<'_> {
             let hook = block.hook(*stub, site.body.code().len(), rows, |at, out| {
                 place(module, site, &chosen.markers, at, out)
             })?;
-            // It is needed whatever is recorded: the runtime must know of an exec, of libraries and of unwinding.
+            // Hooks are needed whatever is recorded: the runtime must know of an exec, of libraries and of unwinding.
             changes.push(Change::new(module.base, site, &hook, Kind::Hook)?);
         }
         for probe in &chosen.probes {

@@ -25,13 +25,14 @@ const HOOKS: [(&str, Stub); 17] = [
     ("mlockall", Stub::LockAll),
     ("prctl", Stub::Prctl),
     ("seccomp", Stub::Seccomp),
-    // Where all that libc has for it leads.
+    // All functions that libc has for it lead there.
     ("__libc_sigaction", Stub::SignalAction),
     ("syscall", Stub::SystemCall),
 ];
 
 /// The hooks to put into a file: only the C library and the loader have such functions under these names, and programs
-/// that a C library is linked into. But what unwinders ask may be any file's: it takes libc's place then.
+/// that a C library is linked into. But the functions that unwinders call may be in any file: it takes libc's place
+/// then.
 pub fn of(image: &Image, plan: &Plan) -> Vec<(u64, Stub)> {
     let all = is_libc(image) || image.is_static();
     let mut seen = HashSet::new();
@@ -77,7 +78,8 @@ fn is_for_unwinders(stub: &Stub) -> bool {
 /// The functions that unwinders call, in order: an unwinder that has the first needs no second.
 const ASKED: [&str; 2] = ["_dl_find_object", "dl_iterate_phdr"];
 
-/// Whether a file takes the place of what unwinders ask, and cannot be hooked; or of what they are themselves.
+/// Whether a file takes the place of the functions that unwinders call, and cannot be hooked; or that of unwinders
+/// themselves.
 pub fn hides_thunks(file: &File) -> bool {
     let hooks = || file.hooks().into_iter().map(|(site, _)| site.address);
     let unhooked = |name: &&str| {

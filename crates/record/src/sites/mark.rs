@@ -2,7 +2,7 @@
 //!
 //! Where a marker's NOP lies in the window of a traced function, it runs among the displaced instructions. While the
 //! function's jump is in the text, the marker is on there only, and its place in the text is as in the file: so a
-//! window always holds what generated code says of it.
+//! window always holds the bytes that generated code has for it.
 
 use crate::patch::change::{Change, Patches};
 use crate::patch::remove::PATIENCE;
@@ -29,7 +29,7 @@ impl Processes {
         context.settings.markers = Wanted::new(marks.iter().map(|mark| (&*mark.name, mark.on)))?;
         self.settle_statics(context)?;
         self.in_all(context, Tracee::know_markers)?;
-        // Forks have their generated code in common: nobody may run what is displaced.
+        // Forks have their generated code in common: nobody may run the displaced instructions.
         let mut stopped = Vec::new();
         self.in_all(context, |tracee, _| {
             stopped.push(Stopped::stop(tracee.process, PATIENCE)?);
@@ -86,15 +86,15 @@ impl Tracee {
             .extend(words.iter().map(|change| change.address));
     }
 
-    /// The library that was there is gone.
+    /// Forgets that the text of a library that is gone had markers.
     pub fn forget_text_of_markers(&mut self, range: &std::ops::Range<u64>) {
         for (_, marked) in self.markers.range_mut(range.clone()) {
             marked.in_text = false;
         }
     }
 
-    /// Brings the text to what it is before markers are switched on, where jumps of `changes` are about to be put in.
-    /// Nothing may run it meanwhile.
+    /// Switches off the markers in the text where jumps of `changes` are about to be put in. Nothing may run the text
+    /// meanwhile.
     pub fn uncover(&mut self, changes: &[Change]) -> Result<()> {
         let mut out = Vec::new();
         for change in changes {
@@ -106,7 +106,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Brings the data and the text of markers to what is wanted, but for those that are displaced. Nothing may run
+    /// Brings the data and the text of markers to the wanted state, but for those that are displaced. Nothing may run
     /// them meanwhile.
     pub fn settle_markers(&mut self, context: &mut PatchContext) -> Result<()> {
         if self.markers.is_empty() {

@@ -138,8 +138,8 @@ pub fn place_in_body(site: &Site, base: u64, address: u64) -> Option<usize> {
 pub type Numbers = HashMap<(u32, usize), u32>;
 
 impl Tracee {
-    /// Makes the trace know the chosen markers of a module, and tells of those that cannot be used. Gives the words
-    /// that are changed when they are filled in.
+    /// Makes the trace know the chosen markers of a module, and tells of those that cannot be used. Returns the words
+    /// that change when the markers are filled in.
     pub fn number_markers(
         &self,
         module: &Loaded,
@@ -190,8 +190,8 @@ impl Tracee {
         Ok(arena.context("there is no generated code that it could call")? + IMAGE_MARK)
     }
 
-    /// Fills in a marker, and last what it calls: that is ours unless somebody in the program has it, who will call
-    /// ours too.
+    /// Fills in a marker, and last the function that it calls: ours, unless somebody in the program has set one, which
+    /// will call ours too.
     fn fill_in(&self, base: u64, state: &State, event: u32, marker: &Marker) -> Result<()> {
         let [at, idle] = [state.address, state.idle].map(|address| base.wrapping_add(address));
         let stub = self.marker_stub()?;

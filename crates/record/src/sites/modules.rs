@@ -1,4 +1,4 @@
-//! The modules of a process: what it has loaded, and the files behind them.
+//! The modules that a process has loaded, and the files behind them.
 
 use crate::sites::choose::Loaded;
 use crate::sites::files::Files;
@@ -84,7 +84,7 @@ pub fn loaded(
     Ok(loaded)
 }
 
-/// All that a process has mapped, for no trace yet. Nothing is touched.
+/// All modules that a process has mapped, for no trace yet. Nothing is touched.
 pub fn planned(process: i32, files: &mut Files) -> Result<Vec<Loaded>> {
     let modules = with_code(process)?;
     let planned = plan(process, &modules, modules[0].base, files);
@@ -138,7 +138,7 @@ fn program_first(process: i32, mut modules: Vec<Module>) -> Result<Vec<Module>> 
 }
 
 /// A path by which the tool opens the very file that is mapped, also in another mount namespace, and one that was
-/// deleted or replaced. Nothing is there where it cannot.
+/// deleted or replaced. Where it cannot, there is nothing at this path.
 pub fn openable(process: i32, module: &Module) -> PathBuf {
     nopal_process::module_file(process, module).unwrap_or_default()
 }

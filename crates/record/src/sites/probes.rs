@@ -88,7 +88,7 @@ pub struct Described {
 }
 
 impl Probes {
-    /// Wants a probe in whatever is loaded from now on.
+    /// Wants a probe in all modules that are loaded from now on.
     pub fn want(&mut self, probe: Probe, on: bool) {
         self.0.push(Wanted {
             what: ProbeOrigin::Probe(probe),
@@ -121,7 +121,7 @@ impl Probes {
         self.0.retain(|wanted| wanted.what.name() != name);
     }
 
-    /// Where they are that are to be switched; what comes later is switched so.
+    /// The places of a probe, which are to be switched; later places begin so.
     pub fn switch(&self, name: &str, on: bool) -> Vec<Arc<Placed>> {
         let wanted = self.0.iter().find(|wanted| wanted.what.name() == name);
         wanted.map_or_else(Vec::new, |wanted| {
@@ -130,7 +130,7 @@ impl Probes {
         })
     }
 
-    /// For people: how a probe is there, or that it waits, where that differs from what was wanted. `None`: there is
+    /// For people: the state of a probe, or that it waits, where that differs from the wanted state. `None`: there is
     /// no such probe, or nothing to tell.
     pub fn note(&self, name: &str) -> Option<String> {
         let wanted = self.0.iter().find(|wanted| wanted.what.name() == name)?;
@@ -170,7 +170,7 @@ impl Wanted {
         modules.iter().any(has)
     }
 
-    /// By what it may be reached: whether by a breakpoint.
+    /// The ways by which it may be reached, in order: whether by a breakpoint.
     fn ways(&self) -> &'static [bool] {
         match &self.what {
             ProbeOrigin::Probe(probe) => match probe.way {
@@ -205,7 +205,7 @@ impl Wanted {
 }
 
 impl Probes {
-    /// Judges all that are not in `modules` yet. Each file is read once.
+    /// Judges all probes that are not in `modules` yet. Each file is read once.
     fn judged(&self, modules: &[Loaded]) -> Result<Judged> {
         let wanted = self.0.iter().filter(|wanted| !wanted.is_in(modules));
         let places: Vec<(Found, bool)> = wanted
@@ -280,7 +280,7 @@ impl Placed {
 
 impl Files {
     /// Finds those probes in `modules` that are in none of them yet, and makes them known to the trace. An error tells
-    /// what is wrong with the first that cannot be; one that may come later is no error.
+    /// why the first of them cannot be placed; a probe that may come later is no error.
     pub fn place_probes(&mut self, modules: &[Loaded], writer: &Mutex<Writer>) -> Result<()> {
         let judged = self.probes.judged(modules)?;
         for index in 0..self.probes.0.len() {
@@ -304,7 +304,7 @@ impl Files {
         Ok(())
     }
 
-    /// Whether what is loaded has the place of a probe, or may have it later.
+    /// Whether the loaded modules have the place of a probe, or later ones may.
     pub fn have_place(&self, probe: &Probe, modules: &[Loaded]) -> Result<()> {
         let place = self.place_of(probe, modules);
         place

@@ -1,4 +1,4 @@
-//! By what it is known that calls may not be wrapped, in a whole process or in a file.
+//! The signs by which calls may not be wrapped, in a whole process or in a file.
 
 use crate::sites::choose::Loaded;
 use crate::sites::hooks;
@@ -85,7 +85,8 @@ const EXPORTED: &[(&str, Runtime)] = &[
     ),
 ];
 
-/// The same, by what they import. Ruby loads its continuations when a script asks for them, and copies no stack before.
+/// The same, by the symbols that they import. Ruby loads its continuations when a script asks for them, and copies no
+/// stack before.
 const IMPORTED: &[(&str, Runtime)] = &[(
     "ruby_Init_Continuation_body",
     copier("Ruby's continuations"),

@@ -1,4 +1,4 @@
-//! Where a spot that a user names is, in the files that a process has loaded.
+//! Finds the place of a spot that a user names, in the files that a process has loaded.
 
 use crate::sites::choose::Loaded;
 use crate::sites::files::File;
@@ -56,7 +56,7 @@ fn is_called(module: &Loaded, wanted: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(".so"))
 }
 
-/// The places that may be meant. Several are several places; none is none in what is loaded.
+/// The places that may be meant; none where no loaded file has one.
 pub fn find<'a>(spot: &Spot, modules: &'a [Loaded]) -> Result<Vec<Found<'a>>> {
     let mut found = Vec::new();
     match spot {

@@ -184,7 +184,7 @@ impl PatchContext {
         }
     }
 
-    /// Tells of those that cannot be.
+    /// Reports the probes that cannot be placed.
     pub fn report_unplaced(&mut self) {
         for notes in self.files.unplaced.drain(..) {
             if !self.warnings.contains(&notes) {
@@ -240,7 +240,7 @@ impl Processes {
 }
 
 impl Tracee {
-    /// Counts itself among those who listen to the probes that are in, and not to others any more: programs look at
+    /// Adds itself to the listeners of the probes that are in, and takes itself from those of others: programs look at
     /// these numbers before they work out values.
     pub fn settle_semaphores(&mut self, context: &mut PatchContext) -> Result<()> {
         let mut wanted = HashSet::new();

@@ -37,7 +37,7 @@ pub trait Surroundings {
     fn variable(&self, path: &VariablePath) -> Result<Variable>;
 }
 
-/// With the field that says which of them could not be read, where that may happen.
+/// The fields, with one that says which of the others could not be read, where that may happen.
 pub fn fields_with_missing(mut fields: Vec<Field>, values: &[Value]) -> Vec<Field> {
     if values.iter().any(Value::may_be_missing) {
         fields.push(Field {
@@ -76,7 +76,7 @@ pub fn value(
     let mut labels = Vec::new();
     let mut own_kind = FieldKind::Hexadecimal(64);
     let mut is_text = fetched.kind == Some(Shown::Text);
-    // Text is where it is: what a command calls memory is its address.
+    // Text stays where it is: the memory that a command names is the text's address.
     match &fetched.source {
         Source::Memory(offset, inner) if is_text => {
             follow(inner, probe, place, &mut value)?;
@@ -175,7 +175,7 @@ fn load(fetch: &mut Fetch) -> Result<()> {
     Ok(())
 }
 
-/// Adds to what is found so far.
+/// Adds an offset to the value found so far.
 fn add(fetch: &mut Fetch, offset: i64) {
     let last = &mut fetch.offset[usize::from(fetch.loads)];
     *last = last.wrapping_add_signed(offset);
