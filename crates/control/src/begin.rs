@@ -1,4 +1,4 @@
-//! The first commands of a session: what its options ask for.
+//! The first commands of a session, which its options ask for.
 
 use anyhow::{Context, Error, Result};
 use nopal_analysis::tracers::{Section, Tracer};

@@ -72,7 +72,7 @@ impl Control {
         }
     }
 
-    /// Control of a session that begins with these commands. They are checked against what its first process has loaded,
+    /// Control of a session that begins with these commands. They are checked against the modules of its first process,
     /// and no engine is asked for anything: see [`Control::set_up`].
     pub fn begin(commands: Vec<Command>, lookup: &mut dyn Lookup) -> Result<Control> {
         let mut draft = Draft::new(State::default(), lookup);

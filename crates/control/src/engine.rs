@@ -35,7 +35,7 @@ pub struct Function {
     pub executable: bool,
     /// Why it can never be traced, as `nopal list` says it.
     pub refused: Option<String>,
-    /// Where its thunk is, in the session's first process that has it; `None` if it is not inserted.
+    /// The address of its thunk, in the session's first process that has it; `None` if it is not inserted.
     pub thunk: Option<u64>,
 }
 
@@ -85,7 +85,7 @@ impl Mode {
         matches!(self, Mode::Silent | Mode::On)
     }
 
-    /// The mode that does what both do.
+    /// The mode that does the work of both.
     pub fn and(self, other: Mode) -> Mode {
         match (self, other) {
             // Otherwise the trace would not have the number of calls.

@@ -92,7 +92,7 @@ impl Controller<'_> {
         self.engine.perform(Act::ClearCounts)?;
         self.control.answer.clear();
         let tracing = std::mem::take(&mut self.control.tracing);
-        // Counts have begun at 0 again; what has been recorded has not gone.
+        // Counts have begun at 0 again; earlier records remain.
         self.control.tracing = Tracing {
             taken: 0,
             ..tracing

@@ -20,7 +20,7 @@ pub struct Probe {
     pub fetched: Vec<Fetched>,
 }
 
-/// How the program reaches a probe.
+/// The way by which the program reaches a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By a jump in place of the instruction.
@@ -68,7 +68,7 @@ pub enum Source {
     InstructionPointer,
     /// The memory at a number.
     At(u64),
-    /// The memory behind what is found.
+    /// The memory at this distance from the inner source's value.
     Memory(i64, Box<Source>),
     /// By the debug information.
     Variable(VariablePath),
@@ -85,7 +85,7 @@ pub enum Shown {
 
 /// In the processor's numbering; `r8` to `r15` follow.
 const REGISTERS: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
-/// Where integers and addresses are passed.
+/// The registers in which integers and addresses are passed.
 const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 impl Probe {

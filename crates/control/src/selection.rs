@@ -58,7 +58,8 @@ impl FunctionSelection {
     }
 
     /// By patterns `GLOB[@MODULE]`: those that match any of `only`, or all, but none of `not`. With `libraries`, a
-    /// pattern without a module means all modules, not only what the program has and what of libraries is called from outside.
+    /// pattern without a module means all modules, not only the program's functions and those of libraries that are
+    /// called from outside.
     pub fn of_names<'a>(
         only: impl IntoIterator<Item = &'a str>,
         not: impl IntoIterator<Item = &'a str>,

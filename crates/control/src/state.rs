@@ -212,7 +212,7 @@ impl State {
         setup.is_stopped = !self.started;
         setup.watch.clone_from(&self.watch);
         setup.kernel_events = self.of_kernel_events();
-        // While `uniform` is on, all that are inserted pay what recorded ones pay.
+        // While `uniform` is on, the calls of all inserted sites cost as much as recorded ones.
         let least = match self.started && self.uniform.is_some() {
             true => Mode::Silent,
             false => Mode::Off,

@@ -41,7 +41,7 @@ pub enum Format {
 pub struct Stream {
     show: Show,
     making: Making,
-    /// Where in the text `block` begins.
+    /// The position of `block` in the text.
     position: u64,
     block: Vec<u8>,
     /// The position of [`Stream::next`].

@@ -188,7 +188,7 @@ fn a_budget_spares_what_nobody_has_named() {
     assert_eq!(fake.budget, "5%".parse().ok());
     assert_eq!(fake.in_mode(Mode::Counted), ["main"], "parse_line is named");
     assert_eq!(fake.mode("parse_file"), None);
-    // The text of the state restores all but what is spared.
+    // The text of the state restores all but the spared functions.
     let state = text(&mut control, &mut fake);
     assert!(state.contains("\nbudget 5%\n"), "{state}");
     obey(&mut control, &mut fake, "stop");

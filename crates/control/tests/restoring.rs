@@ -117,7 +117,7 @@ fn command(random: &mut Random) -> String {
     }
 }
 
-/// Random commands; at the end of each round, what `ctl` shows brings another process of the program, and this one
+/// Random commands; at the end of each round, the text of `ctl` brings another process of the program, and this one
 /// after `reset`, into the same state, and is shown again by them.
 #[test]
 fn what_is_shown_restores_the_state() {

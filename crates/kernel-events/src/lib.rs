@@ -78,7 +78,8 @@ pub enum Update<'a> {
 impl KernelEvents {
     /// Begins to record. Where no more is permitted, only the switches of `process` and of all that it starts are
     /// recorded; the second value then says what is missing and how to allow it. Functions of the kernel, where they
-    /// are asked for, are those of its threads and of all that they start, and of these globs where there are any.
+    /// are asked for, are those that its threads and all that they start run, and that match one of the globs if there
+    /// are any.
     pub fn open(
         kinds: Kinds,
         process: i32,

@@ -12,7 +12,7 @@ pub const HEADER: usize = 8;
 
 pub struct Ring {
     map: MmapRaw,
-    /// Where the data begin, and how many bytes they are: a power of two.
+    /// The begin of the data, and their number of bytes: a power of two.
     data: usize,
     size: usize,
     /// For records that go over the ring's end.

@@ -1,4 +1,4 @@
-//! The kernel's tracepoints: their numbers, and where in their records the fields are, by tracefs.
+//! The kernel's tracepoints: their numbers, and the places of the fields in their records, by tracefs.
 
 use crate::kinds::Kinds;
 use crate::tracefs::tracing;

@@ -96,8 +96,8 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Where ftrace's place is in a function that begins with these bytes. `is_tracer` says whether ftrace's call may lead to
-/// an address.
+/// The address of ftrace's place in a function that begins with these bytes. `is_tracer` says whether ftrace's call may
+/// lead to an address.
 pub fn site(bytes: &[u8], address: u64, is_tracer: impl Fn(u64) -> bool) -> Option<u64> {
     let landing = bytes
         .first_chunk()

@@ -301,7 +301,7 @@ impl Device {
     }
 }
 
-/// `[none] integrity confidentiality`, with brackets around what holds.
+/// `[none] integrity confidentiality`, with brackets around the present one.
 fn lockdown() -> String {
     std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default()
 }

@@ -266,7 +266,7 @@ pub fn whole_of_cold(name: &str) -> Option<&str> {
         .then_some(whole)
 }
 
-/// Whether a function of this name is what some kernel puts in place of returns, on any processor.
+/// Whether this is the name of a thunk that a kernel puts in place of returns, on any processor.
 fn is_return_thunk(name: &str) -> bool {
     name.ends_with("_return_thunk") || name == "__x86_return_skl"
 }

@@ -187,7 +187,7 @@ fn modules(symbols: &Symbols) -> Vec<(&str, Range<u64>)> {
     modules
 }
 
-/// Where a section of a loaded module is, up to where the next one begins.
+/// The range of a section of a loaded module, up to the begin of the next one.
 fn module_section(module: &str, section: &str) -> Option<Range<u64>> {
     const LARGEST: u64 = 16 << 20;
     let address = |name: &std::ffi::OsStr| -> Option<u64> {

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 const SYMBOLS: &str = "/proc/kallsyms";
 
-/// Where the kernel's half of the addresses begins.
+/// The begin of the kernel's half of the addresses.
 const KERNEL: u64 = 1 << 63;
 /// A name that is longer is none of the kernel's.
 const LONGEST_NAME: usize = 512;
@@ -45,7 +45,7 @@ pub struct Span<'a> {
     /// All with its address.
     entries: &'a [Entry],
     pub address: u64,
-    /// Where the next symbol is; none behind the last one.
+    /// The address of the next symbol; none behind the last one.
     pub end: Option<u64>,
 }
 

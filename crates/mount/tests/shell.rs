@@ -248,7 +248,7 @@ fn files_are_read_whole_in_pieces_and_by_many() {
     );
 }
 
-/// A line of what a process prints.
+/// A line that a process prints.
 fn line(child: &mut Child) -> String {
     let output = child.stdout.as_mut().unwrap();
     let mut line = Vec::new();

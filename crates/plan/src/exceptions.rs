@@ -97,7 +97,7 @@ impl Reader<'_> {
         None
     }
 
-    /// DW_EH_PE_uleb128, udata2, udata4, udata8; with the sign bit the same for what is never negative.
+    /// DW_EH_PE_uleb128, udata2, udata4, udata8; with the sign bit the same for values that are never negative.
     fn encoded(&mut self, encoding: u8) -> Option<u64> {
         let bytes = match encoding & 0x7f {
             0x01 => return self.number(),

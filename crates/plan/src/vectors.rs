@@ -9,7 +9,7 @@ use crate::arch;
 pub enum VectorUse {
     /// An instruction changes another register.
     Instruction { address: u64 },
-    /// It calls what is not a function of this file.
+    /// It calls code that is no function of this file.
     Elsewhere { address: u64 },
     /// It calls or jumps through a pointer at this address, or cannot be read from there on.
     Unknown { address: u64 },

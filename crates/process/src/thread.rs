@@ -241,8 +241,8 @@ impl Thread {
         }
     }
 
-    /// As [`Thread::settle`], up to a deadline: `None` when it passes. [`Stop::Executed`] is an end, too: what runs then
-    /// is another program.
+    /// As [`Thread::settle`], up to a deadline: `None` when it passes. [`Stop::Executed`] is an end, too: another
+    /// program runs then.
     pub(crate) fn settle_until(&mut self, deadline: Instant) -> Result<Option<Event>> {
         loop {
             match self.wait_until(deadline)? {
@@ -324,7 +324,7 @@ impl Thread {
         ptrace::set_extended_state(self.tid, state).context("cannot write extended state")
     }
 
-    /// Where its control block is.
+    /// The address of its control block.
     pub fn thread_pointer(&self) -> Result<u64> {
         Ok(self.registers()?.thread_pointer())
     }

@@ -116,7 +116,7 @@ pub(crate) fn go_on(
     thread.set_registers(&calling)
 }
 
-/// The registers behind the program's own call, with what has been transferred so far.
+/// The registers behind the program's own call, with the number of bytes transferred so far.
 fn returned(memory: &Memory, registers: &Registers) -> Result<Registers> {
     let mut found = [0; rest::REST.len()];
     let start = registers
@@ -253,7 +253,7 @@ fn pieces_behind(
             pieces.push((from.wrapping_add(before), length - before));
         }
     }
-    // The kernel cuts what is longer.
+    // The kernel cuts longer transfers.
     let left: u128 = pieces.iter().map(|(_, length)| u128::from(*length)).sum();
     Ok((left > 0 && left <= u128::from(MOST)).then_some(pieces))
 }
@@ -287,8 +287,8 @@ fn gives_all(thread: &Thread, registers: &Registers) -> bool {
     waits && read.is_ok() && flags.is_some_and(|flags| flags & libc::O_NONBLOCK == 0)
 }
 
-/// Where the code is, or may be written: in the last bytes of the last page of the program's text, or its loader's, if
-/// they belong to nothing.
+/// The address at which the code is, or may be written: in the last bytes of the last page of the program's text, or
+/// its loader's, if they belong to nothing.
 fn code(pid: i32, memory: &Memory, maps: &[Mapping]) -> Option<u64> {
     const HEADER: u64 = 64;
     let known = auxiliary(pid).ok()?;
@@ -307,7 +307,7 @@ fn code(pid: i32, memory: &Memory, maps: &[Mapping]) -> Option<u64> {
     })
 }
 
-/// Where the text ends of an ELF file whose header is at an address.
+/// The end of the text of an ELF file whose header is at an address.
 fn text_end(memory: &Memory, header: u64) -> Option<u64> {
     const TYPE_LOAD: u32 = 1;
     const EXECUTABLE: u32 = 1;

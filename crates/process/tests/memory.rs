@@ -342,7 +342,7 @@ fn pages_that_are_as_in_their_file_are_not_read() {
     }
     assert_eq!(bytes(&memory, pages.address(6, 0), PAGE), [b'f'; PAGE]);
 
-    // Behind the end of what is known of the file.
+    // Behind the end of the known bytes of the file.
     let short = Behind::new(
         std::process::id() as i32,
         vec![(pages.address(0, 0), &taken_for[..8 * PAGE])],

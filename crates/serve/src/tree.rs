@@ -25,7 +25,7 @@ pub trait File: Send {
     /// Whether each byte goes to one reader only.
     fn is_stream(&self) -> bool;
 
-    /// At most `length` bytes of what the file showed when it was opened.
+    /// At most `length` bytes of the text that the file showed when it was opened.
     fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure>;
 
     /// Looks for new bytes after [`Content::Later`].

@@ -257,7 +257,7 @@ fn clients_that_stand_still_hold_nobody_up() {
         match number % 3 {
             // In the middle of a line.
             0 => client.write_all(b"nopal 1\nop").unwrap(),
-            // In the middle of what it has to say.
+            // In the middle of its bytes.
             1 => client
                 .write_all(b"nopal 1\nopen w ctl\nwrite 100\nabc")
                 .unwrap(),

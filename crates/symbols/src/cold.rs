@@ -4,7 +4,7 @@
 use crate::Image;
 use crate::unwind::UnwindEntry;
 
-/// Compilers align functions to this, but not what they moved out of the way.
+/// Compilers align functions to this, but not the parts that they moved out of the way.
 const ALIGNMENT: u64 = 16;
 
 /// Removes probable cold parts from sorted entries without names: code among unaligned code, which other code jumps to,
@@ -111,7 +111,7 @@ impl Reached {
     }
 }
 
-/// Where a jump or a call may begin, by its first byte.
+/// The offsets at which a jump or a call may begin, by its first byte.
 fn jumps(code: &[u8]) -> impl Iterator<Item = usize> {
     let (words, rest) = code.as_chunks();
     let words = words.iter().enumerate().flat_map(|(index, word)| {

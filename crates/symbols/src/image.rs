@@ -271,7 +271,7 @@ impl Image {
         }
     }
 
-    /// A hash of the content of what `stamp` covers.
+    /// A hash of the content of all that `stamp` covers.
     pub fn content_hash(&self) -> u64 {
         let own = *self.content_hash.get_or_init(|| xxh3_64(self.elf.data()));
         let debug = self.debug_file();

@@ -68,7 +68,7 @@ impl fmt::Display for VariablePath {
     }
 }
 
-/// As it stands behind what it is in.
+/// As it is written behind a variable or another step.
 impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,5 @@
 //! The parameters of functions, and in which registers their calls have them, from DWARF, which may be damaged or
-//! malicious: what cannot be read is not known.
+//! malicious: an unreadable part counts as unknown.
 //!
 //! Two things tell where a parameter is at a function's first instruction: the location that the debug information has
 //! for it there, and the calling convention of the System V ABI for x86-64 with the parameters' types. Optimisers change
@@ -65,7 +65,8 @@ pub struct Value {
     pub held: Held,
 }
 
-/// Where a call has a value, by the words that nopal records: the six argument registers, and the result's register.
+/// The place of a value in a call, by the words that nopal records: the six argument registers, and the result's
+/// register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
     /// In these words, by their indices.
@@ -74,7 +75,7 @@ pub enum Held {
     Nothing,
     /// In a vector register or in memory, which are not recorded.
     Elsewhere,
-    /// Where it is, is not certain.
+    /// Its place is not certain.
     Unknown,
 }
 

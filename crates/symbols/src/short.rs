@@ -344,7 +344,7 @@ fn is_word_begin(text: &str, at: usize) -> bool {
     !text[..at].ends_with(|char: char| char.is_alphanumeric() || char == '_')
 }
 
-/// Where the path begins that the text ends with.
+/// The begin of the path with which the text ends.
 fn path_begin(text: &str) -> usize {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate().rev() {

@@ -62,7 +62,7 @@ pub(crate) struct Frames {
     section: Option<Section>,
 }
 
-/// Where .eh_frame is.
+/// The place of .eh_frame.
 #[derive(Clone, Copy)]
 struct Section {
     address: u64,

@@ -142,7 +142,7 @@ fn compressed_lines_of_any_length_do_no_harm() {
     assert!(names(&build.open("damaged"), "main.c", 6).is_empty());
 }
 
-/// Where the line tables are in a file, and how long.
+/// The offset and the length of the line tables in a file.
 fn line_tables(build: &BuildDirectory, file: &str) -> (usize, usize) {
     let sections = build.run(&format!("readelf -SW {file}"));
     let mut lines = sections.lines();

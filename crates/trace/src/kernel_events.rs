@@ -135,7 +135,7 @@ pub enum KernelEvent {
         next: Task,
         flags: Option<KernelFlags>,
     },
-    /// A thread of the traced processes leaves the processor; for what is not known.
+    /// A thread of the traced processes leaves the processor; its successor is not known.
     Out {
         process: u32,
         thread: u32,

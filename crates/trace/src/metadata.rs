@@ -195,8 +195,8 @@ event {{
 }
 
 /// An event of a marker. Its values begin at whole words, so that a narrow one has its word to itself, and the last one
-/// has all of its word: babeltrace2 refuses what is left over at the end of a packet. Names begin with an underscore,
-/// which readers take away, so that none is a word of TSDL's.
+/// has all of its word: babeltrace2 refuses bits that are left over at the end of a packet. Names begin with an
+/// underscore, which readers take away, so that none is a word of TSDL's.
 fn marker_event(event: u32, marker: &Marker) -> String {
     let mut fields = String::new();
     if event >> EVENT_WORDS_SHIFT == EVENT_VARIABLE {

@@ -9,7 +9,7 @@ pub struct NamedSite {
     pub number: u32,
     pub image: u32,
     pub address: u64,
-    /// Where its name is among those of all.
+    /// The range of its name among those of all.
     name: Range<usize>,
 }
 
@@ -22,7 +22,7 @@ pub struct NamedSites {
 }
 
 impl NamedSites {
-    /// Adds what a [`Note::Sites`](crate::Note::Sites) has of each site: number, address, size and name.
+    /// Adds the data of each site in a [`Note::Sites`](crate::Note::Sites): number, address, size and name.
     pub fn learn<'a>(
         &mut self,
         image: u32,

@@ -1,8 +1,8 @@
 //! Leaves out calls that are shorter than the user wants them, and counts them by site.
 //!
 //! Each packet is judged by itself: a call is left out if its entry and its exit are in one packet, so no state passes
-//! from one to the next, and a packet holds the counts of what it lacks. All calls in a short call are short, also those
-//! of which only the entry is recorded.
+//! from one to the next, and a packet holds the counts of the calls that it lacks. All calls in a short call are short,
+//! also those of which only the entry is recorded.
 //!
 //! All records with the last clock of a packet stay: they show a writer that adopts the trace how far this one had come.
 //!

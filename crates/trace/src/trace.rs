@@ -494,7 +494,7 @@ impl Trace {
     }
 
     /// The programs that ran in processes, in order of time: those that have notes, and of others those that have
-    /// threads. A forked child runs what its parent does.
+    /// threads. A forked child runs its parent's program.
     pub fn processes(&self) -> Vec<ProcessInfo<'_>> {
         processes::processes(&self.notes, self.threads.iter().map(|(key, _)| *key))
     }

@@ -745,7 +745,7 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// Where the snapshot of a number is to be.
+    /// The directory for the snapshot of a number.
     pub fn directory(&self, number: u32) -> PathBuf {
         self.directory.join(directory::snapshot_name(number))
     }

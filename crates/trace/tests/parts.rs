@@ -42,7 +42,7 @@ fn chunk(random: &mut Random) -> Vec<u64> {
     recorder.take_full().remove(0)
 }
 
-/// Where the records of a chunk begin, but for the first.
+/// The begins of a chunk's records, but for the first.
 fn starts(chunk: &[u64]) -> Vec<usize> {
     let mut starts = vec![CHUNK_HEADER_BYTES / 8 + RESYNC_BYTES / 8];
     loop {
@@ -206,7 +206,7 @@ fn parts_make_up_the_whole() {
     assert!(with_parts > 30 && parts > 150, "{with_parts} {parts}");
 }
 
-/// The writer that takes over knows nothing of parts but what is in the files.
+/// The writer that takes over knows of parts only what is in the files.
 #[test]
 fn the_rest_of_a_chunk_is_written_by_who_takes_over() {
     let place = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ pub struct Format {
     reads: Vec<Read>,
 }
 
-/// Where in a record a value is.
+/// The place of a value in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
     Integer {

@@ -62,7 +62,7 @@ pub struct TracepointEvent<'a> {
     pub words: &'a [u64],
 }
 
-/// Where `task_newtask` has its fields.
+/// The places of `task_newtask`'s fields.
 #[derive(Clone, Copy, Debug)]
 struct NewTask {
     id: u16,

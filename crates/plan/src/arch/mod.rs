@@ -8,7 +8,7 @@ mod x86_64;
 // Sizes of a jump and of its window.
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{JUMP, LONGEST_WINDOW};
-// Numbers of DWARF and ELF, and what a breakpoint needs.
+// Numbers of DWARF and ELF, and the size of a breakpoint.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{BREAKPOINT, RELATIVE, RETURN_ADDRESS, STACK_POINTER};
 // All code of a file, read once: where control goes, and what functions do with their frames and flags.

@@ -74,7 +74,7 @@ fn a_call_through_the_stack_looks_past_the_return_address() {
         displaced(&[0x50, 0xff, 0x54, 0x24, 0xf8]),
         Err(Reason::Immovable)
     );
-    // mov %edi,-16(%rsp); call: so do they what lies there
+    // mov %edi,-16(%rsp); call: the pushes overwrite the stored value, too
     let store = [0x89, 0x7c, 0x24, 0xf0, 0xe8, 0, 1, 0, 0];
     assert_eq!(displaced(&store), Err(Reason::Immovable));
     // push %rax; rex call *%rsp

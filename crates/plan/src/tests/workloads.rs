@@ -1,4 +1,4 @@
-//! Runs what this machine has installed with all its functions patched.
+//! Runs installed files of this machine with all their functions patched.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;

@@ -237,7 +237,7 @@ int main(void) {
 			for (long length; (length = recv(way->ends[0], rest, AT_ONCE, MSG_DONTWAIT)) > 0;)
 				way->transferred += length;
 		} else if (strstr(way->name, "terminal")) {
-			// The end of a terminal may take away what was written last.
+			// The end of a terminal may take away the last bytes.
 			while (way->passed < way->transferred)
 				nanosleep(&(struct timespec){0, 1000000}, 0);
 			pthread_cancel(others[at]);

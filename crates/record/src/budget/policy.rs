@@ -1,4 +1,5 @@
-//! Chooses the functions that are recorded within a budget. A pure function of what was measured: it knows no clock and no process.
+//! Chooses the functions that are recorded within a budget. A pure function of measurements: it knows no clock and no
+//! process.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ const TIMED: f64 = 0.5;
 /// For functions that are counted again to find out whether there is room for them now, and for pauses of all threads.
 const TRIALS: f64 = 0.1;
 const PAUSES: f64 = 0.05;
-/// Trials may use what they have not used before, so many seconds of it.
+/// Trials may use their unused time from before, up to this many seconds of it.
 const TRIALS_SAVED: f64 = 60.0;
 
 /// The cost of counting a call, as a part of that of recording it: 2 ns of 27 in python3, in which all is called that calls

@@ -29,7 +29,7 @@ pub struct Arena {
     used: u64,
     /// The memory that is mapped, in the order of addresses. A fork has those of its parent, which it does not fill.
     pieces: Vec<Rc<Code>>,
-    /// How much is mapped, and may be filled by this process.
+    /// The mapped bytes that this process may fill.
     mapped: u64,
     /// Room for blocks that are still to be put in.
     promised: u64,

@@ -37,7 +37,7 @@ fn musl_slot(memory: &Memory, pointer: u64, thread: i32) -> Option<i32> {
     is_at(memory, pointer, MUSL_ID, thread).then_some(MUSL_ID)
 }
 
-/// Where the thread id may be in glibc's control block.
+/// The offsets at which the thread id may be in glibc's control block.
 const IDS: Range<usize> = 0x280..0x400;
 
 /// struct pthread of glibc begins with itself, and 704 bytes that are no thread's id.

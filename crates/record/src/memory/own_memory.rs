@@ -57,7 +57,7 @@ impl OwnMemory {
     }
 }
 
-/// The region of a process, and where it is.
+/// The region of a process, and its address.
 fn give_region(
     injector: &mut Injector,
     space: &mut Space,

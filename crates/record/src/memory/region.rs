@@ -103,9 +103,9 @@ impl Add for Counts {
 #[derive(Debug)]
 pub struct Region {
     memory: SharedMemory,
-    /// How many chunks are mapped.
+    /// The number of mapped chunks.
     room: usize,
-    /// How many of them threads use, from the first on.
+    /// The number of them that threads use, from the first on.
     in_use: AtomicUsize,
     /// The most ever used: threads may still have them.
     chunks: AtomicUsize,
@@ -115,13 +115,13 @@ pub struct Region {
     presence: Option<OwnedFd>,
     inode: u64,
     process: i32,
-    /// How many chunks, from the first on, have pages.
+    /// The number of chunks, from the first on, that have pages.
     ready: AtomicUsize,
 }
 
 const PAGE: usize = 4096;
 
-/// How much is mapped behind the region in the processes.
+/// The bytes that are mapped behind the region in the processes.
 pub const PRESENCE_BYTES: u64 = PAGE as u64;
 
 /// Offsets from the region's begin, and the number of chunks that it has room for.
@@ -179,7 +179,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Where its parts are.
+    /// The layout of its parts.
     pub fn layout(&self) -> RegionLayout {
         RegionLayout {
             state_offset: STATE_OFFSET as u64,
@@ -316,7 +316,7 @@ impl Region {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    /// How many bytes of chunks there is room for.
+    /// The bytes of chunks for which there is room.
     pub fn room(&self) -> u64 {
         (self.room * CHUNK_BYTES) as u64
     }
@@ -494,7 +494,7 @@ impl Region {
         self.answer_by(request, REQUEST_DONE);
     }
 
-    /// The same, if the tool has done what the thread requested.
+    /// The same, for a request that the tool has met.
     pub fn grant(&self, request: &ProgramRequest) {
         self.answer_by(request, REQUEST_GRANTED);
     }

@@ -7,7 +7,7 @@ use nopal_process::{Memory, Patch};
 use nopal_symbols::MARKER_NOP;
 use std::ops::Range;
 
-/// The kind of text that is changed, which decides what is written there.
+/// The kind of text that is changed, which decides the bytes that are written there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A jump to the thunk of a function with this number in the trace.

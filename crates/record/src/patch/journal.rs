@@ -34,10 +34,10 @@ pub struct Journal {
     /// The process structure with the table of stack parts, and the contexts.
     private: Vec<Range<u64>>,
     stack_parts: u64,
-    /// Where the process structure says what is done at a SIGTRAP.
+    /// The address at which the process structure says what is done at a SIGTRAP.
     pub traps: u64,
     pub mirror: i64,
-    /// Where generated code is. Each agent's image stands at the beginning of one.
+    /// The ranges of generated code. Each agent's image stands at the beginning of one.
     pub code: Vec<Range<u64>>,
     pub changes: Vec<Change>,
     /// The program may have addresses of generated code.

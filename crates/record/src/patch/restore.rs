@@ -31,7 +31,7 @@ pub fn take_back(changes: &[Change], memory: &Memory) -> Result<()> {
 pub struct Text {
     /// The ranges that are as in their file: the kernel may drop the process's own copies.
     pub unchanged: Vec<Range<u64>>,
-    /// Where the program itself has written over a jump. It may have kept what was there before.
+    /// Where the program itself has written over a jump. It may have kept the former bytes.
     pub patched: Vec<Change>,
 }
 

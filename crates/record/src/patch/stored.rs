@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct Stored {
     address: [u8; 8],
     entry: [u8; 8],
-    /// How far behind `entry` the displaced instructions are.
+    /// The distance of the displaced instructions behind `entry`.
     body: [u8; 4],
     /// The function's.
     number: [u8; 4],

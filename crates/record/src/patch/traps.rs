@@ -141,8 +141,8 @@ pub fn held(memory: &Memory, at: u64) -> Result<Traps> {
     Ok(traps)
 }
 
-/// Makes the action of SIGTRAP again what it was, if it is still ours: while all threads stand still, and no breakpoint
-/// is in the text. False while a thread has met one and its signal is still pending.
+/// Restores the former action of SIGTRAP, if it is still ours: while all threads stand still, and no breakpoint is in
+/// the text. False while a thread has met one and its signal is still pending.
 pub fn give_back(stopped: &mut Stopped, memory: &Memory, at: u64) -> Result<bool> {
     let traps = held(memory, at)?;
     if traps.ours[0] == 0 {

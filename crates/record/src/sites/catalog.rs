@@ -1,4 +1,4 @@
-//! The functions and markers that processes have loaded, for control to look up by what commands call them.
+//! The functions and markers that processes have loaded, for control to look up by the names in commands.
 
 use crate::sites::choose::Loaded;
 use crate::sites::files::Files;

@@ -129,7 +129,7 @@ impl File {
             .zip(&self.plan.refused)
     }
 
-    /// Where the function of one of its keys begins.
+    /// The address of the function of one of its keys.
     pub fn address_of(&self, key: SiteKey) -> Option<u64> {
         let index = key.0.checked_sub(self.first_key)? as usize;
         let (sites, refused) = (&self.plan.sites, &self.plan.refused);

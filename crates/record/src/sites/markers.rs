@@ -125,7 +125,7 @@ pub fn switch_on_displaced(
     Ok(())
 }
 
-/// Where in the displaced instructions of a site, loaded at `base`, a marker's NOP is that stood at `address`.
+/// The offset, in the displaced instructions of a site loaded at `base`, of the marker's NOP that stood at `address`.
 pub fn place_in_body(site: &Site, base: u64, address: u64) -> Option<usize> {
     let offset = usize::try_from(address.checked_sub(base.wrapping_add(site.address))?).ok()?;
     // The NOP may have prefixes before it, which went with it.

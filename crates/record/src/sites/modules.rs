@@ -35,8 +35,8 @@ pub fn expect(process: i32, files: &mut Files) {
     }
 }
 
-/// The mappings of a process with code, by base, each with its file; `None`: a file that cannot be planned.
-/// A mapping that is as it was needs no second look: between two looks the loader has said what it unloads.
+/// The mappings of a process with code, by base, each with its file; `None`: a file that cannot be planned. A mapping
+/// that is as it was needs no second look: between two looks the loader has told of each library that it unloads.
 #[derive(Clone, Default)]
 pub struct Known(HashMap<u64, (Identity, Option<Loaded>)>);
 

@@ -8,7 +8,7 @@ use nopal_trace::{Note, Session, Writer};
 use std::path::Path;
 use std::process::Command;
 
-/// Where the tests' counters begin: a little before the lower half of the clock wraps.
+/// The first counter of the tests: a little before the lower half of the clock wraps.
 pub const BEGIN: u64 = (7 << 32) - 1_000_000;
 
 /// A writer of a trace with the sites 1.. of one image, named so.

@@ -2,7 +2,7 @@
 
 use crate::Reason;
 
-/// A name, or with a star at its end what a name begins with.
+/// A name, or, with a star at its end, the beginning of names.
 pub(crate) const SPECIAL: &[(&str, Reason)] = &[
     ("__x86_indirect_thunk*", Reason::BranchThunk),
     ("__x86_return_thunk*", Reason::BranchThunk),

@@ -38,7 +38,7 @@ pub(crate) struct Tracker<'a> {
     rows: Option<Vec<FrameRow>>,
     instructions: Vec<Instruction>,
     begin: u64,
-    /// Where its jumps lead to.
+    /// The targets of its jumps.
     targets: Vec<u64>,
     /// The number plus 1 of the instruction that begins at each byte of the group; 0 if none does.
     numbers: Vec<u32>,
@@ -697,7 +697,7 @@ impl<'a> Tracker<'a> {
     }
 }
 
-/// Where a function ends, or where the next one begins: the end of one without a size is not known.
+/// The end of a function, or the begin of the next one: the end of one without a size is not known.
 fn end_of(function: &Start, next: u64) -> u64 {
     match function.end > function.address {
         true => function.end,

@@ -221,7 +221,7 @@ fn kind(instruction: &Instruction, raw: &[u8]) -> Result<Kind, Reason> {
     }
 }
 
-/// Where the opcode of an instruction without VEX, EVEX or XOP begins.
+/// The offset of the opcode in an instruction without VEX, EVEX or XOP.
 pub(crate) fn opcode(raw: &[u8]) -> usize {
     let legacy = |byte: &u8| {
         matches!(

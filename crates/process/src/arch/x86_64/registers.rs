@@ -32,7 +32,7 @@ impl Registers {
         self.0.rsp = address;
     }
 
-    /// Where the thread's control block is.
+    /// The address of the thread's control block.
     pub fn thread_pointer(&self) -> u64 {
         self.0.fs_base
     }
