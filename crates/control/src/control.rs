@@ -143,7 +143,7 @@ impl Control {
         traces.flat_map(|trace| trace.held.refused.iter().copied())
     }
 
-    /// Has the records that tracers need recorded, because somebody asks for their findings from now on.
+    /// Has the records that tracers need recorded: a client asks for their findings from now on.
     pub fn attend(&mut self, engine: &mut dyn Engine) -> Result<()> {
         if !self.state.is_unattended {
             return Ok(());

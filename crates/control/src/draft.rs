@@ -186,7 +186,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Functions that somebody is to have inserted: those that can be.
+    /// Functions to be inserted for a holder: those that can be.
     pub fn hold(&mut self, what: FunctionSelection, capture: Capture) -> Result<ActiveFunctions> {
         let found = self.found_or_waiting(&what)?;
         let held = held(what, capture, &found);

@@ -33,7 +33,7 @@ pub struct Function {
     pub module: String,
     /// Whether the module is the program itself, no library.
     pub executable: bool,
-    /// Why it can never be traced, as `nopal list` says it.
+    /// The reason why it can never be traced, as `nopal list` says it.
     pub refused: Option<String>,
     /// The address of its thunk, in the session's first process that has it; `None` if it is not inserted.
     pub thunk: Option<u64>,
@@ -63,7 +63,7 @@ pub enum Missing<'a> {
     Marker(&'a str),
 }
 
-/// How an inserted site treats calls.
+/// The way in which an inserted site treats calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Its calls are not recorded, and pay a jump or two.
@@ -133,9 +133,9 @@ pub struct Facts<'a> {
     pub buffer: u64,
     /// The timestamp of records of this moment.
     pub clock: u64,
-    /// Why [`Act::Snapshot`] never can be done.
+    /// The reason why [`Act::Snapshot`] never can be done.
     pub no_snapshots: Option<&'static str>,
-    /// Why [`Act::Detach`] never can be done.
+    /// The reason why [`Act::Detach`] never can be done.
     pub no_detaching: Option<&'static str>,
 }
 

@@ -126,7 +126,7 @@ impl Controller<'_> {
         Ok(self.answered())
     }
 
-    /// Why an entry of a function is not recorded, and how to have it recorded.
+    /// The reason why an entry of a function is not recorded, and the remedy.
     fn not_entered(&self, site: &FoundSite, function: &Function) -> String {
         let (address, name) = (site.address, function.printable());
         let state = &self.control.state;

@@ -9,7 +9,7 @@ use crate::syntax::{locations_in, quoted};
 
 /// Values that a probe fetches at most.
 pub const MOST_FETCHED: usize = 12;
-/// How deep memory may be pointed to by memory.
+/// The most loads of memory, each from an address that the one before it found.
 pub const MOST_LOADS: usize = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Way {
     Breakpoint,
     /// By a jump where one fits, and else by a breakpoint.
     Auto,
-    /// Where the function of the place returns, by its thunk.
+    /// At the return of the function of the place, by its thunk.
     Return,
 }
 
@@ -89,7 +89,7 @@ const REGISTERS: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
 const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 impl Probe {
-    /// From the parts of a command.
+    /// The probe of a command's parts.
     pub(crate) fn parsed(
         place: &str,
         way: Way,
@@ -268,7 +268,7 @@ impl Source {
         })
     }
 
-    /// How often memory is read for it.
+    /// The number of loads of memory for it.
     fn loads(&self) -> usize {
         match self {
             Source::Memory(_, inner) => inner.loads() + 1,

@@ -42,7 +42,7 @@ pub struct State {
     pub is_unattended: bool,
 }
 
-/// Functions that are inserted for somebody.
+/// Functions that are inserted for a holder, such as a trace.
 #[derive(Clone)]
 pub struct ActiveFunctions {
     pub what: FunctionSelection,
@@ -53,7 +53,7 @@ pub struct ActiveFunctions {
     pub first: Option<(SiteKey, u64)>,
     /// Functions that are meant and that can never be traced.
     pub refused: Vec<SiteKey>,
-    /// How many could not be inserted.
+    /// The number of functions that could not be inserted.
     pub left_out: usize,
 }
 
@@ -86,7 +86,7 @@ pub struct ActiveTrigger {
     pub trigger: Trigger<FunctionSelection>,
     /// The functions that it means, if it is of functions.
     pub held: Option<ActiveFunctions>,
-    /// Why its action failed the last time.
+    /// The reason why its action failed the last time.
     pub failed: Option<String>,
 }
 

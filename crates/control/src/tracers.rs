@@ -302,7 +302,7 @@ impl State {
             .collect()
     }
 
-    /// How many cases of a tracer took each number of microseconds, of those that ended on a processor, or of all.
+    /// The number of a tracer's cases for each duration in microseconds, of those that ended on a processor, or of all.
     pub fn histogram(&self, name: &str, processor: Option<u32>) -> String {
         let Some(running) = self.tracer(name) else {
             return format!("# {name} is off\n");

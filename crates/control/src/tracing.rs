@@ -441,7 +441,7 @@ impl Controller<'_> {
         if marks.is_empty() {
             return Ok(());
         }
-        // Where it is refused, nothing changes, also not when the file is closed.
+        // A refusal changes nothing, not even when the file is closed.
         self.change_marks(file.locations.take().is_some(), &marks)
     }
 

@@ -48,7 +48,7 @@ struct Types<'a> {
     wanted: &'a Headers,
 }
 
-/// Where a type stands.
+/// The position of a type.
 #[derive(Clone, Copy, PartialEq)]
 enum Position {
     /// In a structure whose pointers are addresses in another process.

@@ -31,7 +31,7 @@ impl Descriptor {
         attributes.sample_type = SAMPLE;
         attributes.set_context_switch(1);
         attributes.set_inherit(1);
-        // Where only the user's own part may be looked at.
+        // Some users may only look at the user's own part.
         attributes.set_exclude_kernel(1);
         attributes.set_exclude_hv(1);
         open(attributes, thread, processor)

@@ -1,4 +1,4 @@
-//! Why the tool plans no site for a function of the kernel.
+//! The reasons why the tool plans no site for a function of the kernel.
 
 /// In the order in which they are looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -94,7 +94,7 @@ impl HiddenJumps {
         self.0.sort_unstable();
     }
 
-    /// From where, and to where.
+    /// The jumps from a range, each with its target.
     pub fn from(&self, range: &Range<u64>) -> &[(u64, u64)] {
         let first = self.0.partition_point(|(from, _)| *from < range.start);
         let jumps = &self.0[first..];

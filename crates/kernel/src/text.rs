@@ -125,7 +125,7 @@ impl Text {
         Ok(())
     }
 
-    /// From an address to the end of its range.
+    /// The bytes from an address to the end of its range.
     pub fn from(&self, address: u64) -> Option<&[u8]> {
         let after = self.ranges.partition_point(|(begin, _)| *begin <= address);
         let (begin, bytes) = self.ranges[..after].last()?;

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may cache answers: sessions come and go.
+/// The time for which the kernel may cache answers: sessions come and go.
 const KEEP: Duration = Duration::ZERO;
-/// How long opening a file waits for another one to be closed.
+/// The time for which opening a file waits for another one to be closed.
 const CLOSING: Duration = Duration::from_millis(500);
 const NO_GENERATION: Generation = Generation(0);
 const BLOCK: u32 = 4096;

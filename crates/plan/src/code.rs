@@ -56,7 +56,7 @@ impl<'a> Memory<'a> {
         Ok(memory)
     }
 
-    /// From an address to the end of its segment's bytes.
+    /// The bytes from an address to the end of its segment's.
     pub fn from(&self, address: u64) -> Option<&'a [u8]> {
         let after = self.parts.partition_point(|part| part.address <= address);
         let part = self.parts[..after].last()?;
@@ -96,7 +96,7 @@ impl<'a> Memory<'a> {
 pub(crate) struct Code<'a> {
     /// By address.
     ranges: Vec<Range<'a>>,
-    /// From the first to the last.
+    /// The addresses from the first to the last.
     extent: ops::Range<u64>,
 }
 

@@ -38,14 +38,14 @@ pub struct Site {
     pub keeps_frame: bool,
     /// The function follows such links to its callers.
     pub walks_frames: bool,
-    /// Why its return address must stay in its place, so that only its entries are recorded.
+    /// The reason why its return address must stay in its place, so that only its entries are recorded.
     pub entries_only: Option<Reason>,
     pub body: Body,
     /// The function's name, not demangled; none within a function.
     pub(crate) name: Name,
 }
 
-/// Why a function's return address must stay in its place.
+/// The reason why a function's return address must stay in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntriesOnly {
     FoundByTable,
@@ -137,8 +137,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Why calls of a function may not be wrapped, if so; `walked`: the process has functions that follow frame
-    /// pointers.
+    /// The reason why calls of a function may not be wrapped, if there is one; `walked`: the process has functions that
+    /// follow frame pointers.
     pub fn entries_only(&self, site: &Site, walked: bool) -> Option<EntriesOnly> {
         if self.finds_frames {
             Some(EntriesOnly::FoundByTable)

@@ -14,7 +14,7 @@ use crate::arch::{BREAKPOINT, Instructions, Loops, relocate};
 use crate::judge::{self, Judge};
 use crate::{How, JUMP, LONGEST_WINDOW, Reason, Site};
 
-/// Why there can be no probe at an address. Addresses are those in the file.
+/// The reason why there can be no probe at an address. Addresses are those in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprobed {
     /// It is in no function.

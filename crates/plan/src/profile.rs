@@ -29,7 +29,7 @@ pub struct Untimed {
     pub share: f64,
     /// The worth of a recorded call, in nanoseconds.
     pub worth: f64,
-    /// How often it was recorded again in vain.
+    /// The number of times that it was recorded again in vain.
     pub failed: u32,
 }
 

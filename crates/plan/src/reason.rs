@@ -1,7 +1,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// Why a function is not traced, or why only its entries are recorded.
+/// The reason why a function is not traced, or why only its entries are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
     // By name: see `special`.

@@ -4,7 +4,7 @@ use nopal_symbols::Image;
 
 use crate::arch;
 
-/// Why a function is not known to change general registers only. Addresses are those in the file.
+/// The reason why a function is not known to change general registers only. Addresses are those in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VectorUse {
     /// An instruction changes another register.

@@ -5,7 +5,7 @@ use crate::information::{contents, parent, thread_status, threads};
 const SYS_CLONE3: i64 = 435;
 const KCMP_VM: i32 = 1;
 
-/// Where a waiting thread entered the kernel.
+/// The place at which a waiting thread entered the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
     /// Number of the system call; negative outside of one.

@@ -7,7 +7,7 @@ use crate::ptrace::{self, Request};
 use crate::way_back::WayBack;
 use crate::{Event, Memory, Registers, Stop, Stopped, Thread};
 
-/// How long a thread runs in [`Thread::run_for_a_moment`].
+/// The time for which a thread runs in [`Thread::run_for_a_moment`].
 const MOMENT: Duration = Duration::from_micros(20);
 /// Signals that an instruction itself can cause. To block one of these would, if it came, reset the program's handling.
 const SYNCHRONOUS: u64 = bit(libc::SIGSEGV)

@@ -22,7 +22,7 @@ const DIGEST_BITS: u32 = 16;
 
 pub(crate) const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// How a wait ends at its timeout.
+/// The end of a wait at its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     /// In nanoseconds of `CLOCK_MONOTONIC`.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::information::{parent, start_time, stat_fields};
 use crate::ptrace::{self, WaitStatus};
 
-/// How a process or thread ended.
+/// The end of a process or thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     Exited(i32),
@@ -53,7 +53,7 @@ impl Ending {
     }
 }
 
-/// How an untraced child of ours has ended, or `None` while it lives. Needs no descriptor.
+/// The end of an untraced child of ours, or `None` while it lives. Needs no descriptor.
 pub fn child_ending(pid: i32) -> Option<Ending> {
     let mut status = 0;
     // SAFETY: waitpid fills in the number.
@@ -92,7 +92,7 @@ impl ExitWatch {
         self.pid
     }
 
-    /// How the process ended, or `None` while it lives. Reaps our own child.
+    /// The end of the process, or `None` while it lives. Reaps our own child.
     pub fn poll(&mut self) -> Result<Option<Ending>> {
         self.wait_at_most(Duration::ZERO)
     }

@@ -213,7 +213,7 @@ fn stat_field<T: std::str::FromStr>(path: &str, field: usize) -> Result<T> {
     value.with_context(|| format!("{path}: field {field} missing"))
 }
 
-/// When the process started, in clock ticks since boot. With the id, it tells processes apart that had the same id.
+/// The time at which the process started, in clock ticks since boot. It tells processes apart that had the same id.
 pub fn start_time(pid: i32) -> Result<u64> {
     stat_field(&format!("/proc/{pid}/stat"), 22)
 }

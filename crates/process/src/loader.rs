@@ -29,10 +29,10 @@ pub enum LoaderStop {
 const SIGNALS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
 const CONSISTENT: i32 = 0;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
-/// How long to wait for the threads of a process to stop.
+/// The time to wait for the threads of a process to stop.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often to try until no thread is in the change: between the attempts are pauses, each twice as long as the
-/// previous one, of four seconds in all. On a busy machine, the threads of a killed tool may be released late.
+/// The number of attempts until no thread is in the change: between them are pauses, each twice as long as the previous
+/// one, of four seconds in all. On a busy machine, the threads of a killed tool may be released late.
 const ATTEMPTS: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -46,7 +46,7 @@ pub struct LoaderChange {
     pub code: Vec<u8>,
 }
 
-/// How the thread stops in the changed function.
+/// The way in which the thread stops in the changed function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Signal(i32),

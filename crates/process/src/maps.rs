@@ -64,7 +64,7 @@ impl Module {
     }
 }
 
-/// How often the list is read while the process changes its mappings.
+/// The number of times that the list is read while the process changes its mappings.
 const ATTEMPTS: u32 = 100;
 
 /// The mappings of a process, in order of addresses. Of a process that runs, the list may lack some: the kernel writes it

@@ -1,4 +1,4 @@
-//! Why a process cannot be stopped and traced, and what to do about it.
+//! The reasons why a process cannot be stopped and traced, and their remedies.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -250,7 +250,7 @@ pub fn counts_memory() -> bool {
     fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2")
 }
 
-/// How much more memory such a system lets processes ask for, in bytes.
+/// The further memory that such a system lets processes ask for, in bytes.
 pub fn memory_that_may_be_asked_for() -> Option<u64> {
     may_be_asked_for(&fs::read_to_string("/proc/meminfo").ok()?)
 }

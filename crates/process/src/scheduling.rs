@@ -1,4 +1,4 @@
-//! How the kernel schedules a thread.
+//! The scheduling of a thread by the kernel.
 
 use crate::information::thread_status;
 

@@ -12,7 +12,7 @@ const PIECE: usize = 256 << 10;
 /// Reading this much takes as long as reading the page map.
 const FEW_BYTES: u64 = 8 << 10;
 
-/// How many times faster the page map shows an absent page than a read.
+/// The factor by which the page map shows an absent page faster than a read.
 const WITHOUT_PAGES: u64 = 64;
 
 /// The result of a search.

@@ -41,20 +41,20 @@ pub struct Stopped {
     maps: OnceCell<Vec<Mapping>>,
 }
 
-/// How many times longer to wait for a thread that does not sleep.
+/// The factor by which a thread that does not sleep is waited for longer.
 const FOR_A_PROCESSOR: u32 = 5;
 
 /// Querying the kernel about more threads than this would stop them for too long.
 const CROWD: usize = 256;
 
-/// How many threads to examine to find one that can make system calls for us.
+/// The number of threads to examine to find one that can make system calls for us.
 const ENOUGH_TO_CHOOSE_FROM: usize = 64;
 
-/// How often, and at which distance, a running thread is looked at again before it is seized.
+/// The number of times that a running thread is looked at again before it is seized, and the time between.
 const LOOKS: u32 = 4;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
-/// How often, while a thread is waited for, the others are looked at.
+/// The time between looks at the other threads, while one is waited for.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(10);
 
 /// The threads in the list of threads that are not held yet.

@@ -10,7 +10,7 @@ use crate::ending::Ending;
 use crate::information::{parent, thread_alive, thread_status};
 use crate::ptrace::{self, Options, Request, WaitStatus};
 
-/// Why a thread is stopped.
+/// The reason why a thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// By [`Thread::interrupt`]: between two instructions, without a pending signal.
@@ -54,7 +54,7 @@ pub struct Thread {
 
 const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
 
-/// How long a detach waits for a thread to stop.
+/// The time for which a detach waits for a thread to stop.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Thread {
@@ -87,7 +87,7 @@ impl Thread {
         self.tid
     }
 
-    /// Why the thread is stopped, or `None` if it runs or has ended.
+    /// The reason why the thread is stopped, or `None` if it runs or has ended.
     pub fn stop(&self) -> Option<Stop> {
         self.stop
     }

@@ -14,7 +14,7 @@ use crate::{Mapping, Memory, Registers, Thread};
 const PAGE: u64 = 4096;
 /// Room below the frame, for handlers of signals that come before the thread is back: most, and on small stacks.
 const FOR_HANDLERS: [u64; 2] = [64 << 10, 16 << 10];
-/// How many places are tried.
+/// The number of places that are tried.
 const PLACES: u64 = 16;
 /// Distance between the frame and the used stack.
 const DISTANCE: u64 = 2 * PAGE;

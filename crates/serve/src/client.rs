@@ -11,14 +11,14 @@ use anyhow::{Context, Result, ensure};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// How long a session may take to send an answer that it has begun, or to take a request.
+/// The time that a session may take to send an answer that it has begun, or to take a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection to a session. An error that is a [`Failure`] is the session's answer; any other means that there is no
 /// session any more.
 pub struct Client {
     line: Line,
-    /// How long an answer may take that waits for the session's own thread.
+    /// The time that an answer may take that waits for the session's own thread.
     patience: Option<Duration>,
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a client may take to send a request that it has begun, or to take an answer.
+/// The time that a client may take to send a request that it has begun, or to take an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time after which an empty stream is looked at again, at first and after it has been empty for long. Nobody tells
 /// that a traced thread has recorded something: that would cost it a system call.
@@ -24,7 +24,7 @@ pub struct Connection<'a> {
     open: Option<Open>,
 }
 
-/// Why a client is still listened to when the session ends.
+/// The reasons why a client is still listened to when the session ends.
 #[derive(Default)]
 pub struct Stays {
     /// It reads a stream, and is to see its end.

@@ -7,19 +7,19 @@
 //! list [FOLDER]           a mode, in octal, `d` or `f`, and a name a line
 //! open rwt PATH           the connection becomes this file, to be read, written, truncated; or some of these;
 //!                         the answer says `stream` if it is one, and is empty if not
-//! read OFFSET LENGTH      what the file showed when it was opened; from offset 0 again, what it shows now;
-//!                         a stream gives what comes next, and waits for it
+//! read OFFSET LENGTH      the file's text when it was opened; from offset 0 again, its present text;
+//!                         a stream gives its next bytes, and waits for them
 //! try OFFSET LENGTH       the same, but EAGAIN in place of waiting
-//! cancel                  has no answer of its own: a `read` that waits for a stream gives EINTR, or what it has got
+//! cancel                  has no answer of its own: a `read` that waits for a stream gives EINTR, or its bytes so far
 //! write LENGTH            and that many bytes: lines, which are obeyed
-//! flush                   a line whose end may have been to come is obeyed too
+//! flush                   a line is obeyed, too, whose end has not come
 //! close                   the connection is no file any more
 //! command LENGTH          and that many bytes: lines as for the file ctl, without opening it
-//! find PROCESS            ESRCH unless the session traces that process, as the child of another perhaps
+//! find PROCESS            ESRCH unless the session traces that process, perhaps as the child of another
 //! detach                  the session is to end; when it has, the connection is closed
 //!
 //! ok LENGTH               and that many bytes
-//! error NUMBER LENGTH     errno(3), and as many bytes of text for people
+//! error NUMBER LENGTH     errno(3), and that many bytes of text for people
 //! ```
 //!
 //! Requests are answered in order, one at a time. Anything else is answered by an error, and the connection is closed.

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Clients at a time. More are turned away.
 const MOST: usize = 128;
-/// How long clients get to ask once more when the session ends: a reader of a stream asks until it sees its end.
+/// The time that clients get to ask once more when the session ends: a reader of a stream asks until it sees its end.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long the end of the session waits for an answer that is being made.
+/// The time for which the end of the session waits for an answer that is being made.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 /// After running out of descriptors.

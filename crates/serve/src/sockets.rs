@@ -15,7 +15,7 @@ use std::time::Duration;
 const PREFIX: &str = "session-";
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 64;
-/// How long a client waits for a session that does not accept.
+/// The time for which a client waits for a session that does not accept.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The names of one session. They are removed with this value.

@@ -67,7 +67,7 @@ pub enum Content {
     Later,
 }
 
-/// Why something could not be done: a number of errno(3) for programs, and a text for people.
+/// The reason why something could not be done: a number of errno(3) for programs, and a text for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub number: i32,

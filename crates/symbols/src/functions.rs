@@ -26,7 +26,7 @@ pub struct Function {
     pub indirect: bool,
 }
 
-/// Where a function was found.
+/// The place where a function was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Source {
     Symtab,

@@ -55,7 +55,7 @@ pub struct State {
     pub idle: u64,
 }
 
-/// How a place is switched on.
+/// The way in which a place is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
     /// Its NOP becomes a jump.

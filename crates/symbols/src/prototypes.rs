@@ -168,7 +168,7 @@ enum Seen {
     Nowhere,
 }
 
-/// How values of a type are passed.
+/// The way in which values of a type are passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Nothing,

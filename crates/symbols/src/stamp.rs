@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub facts: u64,
-    /// When it was changed, in whole seconds since 1970.
+    /// The time of its last change, in whole seconds since 1970.
     pub changed: i64,
 }
 

@@ -1,4 +1,4 @@
-//! From the time stamp counter to the kernel's clocks, by snapshots of both.
+//! Converts the time stamp counter to the kernel's clocks, by snapshots of both.
 
 /// The counter's rate with fewer than two snapshots.
 const UNKNOWN_FREQUENCY: u64 = 1_000_000_000;

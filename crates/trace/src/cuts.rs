@@ -108,7 +108,7 @@ impl Cuts {
         bounds.chain(unwrapped).copied().collect()
     }
 
-    /// How much of the time between two clocks recording was stopped.
+    /// The part of the time between two clocks in which recording was stopped.
     fn stopped(&self, begin: u64, end: u64) -> u64 {
         let first = self.stops.partition_point(|(_, until)| *until <= begin);
         let stops = self.stops[first..].iter();

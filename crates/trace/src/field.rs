@@ -9,7 +9,7 @@ pub struct Field {
     pub labels: Vec<(i64, String)>,
 }
 
-/// How a value is shown. Integers have 8, 16, 32 or 64 bits.
+/// The form in which a value is shown. Integers have 8, 16, 32 or 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FieldKind {
     Signed(u8),

@@ -1,5 +1,5 @@
-/// Why records of a thread are missing before one of its packets. In the time between, open calls may have ended, and
-/// others begun.
+/// The reason why records of a thread are missing before one of its packets. In the time between, open calls may have
+/// ended, and others begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
     /// Events that the thread lost.

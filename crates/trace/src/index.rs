@@ -16,7 +16,7 @@ const CHUNK_SIZES: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 24;
 /// The limit of words with wrong sums, in lengths of the file. A malicious file that exceeds it is not read to its end.
 const MOST_IN_VAIN: usize = 16;
 
-/// How much of a file is read before its memory is released.
+/// The words of a file that are read before its memory is released.
 const RELEASE_WORDS: usize = 1 << 20;
 
 /// A valid packet. A reader keeps one for each packet of a trace, so it holds only what readers need.
@@ -216,7 +216,7 @@ struct Checked {
     flaw: Option<&'static str>,
 }
 
-/// Why there is no packet.
+/// The reason why there is no packet.
 struct Bad {
     what: &'static str,
     /// Words with a wrong sum.

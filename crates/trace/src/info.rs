@@ -64,7 +64,7 @@ impl<'a> ThreadInfo<'a> {
         self.packets.iter().map(move |id| Packet::new(streams, *id))
     }
 
-    /// Those packets of these numbers, without going over the ones before.
+    /// The packets of these numbers, without going over the ones before.
     pub fn packets_in(
         &self,
         numbers: Range<usize>,

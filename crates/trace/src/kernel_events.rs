@@ -147,7 +147,7 @@ pub enum KernelEvent {
     /// interrupt of it.
     Wakeup {
         task: Task,
-        /// Where it will run.
+        /// The processor on which it will run.
         target: u32,
         waker_process: u32,
         waker: u32,

@@ -17,7 +17,7 @@ pub struct Named<'a> {
     pub address: u64,
 }
 
-/// How much is appended to a name that is not unique.
+/// The addition to a name that is not unique.
 #[derive(Clone, Copy)]
 enum Detail {
     Module,

@@ -28,7 +28,7 @@ pub struct Losses {
     /// Events that were not recorded.
     #[serde(skip_serializing_if = "is_nothing")]
     pub events: u64,
-    /// How many of them for each reason that is known.
+    /// The number of them for each known reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub events_by_reason: BTreeMap<String, u64>,
     /// Packets that are not in their files.

@@ -52,7 +52,7 @@ impl Bases {
         }
     }
 
-    /// Those for the trace behind this one.
+    /// The bases of the trace behind this one.
     fn behind(&self, trace: &Trace) -> Result<Bases> {
         let sites = trace.sites().map(|site| site.site).max().unwrap_or(0);
         let mut next = Bases {

@@ -119,7 +119,7 @@ pub enum Note {
         file: String,
         line: u32,
     },
-    /// How many functions of an image are not traced, and why.
+    /// The number of functions of an image that are not traced, and why.
     Refused {
         image: u32,
         count: u64,
@@ -129,7 +129,7 @@ pub enum Note {
     Lost {
         process: u32,
         events: u64,
-        /// How many of them for each reason that is known, by its name.
+        /// The number of them for each known reason, by its name.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         reasons: BTreeMap<String, u64>,
     },
@@ -207,7 +207,7 @@ pub enum Note {
 pub enum SiteState {
     /// Each call, with its times.
     Timed,
-    /// How many there are: [`Note::Counted`].
+    /// The number of calls: [`Note::Counted`].
     Counted,
     /// Nothing.
     Off,
@@ -293,7 +293,7 @@ fn each<I: Iterator<Item: Serialize> + Clone, S: Serializer>(
     serializer.collect_seq(elements.clone())
 }
 
-/// Where, when and how a trace was made.
+/// The origin of a trace: where, when and how it was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// The version of the trace's format.

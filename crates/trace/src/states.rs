@@ -1,4 +1,4 @@
-//! When the sites of a trace were not recorded, and how often they were counted.
+//! The times in which the sites of a trace were not recorded, and the counts of their calls.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,13 +15,13 @@ pub struct SiteStates {
     untimed: BTreeMap<u32, Vec<(SiteState, RangeInclusive<u64>)>>,
     /// For each site and each memory that has its counters, the sums at moments, in order.
     counted: BTreeMap<u32, BTreeMap<u64, Vec<Sum>>>,
-    /// How often a site went from one state to another.
+    /// The number of times that a site went from one state to another.
     pub changes: u64,
     /// Sites that began off or counted, as they were not timed when another session of the program ended.
     pub begun_untimed: u64,
 }
 
-/// How many calls had been counted at a moment.
+/// The number of calls that had been counted at a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sum {
     counter: u64,

@@ -65,7 +65,7 @@ impl Adopted {
         Adopted { end, last }
     }
 
-    /// How many of these words that writer had read. The first record is not before `begin`.
+    /// The number of these words that the other writer had read. The first record is not before `begin`.
     pub fn read(&self, words: &[u64], begin: u64) -> usize {
         let mut last = self.last.iter().peekable();
         let mut read = 0;
@@ -292,7 +292,7 @@ impl Streams {
     }
 }
 
-/// How many numbers are missing before `found`.
+/// The number of numbers that are missing before `found`.
 pub fn gap(expected: u64, found: u64) -> u64 {
     match found.checked_sub(expected) {
         Some(gap) if gap <= WIDEST_GAP => gap,

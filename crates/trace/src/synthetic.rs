@@ -48,7 +48,7 @@ pub struct Shape {
     pub depth: usize,
     /// Whether calls have arguments and results.
     pub arguments: bool,
-    /// How often the first thread sleeps and is woken, on each of two processors.
+    /// The number of times that the first thread sleeps and is woken, on each of two processors.
     pub sleeps: u64,
 }
 

@@ -181,7 +181,7 @@ impl Writer {
         })
     }
 
-    /// How names are made readable for `metadata`, for instance demangled.
+    /// Sets the function that makes names readable for `metadata`, for instance by demangling.
     pub fn set_readable(&mut self, readable: fn(&str) -> Cow<'_, str>) {
         self.readable = readable;
     }

@@ -30,7 +30,7 @@ pub struct Functions {
     named: HashSet<u64>,
 }
 
-/// Why functions cannot be recorded, and the remedy. Tries it with one function.
+/// The reason why functions cannot be recorded, and the remedy. Tries it with one function.
 pub fn missing() -> Option<String> {
     let tried = || -> Result<()> {
         let instance = Instance::create()?;
@@ -117,7 +117,7 @@ impl Functions {
         self.instance.write("tracing_on", "0")
     }
 
-    /// How many events are lost beyond those reported, by processor.
+    /// The number of lost events beyond those reported, by processor.
     pub fn lost(&self) -> impl Iterator<Item = (u32, u64)> {
         self.rings.iter().map(|ring| {
             let lost = self.instance.lost(ring.processor);

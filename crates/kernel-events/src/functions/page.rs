@@ -51,7 +51,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// From the kernel's description.
+    /// Reads them from the kernel's description.
     pub fn read() -> Result<Layout> {
         let path = tracing()?.join("events/ftrace/function/format");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -8,10 +8,10 @@ use crate::{Exit, Kernel, Memory, Plan, Reason, Symbols};
 use std::io::{Seek, Write};
 use std::ops::Range;
 
-/// Where their text begins. Each function has 64 bytes.
+/// The begin of their text. Each function has 64 bytes.
 const TEXT: u64 = 0xffff_ffff_8100_0000;
 const SLOT: u64 = 0x40;
-/// Where their data is.
+/// The place of their data.
 const DATA: u64 = 0xffff_ffff_8200_0000;
 
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];

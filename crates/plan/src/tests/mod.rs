@@ -103,7 +103,7 @@ impl Built {
         Built { directory, path }
     }
 
-    /// From assembly.
+    /// A library from assembly.
     fn library(source: &str) -> Built {
         Built::new("library.s", source, &["-shared", "-nostdlib"])
     }

@@ -35,7 +35,7 @@
 #ifdef IMPATIENT
 enum { PATIENCE = 0, LIMIT = LENGTH / 1000 };
 #else
-// Those of sockets are counted in ticks of up to 10 ms, the first of which may be short.
+// Timeouts of sockets are counted in ticks of up to 10 ms, the first of which may be short.
 enum { PATIENCE = 5000, LIMIT = 6 * LENGTH / 1000 };
 #endif
 static const struct timespec length = {0, LENGTH};

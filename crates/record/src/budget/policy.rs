@@ -91,11 +91,11 @@ struct Site {
     most: f64,
     worth: f64,
     may_be_spared: bool,
-    /// When it was in another state last.
+    /// The time at which it was in another state last.
     since: f64,
-    /// When more was recorded of it, if not less since.
+    /// The time at which more of it was recorded again, if not less since.
     raised: Option<f64>,
-    /// How often that was for a short time only, less the times that it was for long.
+    /// The number of times that this was for a short time only, less those that it was for long.
     failed: u32,
 }
 
@@ -158,7 +158,7 @@ pub struct Policy {
     saved: f64,
     lowered: f64,
     next_pause: f64,
-    /// How far pauses are apart, as long as they take, and how long the last one took.
+    /// The time between pauses, as long as they take, and the length of the last one.
     apart: f64,
     pause: f64,
     /// The processor time that counting has taken since, beyond what was left for it.
@@ -249,7 +249,7 @@ impl Policy {
         let traced: f64 = loads
             .map(|load| load.recorded + load.counted * COUNTING)
             .sum();
-        // However much of it was tracing.
+        // Part of the time is left, however much of it was tracing.
         let alone = (look.used - traced).max(look.used * 0.05).max(1e-9);
         let part = 1.0 - (-look.used / OF_LATE).exp();
         self.measure(look, alone, part);

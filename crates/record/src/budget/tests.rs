@@ -32,10 +32,10 @@ struct World {
     now: f64,
     /// Part of the time that it runs.
     load: f64,
-    /// From one state to another.
+    /// The number of changes from one state to another, by function.
     changes: HashMap<u32, u32>,
     pauses: u32,
-    /// How long each takes.
+    /// The length of each.
     pause: f64,
     /// Processor time of the program itself, and of tracing.
     own: f64,
@@ -186,7 +186,7 @@ fn a_hot_tiny_function_is_counted_and_slow_ones_stay() {
     world.added();
     world.run(300.0);
     assert!(world.added() <= 0.05);
-    // How often it is called is known: it is never recorded in vain.
+    // The number of its calls is known: it is never recorded in vain.
     assert_eq!((world.all_changes(), world.pauses), (0, 0));
 }
 

@@ -28,7 +28,7 @@ pub struct Owner(u32);
 #[derive(Clone, Copy, Default)]
 pub struct Occupancy {
     pub taken: usize,
-    /// Those among them that were handed over.
+    /// The number of them that were handed over.
     pub full: usize,
     /// Another number, in all likelihood, where any chunk has another state or owner.
     pub digest: u64,
@@ -422,7 +422,7 @@ impl Region {
         self.chunk_offset + self.room * CHUNK_BYTES
     }
 
-    /// How often these sites were counted so far, but for those that never were.
+    /// The counts of these sites so far, but for those that were never counted.
     pub fn counted(&self, sites: &BTreeSet<u32>) -> Vec<(u32, u64)> {
         const SITES: usize = 1 << COUNTER_SITES_SHIFT;
         let sites = || sites.range(..SITE_LIMIT).copied();

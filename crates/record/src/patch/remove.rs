@@ -18,22 +18,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long threads may take to stop.
+/// The time that threads may take to stop.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Moments after which a thread that has not left generated code is left in it.
 const MOST_MOMENTS: usize = 200;
 
-/// How often threads are let go that could not be brought out of generated code, and for how long at first.
+/// The number of times that threads are let go that could not be brought out of generated code, and the first such
+/// time.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How often a frozen process is looked at.
+/// The time between looks at a frozen process.
 const WHILE_FROZEN: Duration = Duration::from_millis(20);
 
 const PAGE: usize = 4096;
 
-/// How much memory to search for stacks that no thread is on.
+/// The bytes to search for stacks that no thread is on.
 const ELSEWHERE: u64 = 8 << 20;
 
 /// 1. no thread waits for the tool any more
@@ -89,7 +90,7 @@ fn take_out(journal: &Journal) -> Result<()> {
             let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
                 if journal.code_stays {
-                    // More than one store each, so while nobody runs.
+                    // Each takes more than one store, so no thread may run.
                     restore::lead_past(hooks.iter().chain(probes(&sites)), &memory)?;
                 }
                 return give_back(journal, &mut stopped, &memory);
@@ -273,7 +274,7 @@ fn is_interrupted(memory: &Memory, at: u64) -> bool {
         && word(16).is_ok_and(|segments| segments & 0xffff == USER_CODE)
 }
 
-/// Nobody will come into generated code any more: other threads may go on.
+/// No thread will come into generated code any more: the others may go on.
 fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Result<()> {
     let pid = stopped.pid();
     let Some(thread) = stopped.keep_one() else {

@@ -12,8 +12,8 @@ use nopal_process::{StopError, Stopped};
 use nopal_trace::{Note, Writer};
 use std::time::Duration;
 
-/// How often threads are let go that were about to wrap a call in a place where they cannot be stepped, and for how
-/// long.
+/// The number of times that threads are let go that were about to wrap a call where they cannot be stepped, and the
+/// length of each.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 

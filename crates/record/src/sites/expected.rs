@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 pub struct Expected {
-    /// Where there could be a thread.
+    /// `None` where there could be no thread.
     opened: Option<JoinHandle<HashMap<Facts, File>>>,
     /// The thread opens no more.
     enough: Arc<AtomicBool>,

@@ -237,9 +237,9 @@ pub struct Files {
     /// Libraries that are loaded and cannot be read: they were replaced since, and nopal has no rights to look at the
     /// old file.
     pub unread: BTreeSet<String>,
-    /// How many events have been defined.
+    /// The number of events that have been defined.
     events: u32,
-    /// How many sites each file has.
+    /// The number of sites of each file.
     pub traced_sites: BTreeMap<u32, u64>,
     /// By file and address.
     pub refused: HashSet<(u32, u64)>,

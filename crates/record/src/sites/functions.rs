@@ -17,7 +17,7 @@ use nopal_process::Stopped;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often sites are tried into whose windows a thread is about to return, and how long it gets for that.
+/// The number of attempts at sites into whose windows a thread is about to return, and the time that it gets for that.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(5);
 

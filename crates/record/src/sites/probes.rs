@@ -61,7 +61,7 @@ pub struct Placed {
     pub call: Option<u32>,
     /// Whether a breakpoint leads to it.
     pub breaks: bool,
-    /// Why no jump fits, where one was wanted first.
+    /// The reason why no jump fits, where one was wanted first.
     no_jump: Option<String>,
     event: u32,
     shape: u64,

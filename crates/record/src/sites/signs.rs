@@ -108,7 +108,7 @@ const NAMES: &[(&str, Runtime)] = &[
     ),
 ];
 
-/// Why nothing may be wrapped in a process with this module, if so.
+/// The reason why nothing may be wrapped in a process with this module, if there is one.
 pub fn entries_only(module: &Loaded) -> Option<String> {
     let file = &module.file;
     let runtime = named_runtime(&module.name).or_else(|| runtime_of(&file.image, file.imports()));

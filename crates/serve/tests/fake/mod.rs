@@ -19,9 +19,9 @@ pub struct State {
     pub received: Vec<String>,
     pub stream: Vec<u8>,
     pub children: Vec<i32>,
-    /// How many files that were opened to be written.
+    /// The number of closed files that were opened to be written.
     pub closed: usize,
-    /// How many files are open.
+    /// The number of open files.
     pub open: usize,
 }
 

@@ -1,4 +1,4 @@
-//! How values of a type are passed and returned, by the System V convention for x86-64.
+//! The passing and returning of a type's values, by the System V convention for x86-64.
 
 use super::*;
 
@@ -375,7 +375,7 @@ enum Register {
     Vector,
 }
 
-/// How the fields of a structure bear on its class.
+/// The effect of a structure's fields on its class.
 enum Fields {
     Fit,
     /// One is at an address that its type does not have elsewhere.

@@ -1,4 +1,4 @@
-//! How functions treat their return addresses and their flags.
+//! The ways in which functions treat their return addresses and their flags.
 
 use std::collections::HashMap;
 

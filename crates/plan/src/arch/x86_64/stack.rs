@@ -94,7 +94,7 @@ impl Value {
     }
 }
 
-/// How many stack places are tracked at once. Further ones are dropped.
+/// The number of stack places that are tracked at once. Further ones are dropped.
 const PLACES: usize = 4;
 
 const REGISTERS: usize = 16;
@@ -482,7 +482,7 @@ impl State {
             }
             _ if !value.is_stack() => Value::UNKNOWN,
             Mnemonic::Add if is_immediate(it) => value.plus(it.immediate(1).cast_signed()),
-            // Where to, is not in the function: another stack, or another part of this one.
+            // The target is not in the function: another stack, or another part of this one.
             Mnemonic::Add if it.op0_register() == Register::RSP && value.base() == SLOT => {
                 Value::UNKNOWN
             }

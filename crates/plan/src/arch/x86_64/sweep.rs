@@ -28,7 +28,7 @@ pub(crate) struct Flow {
     pub pops: Vec<u64>,
     /// Abort handlers of restartable sequences.
     pub aborts: Vec<u64>,
-    /// How functions are called, and how they leave.
+    /// The ways in which functions are called and left.
     pub manners: Manners,
 }
 
@@ -111,7 +111,7 @@ struct Follower<'a> {
     input: &'a Input<'a>,
     flow: Flow,
     group: Group,
-    /// How many more entries of jump tables the file can hold.
+    /// The number of further entries of jump tables that the file can hold.
     budget: usize,
     tracker: Tracker<'a>,
 }

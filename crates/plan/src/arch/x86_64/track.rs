@@ -23,7 +23,7 @@ use crate::frames::FrameRow;
 /// At most this many bytes of overlapping functions are followed.
 const LONGEST: u64 = 1 << 20;
 
-/// How often, on average, each instruction may be visited before the remaining functions count as not followed.
+/// The number of visits of each instruction, on average, after which the remaining functions count as not followed.
 const PATIENCE: usize = 32;
 
 /// Instructions outside of a function into which it is followed.
@@ -67,7 +67,7 @@ pub(crate) struct Tracker<'a> {
     /// There is no unreached code before this instruction.
     unseen: usize,
     patience: usize,
-    /// How many more instructions may be read outside.
+    /// The number of further instructions that may be read outside.
     budget: usize,
 }
 

@@ -23,7 +23,7 @@ const SEND: [u8; ROOM] = [
     0x05,
     0xc3,
 ];
-/// Where the process and the signal stand in it, and where its `syscall` ends.
+/// The places of the process and of the signal in it, and of the end of its `syscall`.
 const PROCESS: Range<usize> = 4..8;
 const SIGNAL: usize = 9;
 pub(crate) const BEHIND_SENDING: u64 = 13;
