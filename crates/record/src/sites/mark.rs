@@ -160,7 +160,7 @@ impl Tracee {
         for (marker, written) in markers.iter().zip(written) {
             left += usize::from(!written);
             if let Some(marked) = self.markers.get_mut(&marker.address) {
-                // A marker that another program has changed meanwhile is not ours any more.
+                // A marker that somebody else has changed meanwhile is not ours any more.
                 marked.in_text = on && written;
             }
         }
