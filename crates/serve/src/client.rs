@@ -148,8 +148,7 @@ impl Client {
         self.line.send(&all, PATIENCE)
     }
 
-    /// The answer to the request. `wanted` is called every `often`; once it is not, `None`: the answer is still to
-    /// come.
+    /// The answer to the request. `wanted` is asked every `often`. `None`: it said no, and the answer is still to come.
     pub fn answer_while(
         &mut self,
         wanted: impl Fn() -> bool,
