@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
     describe(&fs::read(&image)?, &out)
 }
 
-/// What the tool writes of a process, and of its generated code.
+/// Translates the constants and structures that the tool writes into a process and into its generated code.
 fn headers(runtime: &Path, folders: &[&str]) -> Result<(), Failure> {
     const DERIVED: &str = "Clone, Copy, Debug, PartialEq, Eq, zerocopy::FromBytes, zerocopy::Immutable, \
                            zerocopy::IntoBytes, zerocopy::KnownLayout";

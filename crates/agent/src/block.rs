@@ -82,7 +82,7 @@ impl Stub {
     }
 }
 
-/// What a thunk does with calls.
+/// How a thunk treats calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switched {
     /// They are recorded.

@@ -28,7 +28,7 @@ mod image {
     include!(concat!(env!("OUT_DIR"), "/image.rs"));
 }
 
-/// What the runtime's headers say.
+/// The constants and structures of the runtime's headers.
 #[allow(dead_code)]
 mod headers {
     include!(concat!(env!("OUT_DIR"), "/headers.rs"));

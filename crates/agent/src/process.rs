@@ -17,7 +17,7 @@ pub const THREADS_BYTES: u64 = size_of::<Threads>() as u64;
 /// The table by which the calls of a group of sites are counted.
 pub const COUNTED_BYTES: u64 = size_of::<Counted>() as u64;
 
-/// What the table of threads begins with.
+/// The first pointer in the table of threads.
 pub const NO_THREAD: u64 = THREAD_NONE;
 
 pub const CONTEXT_BYTES: usize = size_of::<Context>();

@@ -1,4 +1,4 @@
-//! What lets `runtime/core` move into a kernel: it needs nothing but `port.h` and a few symbols of `arch/`.
+//! `runtime/core` can move into a kernel: it needs nothing but `port.h` and a few symbols of `arch/`.
 
 use object::{Object, ObjectSymbol};
 use std::collections::BTreeSet;
@@ -155,7 +155,7 @@ fn core_includes_the_port_and_itself_alone() {
     }
 }
 
-/// What only a host, its C library or a CPU knows, as it stands in code.
+/// Names that only a host, its C library or a CPU defines.
 const FOREIGN: [&str; 12] = [
     "__NR_",
     "SYS_",

@@ -1,4 +1,4 @@
-//! What the image and the process structure hold.
+//! The contents of the image and of the process structure.
 
 use nopal_agent::{THREADS, thread_place};
 use std::path::Path;

@@ -22,7 +22,7 @@ fn spelled(instruction: &FullInstruction, at: u64, name: &dyn Fn(u64) -> String)
     }
 }
 
-/// What is at `from`, up to `to`.
+/// The instructions from `from` up to `to`.
 fn listing(memory: &Memory, from: u64, to: u64, body: u64) -> Vec<String> {
     let symbols = symbols();
     let name = |address: u64| match symbols.iter().find(|(_, at)| **at == address) {
@@ -66,7 +66,7 @@ fn expected_thunk(entry_word: u32, entry: &str, exit_word: u32, exit: &str) -> V
     .into()
 }
 
-/// What counts, behind the code that a thunk runs where it knows no counter.
+/// The counting code, which stands behind the code that a thunk runs where it knows no counter.
 fn expected_count(site: u32, slowly: u64) -> Vec<String> {
     let table = COUNTED_AT + u64::from(site / 512) * COUNTED_BYTES;
     let counter = match site % 512 * 8 {
@@ -173,7 +173,7 @@ fn thunks_are_as_their_layout_says() {
             assert_eq!(slow_count, expected);
             assert!(memory.from(thunk.body).unwrap().starts_with(&BODY));
 
-            // What the landing pad and the personality routine rely on.
+            // The landing pad and the personality routine rely on this.
             let after_call = thunk.after_call.unwrap();
             let call = memory.instruction(after_call - 5);
             assert_eq!(

@@ -17,7 +17,7 @@ use crate::text::{count, duration};
 pub use moment::Moment;
 pub use selected::Selected;
 
-/// What a user selects. Empty lists stand for all.
+/// A user's selection. Empty lists stand for all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
     /// Calls of these functions (`GLOB[@MODULE]`), and the calls in them.
@@ -50,7 +50,7 @@ pub struct Filter {
     pub checkpoints: Option<Arc<Checkpoints>>,
 }
 
-/// What is selected of a function.
+/// Which calls are selected where a function is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// It, with all calls in it.

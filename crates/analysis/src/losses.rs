@@ -211,7 +211,7 @@ pub fn json(trace: &Trace) -> Option<String> {
     serde_json::to_string(&losses).ok()
 }
 
-/// What may be the reason that calls, or their ends, are not in a trace: `; this trace is incomplete: …`. Empty if it is
+/// The possible reason why calls, or their ends, are not in a trace: `; this trace is incomplete: …`. Empty if it is
 /// complete.
 pub fn reason(trace: &Trace) -> String {
     match (asked_for_entries(trace), line(trace)) {

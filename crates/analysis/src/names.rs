@@ -31,7 +31,7 @@ impl Style {
         let _ = STYLE.set(self);
     }
 
-    /// What was chosen, else short names.
+    /// The chosen style, else short names.
     pub fn global() -> Style {
         STYLE.get().copied().unwrap_or_default()
     }

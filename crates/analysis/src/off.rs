@@ -1,4 +1,4 @@
-//! How long functions were off or counted, in the time that is looked at, and how many calls were counted.
+//! How long functions were off or counted in the selected time, and how many calls were counted.
 
 use nopal_trace::{Note, SiteStates, Trace, losses};
 
@@ -6,7 +6,7 @@ use crate::filter::Filter;
 use crate::names::Names;
 use crate::span::{begin, end};
 
-/// What a table of calls has below where functions of it were off.
+/// The line below a table of calls some of whose functions were off.
 pub const OFF: &str = "off: so long the function was not recorded, to hold the budget; its calls then are missing (≥), and their time is that of their callers";
 
 /// The same where functions of it were counted.
@@ -15,7 +15,7 @@ pub const COUNTED: &str = "counted: so many of the calls were only counted; noth
 /// The same where it is not said how long, or how many.
 pub const CALLS_OFF: &str = "≥ calls: the function was off or counted for a time; its calls then are missing here, and their time is that of their callers";
 
-/// What is not known of functions.
+/// The times and calls of functions that were not timed.
 #[derive(Clone, Debug, Default)]
 pub struct Off {
     functions: Vec<Untimed>,
@@ -23,7 +23,7 @@ pub struct Off {
     selects_counted: bool,
 }
 
-/// What a function was, but for being timed.
+/// How long a function was off, and counted, and its counted calls.
 #[derive(Clone, Copy, Debug, Default)]
 struct Untimed {
     off_ns: u64,
@@ -57,7 +57,7 @@ impl Off {
             let calls = states.calls(site, &looks);
             function.calls = function.calls.saturating_add(calls);
         }
-        // Whose calls they were, and how long, is not known.
+        // Counted calls have no thread, no caller and no duration.
         let chooses =
             |filter: &Filter| filter.has_threads() || filter.has_functions() || filter.least_ns > 0;
         // The records of a flight recorder begin later than its counts.

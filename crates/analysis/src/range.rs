@@ -1,8 +1,8 @@
 //! Where the reading of a thread's records begins and ends if a time is selected.
 //!
-//! What comes before the time is only followed by its state, at the last place where the state says all: see
-//! [`CallRebuilder::can_reopen`]. With checkpoints, that begins near the time, and reading ends behind it; without, it
-//! begins with the thread and goes on to its end, since an exit of a call without entry tells of all the time before.
+//! Records before the time only update the state of the calls, up to the last place where that state says all: see
+//! [`CallRebuilder::can_reopen`]. With checkpoints, reading begins near the time and ends behind it. Without, it begins
+//! with the thread and goes on to its end, since the exit of a call without entry tells of all the time before.
 
 use std::collections::HashMap;
 

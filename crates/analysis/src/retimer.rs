@@ -235,7 +235,7 @@ mod tests {
         let (words, begin) = net.set_back(&[100, 101, 102, 103].map(entry), 100, COST);
         assert_eq!(begin, 100);
         assert_eq!(words, [100; 4].map(entry));
-        // What one call has taken less, others have taken more.
+        // The time that one call took less, others took more.
         let (words, begin) = net.set_back(&[entry(1000)], 1000, COST);
         assert_eq!((words, begin), (vec![entry(1000 - 81)], 1000 - 81));
     }

@@ -67,7 +67,7 @@ pub fn write_of_some(
 }
 
 impl Waited {
-    /// What is known.
+    /// All waiting that is known.
     pub fn all(&self) -> u64 {
         let waking = self.blocked.saturating_add(self.runnable);
         waking.saturating_add(self.preempted)
@@ -425,7 +425,7 @@ pub struct Waiting<'a> {
     last_end: u64,
     /// The ends of waits that are not known: the thread has made a record before.
     excess: OfThread,
-    /// What open calls have waited themselves.
+    /// The time that open calls have waited themselves.
     own: HashMap<(u64, u64, u32), Waited>,
     /// The waits outside of all open calls, since the records are complete.
     outside: Waited,

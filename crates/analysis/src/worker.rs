@@ -1,11 +1,11 @@
-//! What takes the calls of a trace's threads.
+//! Workers, which take the calls of a trace's threads.
 
 use anyhow::Result;
 use nopal_trace::ThreadInfo;
 
 use crate::calls::{CallRebuilder, Sink};
 
-/// What a worker gets of calls if a filter selects by time.
+/// The calls, or parts of them, that a worker gets if a filter selects by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     /// Their parts within the selected time: a call that goes on outside of it is lost there.
@@ -18,7 +18,7 @@ pub enum Times {
 
 /// Takes the calls of threads, one thread after the other.
 pub trait Worker: Sink + Send {
-    /// What it gets of the calls that a filter selects by their times.
+    /// Which calls, or parts of them, it gets if a filter selects by time.
     fn times(&self) -> Times {
         Times::Parts
     }

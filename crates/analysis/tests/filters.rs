@@ -1,4 +1,4 @@
-//! What readers show of random traces under random filters, compared with a plain scan of all calls.
+//! Compares what readers show of random traces under random filters with a plain scan of all calls.
 //!
 //! `NOPAL_SEED=N` tries one seed; each failure says its own.
 
@@ -78,7 +78,7 @@ fn scan(trace: &Trace) -> Vec<Call> {
     scan.calls
 }
 
-/// What is asked for, as plain numbers.
+/// The filter that is asked for, as plain numbers.
 #[derive(Clone, Debug, Default)]
 struct Asked {
     threads: Vec<u32>,

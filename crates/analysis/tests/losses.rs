@@ -43,7 +43,7 @@ enum Step {
     Leave(usize),
 }
 
-/// What some calls took, at most: where a jump ended them, it came before the next step.
+/// The greatest times that some calls can have taken: a jump that ended them came before the next step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     calls: u64,
@@ -87,7 +87,7 @@ impl Truth {
 /// A call that goes on.
 struct Open {
     number: usize,
-    /// What is called from it finds its slot so much below.
+    /// The slots of its callees are so much lower.
     size: u64,
     begin: u64,
     own: u64,
@@ -95,10 +95,10 @@ struct Open {
     outermost: bool,
 }
 
-/// What a thread does, and when.
+/// The steps of a thread, and their times.
 struct Program {
     calls: Vec<Call>,
-    /// The last is whether the thread has jumped before.
+    /// The last part is whether the thread has jumped before.
     steps: Vec<(u64, Step, bool)>,
 }
 
@@ -191,7 +191,7 @@ impl Program {
     }
 }
 
-/// What is lost of a trace: how likely each is at each step, in thousandths.
+/// How likely each loss is at each step, in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 struct Harm {
     gap: u64,
@@ -202,7 +202,7 @@ struct Harm {
     before: usize,
 }
 
-/// What was lost, as far as a trace must tell.
+/// The losses, as far as a trace must tell them.
 #[derive(Debug, Default)]
 struct Lost {
     events: u64,
@@ -210,8 +210,9 @@ struct Lost {
     holes: u64,
 }
 
-/// Writes what a thread records. A call whose entry is lost is not wrapped, and has no exit; who is jumped to from there
-/// is called.
+/// Writes the records of a thread. A call whose entry is lost is not wrapped, and has no exit; a function that is
+/// jumped
+/// to from there counts as called.
 fn record(
     program: &Program,
     thread: u32,
@@ -386,7 +387,7 @@ fn check(trace: &Trace, truth: &Truth, what: &str) {
     check_ongoing(trace, truth, what);
 }
 
-/// What is lost is lost on both sides of a trace and itself.
+/// If a trace is compared with itself, both sides have the same losses.
 fn check_diff(trace: &Trace, report: &Report, what: &str) {
     let run = || [Run::new("trace", trace, None, &drive()).unwrap()];
     let comparison = diff::compare(&run(), &run());

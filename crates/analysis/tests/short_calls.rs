@@ -1,4 +1,4 @@
-//! What a trace says without the calls that were too short for it, against the trace with all of them.
+//! Compares a trace that leaves out short calls with the trace that has all of them.
 //!
 //! `NOPAL_SEED=N` tries one seed; each failure says its own.
 
@@ -251,7 +251,7 @@ fn ends(chunk: &[u64]) -> Vec<usize> {
     ends
 }
 
-/// What a trace says of its thread's calls.
+/// The calls of the thread, as a trace tells them.
 #[derive(Default, Debug)]
 struct Seen {
     /// Site, begin, end, result and how it ended.

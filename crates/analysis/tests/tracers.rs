@@ -347,7 +347,7 @@ const SET: u64 = 2;
 #[test]
 fn signals_are_off_while_any_is_blocked() {
     let mut one = Thread::new(1);
-    // What was blocked before is not known: only a change tells.
+    // The signals that were blocked before are not known: only a change tells.
     one.call(50, 60, GET, 0, 0);
     one.change_mask(100, BLOCK, 8, Some(1 << 9));
     one.change_mask(150, BLOCK, 8, Some(1 << 11));
@@ -359,7 +359,7 @@ fn signals_are_off_while_any_is_blocked() {
     one.change_mask(300, SET, 8, Some(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32));
     one.change_mask(400, SET, 8, Some(1));
     one.change_mask(450, SET, 8, Some(0));
-    // What this one did is not known, nor what the next one ends.
+    // The result of this call is not known, so neither is what the next one ends.
     one.change_mask(500, BLOCK, 8, Some(1));
     one.change_mask(510, SET, 8, None);
     one.change_mask(900, UNBLOCK, 8, Some(1));

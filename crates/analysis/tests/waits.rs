@@ -43,7 +43,7 @@ fn begun(path: &std::path::Path) -> Writer {
     writer
 }
 
-/// What is true of each function, and the trace.
+/// The true times of each function, and the trace.
 fn made(random: &mut Random, path: &std::path::Path) -> (HashMap<u32, InCall>, Trace) {
     let mut writer = begun(path);
     let mut recorder = Recorder::new(THREAD, THREAD, 1);

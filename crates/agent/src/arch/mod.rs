@@ -1,10 +1,10 @@
-//! What laying out code has to know of a processor. A file for each has the same names, beside `runtime/arch/`, where the
-//! code itself is that is laid out.
+//! The facts about each processor that laying out code needs. Each processor has a file with the same names. The code
+//! that is laid out is in `runtime/arch/`.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-// What the tool writes into a program's text, and into a thunk.
+// Code that the tool writes into a program's text, and into a thunk.
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{BREAKPOINT, SWITCHED_ON, jump, switched_over};
 // How templates are filled in.

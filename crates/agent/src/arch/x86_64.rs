@@ -9,7 +9,7 @@ pub const BREAKPOINT: u8 = 0xcc;
 /// Stands where no thread comes.
 pub(crate) const NEVER_RUN: u8 = 0xcc;
 
-/// What a leaf function may keep below its stack pointer, in bytes.
+/// The bytes below its stack pointer that a leaf function may use.
 pub(crate) const RED_ZONE: u32 = 128;
 
 /// Numbers of DWARF.

@@ -99,7 +99,7 @@ impl Registers {
     }
 }
 
-/// What the observer has seen: one test at a time.
+/// The state that the observer has seen, of one test at a time.
 #[repr(C)]
 pub struct Observed {
     registers: Registers,
@@ -150,7 +150,7 @@ impl Observations {
         self.seen().argument
     }
 
-    /// What the registers hold after the observer, where they held `given` before: it changes all that it may.
+    /// The registers after the observer, if they held `given` before: it changes all that it may.
     pub fn left(&self, given: &Registers) -> Registers {
         let mut left = given.clone();
         let Registers {

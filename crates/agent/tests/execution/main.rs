@@ -234,7 +234,7 @@ fn calls_are_counted_where_all_counters_are_given_out() {
     assert_eq!(world.counters()[&7], [1, 2000]);
 }
 
-/// What happens to a forked child if a signal handler forks at any instruction of a counted call.
+/// A signal handler may fork at any instruction of a counted call.
 #[test]
 fn a_child_that_is_forked_during_a_counted_call_goes_on_and_counts() {
     for has_counters in [false, true] {

@@ -9,7 +9,7 @@ static HIGH: AtomicU64 = AtomicU64::new(0);
 static LEFT_OUT_LOW: AtomicU64 = AtomicU64::new(0);
 static LEFT_OUT_HIGH: AtomicU64 = AtomicU64::new(0);
 static STEPS: AtomicU32 = AtomicU32::new(0);
-/// What is wiped, and before which step.
+/// The memory that is wiped, and the step before which it is.
 static WIPED_LOW: AtomicU64 = AtomicU64::new(0);
 static WIPED_HIGH: AtomicU64 = AtomicU64::new(0);
 static WIPED_AT: AtomicU32 = AtomicU32::new(u32::MAX);

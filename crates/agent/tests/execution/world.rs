@@ -24,7 +24,7 @@ pub struct Record {
     pub kind: u32,
     pub site: u32,
     pub tag: u8,
-    /// What follows the first word.
+    /// The words after the first.
     pub words: Vec<u64>,
 }
 

@@ -32,7 +32,7 @@ const NUMBERS: [(Register, u16); 16] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// What this register held at entry.
+    /// The value of this register at entry.
     Original(u16),
     /// The stack pointer at entry, plus this.
     Stack(i64),
@@ -80,8 +80,8 @@ impl State {
         }
     }
 
-    /// What holds in both states; `None` where they have different frames, and are to be followed one by one. Unless
-    /// `by_rbp`, that register is taken for one that walks through memory, and tells no frame.
+    /// The facts that hold in both states; `None` if their frames differ, and each must be followed by itself. Unless
+    /// `by_rbp`, RBP is taken to walk through memory, and tells no frame.
     pub fn joined(&self, other: &State, by_rbp: bool) -> Option<State> {
         let frame = |state: &State| {
             let rbp = by_rbp.then(|| state.register(RBP));
@@ -173,7 +173,7 @@ impl State {
         }
     }
 
-    /// What an instruction does that goes on to the next one.
+    /// Executes an instruction that goes on to the next one.
     pub fn run(&mut self, instruction: &FullInstruction) {
         let operands = instruction.operands();
         match instruction.mnemonic {

@@ -1,4 +1,4 @@
-//! What unwinders are told of generated code, compared at every instruction with what the code does.
+//! Compares the unwind tables of generated code, at every instruction, with what the code does.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// What a call to `goal`, or to where a pointer says, leaves behind.
+    /// The states after a call to `goal`, or through a pointer if there is none.
     fn after_call(&self, goal: Option<u64>, mut state: State) -> Vec<State> {
         state.returned();
         let name = goal

@@ -87,7 +87,7 @@ impl Frame {
         self
     }
 
-    /// What it adds to the time of its caller's callees if it is left at `clock`.
+    /// The ticks that it adds to the time of its caller's callees if it is left at `clock`.
     pub(super) fn ticks_until(&self, clock: u64) -> u64 {
         match self.style() {
             Style::Only => self.child,

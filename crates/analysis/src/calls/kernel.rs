@@ -1,9 +1,12 @@
 //! Calls of a thread in the kernel, inside the call of its program that led there.
 //!
-//! Whatever interrupts a call in the kernel returns before that goes on, so calls of a thread nest there, on whichever
-//! stack: an exit ends the topmost call of its function, whatever its tag is. A trampoline of BPF calls the rest of a
-//! function that has been entered, and so moves its slot. Calls above were left without an exit. When the thread is in its
-//! program again, none of them is left.
+//! Calls of a thread nest in the kernel, on whichever stack: an interrupt returns before the call that it interrupted
+//! goes
+//! on. So an exit ends the topmost call of its function, whatever its tag. A BPF trampoline calls the rest of a
+//! function
+//! that has been entered, and so moves its slot. Calls above were left without an exit. When the thread is in its
+//! program
+//! again, no call is open in the kernel.
 
 use nopal_abi::{Cursor, Event, Style, key_of};
 

@@ -1,4 +1,4 @@
-//! What is known of a thread's calls where records may be missing.
+//! Bounds on a thread's calls where records may be missing.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a reader that begins amid a thread's records is told of the calls that are open there.
+//! The calls that are open where a reader begins amid a thread's records.
 
 use serde::{Deserialize, Serialize};
 

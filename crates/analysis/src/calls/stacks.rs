@@ -174,7 +174,7 @@ impl CallRebuilder {
         if lowest > 0 {
             self.arrive(lowest, Style::Wrapped, ending.clock, sink);
         }
-        // What is on them has no exit, and hides them.
+        // Calls without an exit may lie above the tail calls, and hide them.
         let has_exit = |frame: &&Frame| frame.style() != Style::Only;
         if let Some(top) = self.frames.iter().rfind(has_exit)
             && top.style() == Style::Tail

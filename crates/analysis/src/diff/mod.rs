@@ -19,7 +19,7 @@ const MARGIN: f64 = 1.1;
 /// Functions with less of all self time are not tested: each test makes the others weaker.
 const TESTED: f64 = 0.001;
 
-/// What has a lower probability is called significant.
+/// A change is called significant if its probability by chance is lower.
 pub const SIGNIFICANT: f64 = 0.01;
 
 /// How the sides were tested.
@@ -223,7 +223,7 @@ impl Side<'_> {
         runs.collect()
     }
 
-    /// What is not known of some calls may be the difference.
+    /// The difference may be that of calls that are not known.
     fn lacks_calls(&self) -> bool {
         self.counted().any(|(_, one)| one.lacks_calls)
     }

@@ -17,11 +17,11 @@ use crate::report::Stats;
 pub struct Run {
     /// As the user named the trace.
     pub trace: String,
-    /// What of it is missing, as a line and as JSON; none if it is complete.
+    /// The losses of the trace, as a line and as JSON; none if it is complete.
     pub losses: Option<(String, String)>,
-    /// With which options it was recorded.
+    /// The options with which it was recorded.
     pub options: Vec<String>,
-    /// What all is divided by: the number of calls of the function that was asked for, else 1.
+    /// The divisor of all numbers: the calls of the function that was asked for, else 1.
     pub times: u64,
     pub functions: Vec<Counted>,
 }
@@ -49,7 +49,7 @@ pub struct Known {
     pub key: Key,
 }
 
-/// What functions of two traces have in common if they are the same.
+/// The identity of a function across traces: the same functions of two traces have equal keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub module: String,

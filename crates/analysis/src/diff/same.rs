@@ -34,7 +34,7 @@ pub fn pairs<'a>(before: &'a [Run], after: &'a [Run]) -> Vec<Pair<'a>> {
     pairs
 }
 
-/// What one function alone has, and that function.
+/// The functions whose value of `by` no other function has, by that value.
 fn only_ones<'a, By: Ord>(
     all: impl Iterator<Item = &'a Key>,
     by: impl Fn(&Key) -> Option<By>,

@@ -200,14 +200,14 @@ mod tests {
             1.0,
         );
         assert_eq!(mann_whitney(&a, &[], 1.0), None);
-        // What differs by 5 % is not more than 10 % apart, however often it was seen.
+        // Durations that differ by 5 % are not more than 10 % apart, however often they were seen.
         let (c, d) = ([(100.0, 1_000_000)], [(105.0, 1_000_000)]);
         assert!(mann_whitney(&c, &d, 1.0).unwrap() < 1e-9);
         near(mann_whitney(&c, &d, 1.1).unwrap(), 1.0);
         assert!(mann_whitney(&c, &[(120.0, 1_000_000)], 1.1).unwrap() < 1e-9);
     }
 
-    /// In 1,000 comparisons of what did not change, as many are below a limit as it says.
+    /// In 1,000 comparisons of equal sides, as many are below a limit as it says.
     #[test]
     fn false_alarms_are_as_frequent_as_stated() {
         let mut random = Random::new(11);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Comparison, MARGIN, Means, Row, Run, SIGNIFICANT, TESTED, Test};
 use crate::text::{Align, Table, count, duration, several};
 
-/// What is between the cells of two sides.
+/// Stands between the cells of two sides.
 const ARROW: &str = " → ";
 
 /// Where a side does not know a function, or has no times of it.

@@ -363,7 +363,7 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
         ("started at: ", ends.front()),
         ("ended at:   ", ends.back()),
     ];
-    // What measures nothing has no begin and end.
+    // A tracer that measures nothing has no begin and no end.
     for (label, row) in labels.into_iter().filter(|_| !is_all) {
         let Some(row) = row else {
             continue;
@@ -477,11 +477,11 @@ fn concerns(event: &KernelEvent, thread: u32) -> bool {
     lost || ran || woken || [left, got].contains(&Some(thread))
 }
 
-/// What stands above the lines.
+/// The heading above the lines.
 struct Head<'a> {
     /// Lines, and all that there would be.
     entries: (u64, u64),
-    /// On which it ended.
+    /// The processor on which the case ended.
     processor: Option<u32>,
     ns: u64,
     thread: Option<(&'a ThreadInfo<'a>, &'a String)>,
@@ -524,7 +524,7 @@ impl Head<'_> {
     }
 }
 
-/// What the trace has of a thread: the last that was read until then, or the first.
+/// The facts about a thread in the trace: the last that were read until `until`, or else the first.
 fn task(trace: &Trace, thread: &ThreadInfo, until: u64) -> Option<TaskFacts> {
     let of_thread = |note: &Note| match note {
         Note::Task {

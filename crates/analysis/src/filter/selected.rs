@@ -159,7 +159,7 @@ impl Sink for Selected<'_> {
         }
     }
 
-    /// What these calls were in is not known.
+    /// The callers of these calls are not known.
     fn short(&mut self, clock: u64, site: u32, calls: u32) {
         let is_within = self.from.is_none_or(|from| clock > from)
             && self.until.is_none_or(|until| clock < until);

@@ -1,4 +1,4 @@
-//! What trees are made apart for: threads or processes, each as a function above its calls.
+//! Trees for each thread or process apart: each is a function above its calls.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use nopal_trace::Trace;
 
 use crate::names::{Function, Names, ThreadNames, printable};
 
-/// What calls are summed up apart for.
+/// The units whose calls are summed up apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Apart {
     #[default]

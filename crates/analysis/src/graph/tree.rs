@@ -55,7 +55,7 @@ pub struct Tree {
     /// For each node, the child that was found last, and its function.
     last: Vec<(u32, u32)>,
     children: HashMap<u64, u32, Places>,
-    /// What calls waited themselves, of the nodes that did.
+    /// The time that the calls of nodes waited themselves; nodes that did not wait are absent.
     waited: HashMap<u32, Waited>,
 }
 
@@ -80,7 +80,7 @@ impl Tree {
         self.nodes.iter().any(|node| node.timed > 0)
     }
 
-    /// What the calls of each node waited: all of them, and themselves.
+    /// The time that the calls of each node waited: with their callees, and themselves.
     pub fn waited(&self) -> Vec<InCall> {
         let mut waited = vec![InCall::default(); self.nodes.len()];
         for (node, own) in &self.waited {

@@ -53,7 +53,7 @@ struct Sum {
     is_least: bool,
 }
 
-/// What a call has: its value, none if that was not recorded, or one of those beyond the most.
+/// A call's value: recorded, not recorded, or one of those beyond the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Value(i128),

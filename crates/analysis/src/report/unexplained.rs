@@ -30,7 +30,7 @@ const LENGTH: usize = 5;
 struct Unexplained<'a> {
     functions: Vec<&'a str>,
     self_ns: u64,
-    /// What they call, the largest first of each.
+    /// The functions that each calls, the largest first.
     missing: Vec<String>,
 }
 

@@ -25,14 +25,14 @@ pub struct Requests {
     pub longest: Vec<Request>,
     /// How many there are.
     pub all: u64,
-    /// What is known to be missing.
+    /// Lines about what is known to be missing.
     pub notes: Vec<String>,
 }
 
 /// From the begin of a case to its end. Clocks are values of the counter.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// That pairs begin and end; none if the thread does.
+    /// The value that pairs begin and end; none if the thread does.
     pub value: Option<u64>,
     pub begin: u64,
     pub end: u64,

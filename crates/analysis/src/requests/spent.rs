@@ -1,6 +1,6 @@
-//! What requests spent their time in.
+//! The calls in which requests spent their time.
 //!
-//! The time between two records of a thread is of the innermost timed call that is open then.
+//! The time between two records of a thread belongs to the innermost timed call that is open then.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub fn describe(
         left: Vec::new(),
     };
     let mut workers: Vec<Inside> = (0..drive.workers.max(1)).map(new).collect();
-    // Whatever requests are selected, each has spent its time in whatever threads worked on it.
+    // No filter: each selected request spent its time in all threads that worked on it.
     let drive = Drive {
         filter: None,
         ..*drive

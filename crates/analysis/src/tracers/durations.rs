@@ -53,7 +53,7 @@ impl Durations {
         *self.counts.entry(row).or_default() += 1;
     }
 
-    /// What all of these have counted together.
+    /// The sum of these, as one histogram.
     pub fn histogram<'a>(all: impl Iterator<Item = &'a Durations>, clocks: &Clocks) -> Histogram {
         let microseconds = |ticks: u64| clocks.duration_ns(ticks) / 1000;
         let (mut rows, mut summary) = (BTreeMap::new(), None::<Summary>);

@@ -62,7 +62,7 @@ impl Roles {
         let mut candidates = Vec::new();
         for (section, tracer) in tracers.iter().enumerate() {
             if let Tracer::Section(Section { from, to, .. }) = tracer {
-                // What ends one case and begins the next does so in this order.
+                // An event that ends one case and begins the next does so in this order.
                 candidates.extend(
                     [(true, to), (false, from)].map(|(is_end, point)| Candidate {
                         section,

@@ -293,13 +293,12 @@ fn child(writer: &mut Writer) {
     pen.finish(writer);
 }
 
-/// What no reader may let through: commands for terminals and ends of lines, what HTML, JSON, XML and folded stacks take
-/// for their own, and what turns text around.
+/// Characters that no reader may let through: commands for terminals, ends of lines, characters with a meaning in HTML,
+/// JSON, XML or folded stacks, and those that turn text around.
 #[allow(dead_code, reason = "some test programs use it")]
 pub const HOSTILE: &str = "\u{1b}[2J\u{9b}31m\u{7}\r\n\t\0\u{7f}<script>&amp;]]>;\"'\\\u{202e}\u{2066}\u{2028}\u{ffff}%s{0}";
 
-/// Makes all texts of a trace's notes hostile, and one name of `long` characters. What the format itself calls by text
-/// stays.
+/// Makes all texts of a trace's notes hostile, and one name of `long` characters. Names that belong to the format stay.
 #[allow(dead_code, reason = "some test programs use it")]
 pub fn make_hostile(trace: &Path, long: usize) {
     fn poison(value: &mut serde_json::Value) {

@@ -238,7 +238,7 @@ impl Program {
         }
     }
 
-    /// What a call rebuilder finds, and what is true.
+    /// The sums that a call rebuilder finds, and the true ones.
     fn find(mut self) -> ([Sum; SITES], [Sum; SITES]) {
         for call in self.stacks.iter().flat_map(|stack| &stack.calls) {
             self.sums[call.site as usize].unfinished += 1;

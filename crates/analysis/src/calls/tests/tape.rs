@@ -53,7 +53,7 @@ impl Tape {
         self
     }
 
-    /// What a call rebuilder says of the whole tape.
+    /// The calls that a call rebuilder makes of the whole tape.
     pub fn describe(&self) -> String {
         let mut text = CallText::default();
         let mut rebuilder = CallRebuilder::default();

@@ -127,7 +127,7 @@ fn the_worst_is_known_when_all_has_been_heard() {
     assert_eq!(live.report().cases, 3);
 }
 
-/// What the system tells comes later than the records, and in another order.
+/// Kernel events come later than the records, and in another order.
 #[test]
 fn each_processor_has_a_histogram_of_the_cases_that_ended_on_it() {
     let (live, mut subscriber) = live("lockhold");
