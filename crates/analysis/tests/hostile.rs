@@ -152,7 +152,7 @@ fn damaged_traces_are_read_as_far_as_they_go() {
                 damage(file, &mut random);
             }
         }
-        // Valid checksums let readers reach the code behind them.
+        // Half of the damaged traces get valid checksums, so that readers reach the code behind them.
         if seed % 4 < 2 {
             synthetic::sum_again(&path).unwrap();
         }

@@ -359,7 +359,7 @@ fn signals_are_off_while_any_is_blocked() {
     one.change_mask(300, SET, 8, Some(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32));
     one.change_mask(400, SET, 8, Some(1));
     one.change_mask(450, SET, 8, Some(0));
-    // The result of this call is not known, so neither is what the next one ends.
+    // The result of the second call is not known, so neither is what the third ends.
     one.change_mask(500, BLOCK, 8, Some(1));
     one.change_mask(510, SET, 8, None);
     one.change_mask(900, UNBLOCK, 8, Some(1));

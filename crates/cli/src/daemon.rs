@@ -157,7 +157,7 @@ impl Signals {
         unsafe {
             // Where it is ignored, children leave no status.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
-            // Whoever reads the messages may go.
+            // The reader of the messages may go away.
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&mut set);

@@ -398,7 +398,7 @@ const ALL: &[(&str, &[Example])] = &[
     ("doctor", &[("Check this machine", "nopal doctor")]),
 ];
 
-/// What is said if `nopal` is run without arguments.
+/// The text that `nopal` prints without arguments.
 pub fn first() -> String {
     let examples = of("");
     let widest = examples.iter().map(|(_, command)| command.len()).max();

@@ -42,12 +42,12 @@ impl Input {
         let traces = traces.collect::<Result<Vec<_>>>()?;
         let place = Temporary::new()?;
         nopal_trace::merge(&traces, &place.0).context("cannot read these traces as one")?;
-        // What has been opened is mapped, and needs no name.
+        // An open trace is mapped, and needs no name.
         Trace::open(&place.0)
     }
 }
 
-/// A directory for a trace of several, which take as much room there once more.
+/// A directory for the one trace that is made of several. It takes as much room as all of them.
 struct Temporary(PathBuf);
 
 impl Temporary {

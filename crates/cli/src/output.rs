@@ -57,7 +57,7 @@ pub fn width() -> usize {
     }
 }
 
-/// What a pager shows.
+/// When a pager shows a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// If all of it fits on the screen, it is only printed.
@@ -97,7 +97,7 @@ fn pager_set() -> Option<OsString> {
         .or_else(|| std::env::var_os("PAGER"))
 }
 
-/// What the user has set, or `$PAGER`, unless it is empty; else `less`, where there is one.
+/// Starts the pager of the settings, or `$PAGER`, unless it is empty; else `less`, where there is one.
 fn pager(pages: Pages) -> Option<Child> {
     if !io::stdout().is_terminal() {
         return None;

@@ -93,7 +93,7 @@ fn say_attached(target: &Target, left_out: &[String]) {
     untraced.for_each(|line| message::write(&line));
 }
 
-/// What processes a traced one had started before, such as a server's workers.
+/// A line about the processes that a traced one had started before, such as a server's workers.
 fn untraced_children(process: i32) -> Option<String> {
     /// Those that are named.
     const NAMED: usize = 5;

@@ -14,7 +14,7 @@ use crate::{size, trusted_file};
 static OF_PROCESS: LazyLock<Settings> =
     LazyLock::new(|| Settings::read(|name| std::env::var(name).ok()));
 
-/// What is set; without a value, the default of each holds.
+/// The user's settings. A setting without a value has its default.
 #[derive(Debug, Default, PartialEq)]
 pub struct Settings {
     /// A command of the shell; an empty one means no pager.
@@ -23,9 +23,9 @@ pub struct Settings {
     pub names: Option<NamesArgument>,
     /// Bytes.
     pub buffer: Option<u64>,
-    /// What is set, and by what: `names = full (NOPAL_NAMES)`.
+    /// Each setting with its origin: `names = full (NOPAL_NAMES)`.
     pub origins: Vec<String>,
-    /// What is wrong, and therefore left out.
+    /// Why settings that are wrong were left out.
     pub complaints: Vec<String>,
 }
 
@@ -102,7 +102,9 @@ fn path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     Some(directory?.join("nopal.toml"))
 }
 
-/// What a file sets, if it exists. A pager is a command: whoever may write the file could run it as this user.
+/// The settings of a file, if it exists. A pager is a command, so another user who may write the file could run
+/// commands
+/// as this one.
 fn keys(path: &Path) -> Result<Option<Keys>> {
     let Some(text) = trusted_file::read(path)? else {
         return Ok(None);

@@ -16,7 +16,7 @@ use crate::message;
 /// Shorter recordings show nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PERIOD: Duration = Duration::from_secs(1);
-/// What a trace has when it is much for the first time; then each time that it has doubled.
+/// The size in bytes from which a trace is warned of: at first here, then each time that it has doubled.
 const MUCH: u64 = 1 << 30;
 /// Events a second that are many.
 const MANY: u64 = 20_000_000;
@@ -114,7 +114,7 @@ fn millions(number: u64) -> String {
     }
 }
 
-/// What has been warned of.
+/// The warnings that were given.
 #[derive(Default)]
 struct Warnings {
     bytes: u64,

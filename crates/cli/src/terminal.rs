@@ -39,7 +39,7 @@ pub fn is_there(wait: Duration) -> Result<bool> {
     Ok(!input[0].revents().intersects(gone))
 }
 
-/// What a key does in every screen.
+/// The effect of a key in every screen.
 pub enum Pressed {
     Nothing,
     Quit,

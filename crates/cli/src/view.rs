@@ -16,7 +16,7 @@ use crate::arguments::{Input, More, View};
 use crate::output;
 use crate::progress::Progress;
 
-/// What opens an address in the user's browser.
+/// The command that opens an address in the user's browser.
 const OPENER: &str = "xdg-open";
 
 pub fn run(arguments: &View) -> Result<()> {

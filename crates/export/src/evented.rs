@@ -21,7 +21,7 @@ pub trait Events: Send {
     fn pause(&mut self) -> Result<()> {
         Ok(())
     }
-    /// What is left to be written, after the end of the last thread.
+    /// The bytes that are written after the end of the last thread.
     fn rest(&mut self) -> Vec<u8> {
         Vec::new()
     }

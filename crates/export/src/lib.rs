@@ -60,7 +60,7 @@ impl Format {
     }
 }
 
-/// What is exported.
+/// The options of an export.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub format: Format,
@@ -90,7 +90,7 @@ impl Options {
     }
 }
 
-/// What a format has no place for.
+/// The numbers of calls and markers that a format has no place for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Calls without a known begin.

@@ -24,7 +24,7 @@ pub const COLUMNS: [&str; 12] = [
     "thread",
 ];
 
-/// What is known of a call's times.
+/// How far a call's times are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Begin and end are known.

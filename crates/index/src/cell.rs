@@ -1,4 +1,4 @@
-//! What is known of the calls at one depth within a time, and the nodes of a level.
+//! Cells, which sum up the calls at one depth within a time, and the nodes of a level.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What is at a point of a thread, and where else.
+//! Finds the call at a point of a thread, and other calls of a function.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub struct CallId {
     pub begin: u64,
 }
 
-/// What is known of a call.
+/// The facts about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     pub id: CallId,
@@ -155,7 +155,7 @@ impl ThreadIndex {
         calls.collect()
     }
 
-    /// What is known of a call. None if there is no such call.
+    /// The facts about a call; none if there is no such call.
     pub fn call(&self, thread: &ThreadInfo, id: CallId) -> Option<Call> {
         let block = self.first_block_at(id.begin)?;
         let mut entry = Entry { id, found: None };

@@ -1,4 +1,4 @@
-//! Pictures of a thread: what each of its depths shows in each of some columns of time.
+//! Pictures of a thread: a cell for each of its depths in each column of time.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use nopal_trace::{Packet, ThreadInfo};
 use crate::chart::{Chart, Open, Pieces};
 use crate::thread_index::ThreadIndex;
 
-/// What a column shows at a depth.
+/// A column of time at one depth.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GridCell {
     /// Ticks that calls cover.

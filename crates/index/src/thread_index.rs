@@ -103,7 +103,7 @@ impl ThreadIndex {
         }
     }
 
-    /// What a reader of a part of the thread needs.
+    /// The checkpoints for a reader of a part of the thread.
     pub(crate) fn range_checkpoints(&self) -> ThreadCheckpoints {
         let packet = |block: u32| self.firsts[block as usize] as usize;
         let states = self.checkpoints.iter();

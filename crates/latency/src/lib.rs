@@ -2,7 +2,7 @@
 
 mod histogram;
 
-/// What `runtime/core/latency.h` offers.
+/// The constants and structures of `runtime/core/latency.h`.
 #[allow(dead_code)]
 mod layout {
     include!(concat!(env!("OUT_DIR"), "/layout.rs"));

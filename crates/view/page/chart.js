@@ -248,7 +248,7 @@ export class Chart {
 	}
 
 	/**
-	 * What is drawn of threads: rows of an image, and names over them.
+	 * The drawings of threads: rows of an image, and names over them.
 	 * @returns {Shown[]}
 	 */
 	shown() {
@@ -463,7 +463,7 @@ export class Chart {
 	}
 
 	/**
-	 * What is before the trace or after it.
+	 * Draws the time before the trace and after it.
 	 * @param {CanvasRenderingContext2D} context
 	 * @param {number} width
 	 * @param {number} height
@@ -567,7 +567,7 @@ export class Chart {
 	}
 
 	/**
-	 * What is at a place of the chart.
+	 * The point at a place of the chart; null if no thread is there.
 	 * @param {number} x
 	 * @param {number} y
 	 */

@@ -74,7 +74,7 @@ export class Details {
 		this.actions = actions;
 		this.panels = PANELS.filter(panel => panel !== "compare" || timelines.length > 1);
 		byId("tab-compare").hidden = timelines.length < 2;
-		/** What the panels show, so that nothing is asked for twice. */
+		/** The contents of the panels, so that nothing is asked for twice. */
 		/** @type {Map<string, string>} */
 		this.shown = new Map();
 		this.sort = 0;
@@ -179,7 +179,7 @@ export class Details {
 		};
 	}
 
-	/** What the selection is, in words. */
+	/** The selection, in words. */
 	subject({ letter, view } = this.timeline) {
 		const { range, chosen, trace } = view;
 		const time = `${range ? "the selected time" : "the whole trace"}${letter && ` of ${letter}`}`;
@@ -260,7 +260,7 @@ export class Details {
 	}
 
 	/**
-	 * What a track holds at a moment.
+	 * Shows the span that a track holds at a moment.
 	 * @param {string} track
 	 * @param {import("./types.js").TrackSpan} span
 	 * @param {import("./types.js").TrackDescription} described

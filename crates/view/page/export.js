@@ -141,7 +141,7 @@ function png({ chart, labels }) {
  */
 function escaped(text) {
 	return text.replace(/[&<>"']/g, letter => `&#${letter.charCodeAt(0)};`)
-		// What XML has no place for.
+		// XML does not allow other characters.
 		.replace(/[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd");
 }
 

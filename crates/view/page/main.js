@@ -18,7 +18,7 @@ const linked = /** @type {HTMLInputElement} */ (byId("linked"));
 const align = /** @type {HTMLSelectElement} */ (byId("align"));
 
 const timelines = await load();
-/** What the keys move, and the panels show. */
+/** The timeline that the keys move, and that the panels show. */
 let active = timelines[0];
 const link = timelines.length > 1 ? new Link(timelines) : null;
 const details = new Details(timelines, { search, look: (...point) => active.look(...point), fail });
@@ -61,7 +61,7 @@ function describe() {
 	byId("losses").textContent = lost.map(({ letter, view }) => `${letter && `${letter}: `}${view.trace.losses}`).join(" · ");
 }
 
-// What is looked at.
+// The state, as the address keeps it.
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let calm;

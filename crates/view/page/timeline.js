@@ -40,7 +40,7 @@ export class Timeline {
 		};
 		/** Shows again what was looked at last. */
 		this.fill = (/** @type {Details} */ details) => details.call(0, null);
-		/** What the search has found, in words. */
+		/** The result of the search, in words. */
 		this.found = "";
 		/** The numbers of what was looked at last, and of what is asked for. */
 		this.looked = 0;

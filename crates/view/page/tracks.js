@@ -53,7 +53,7 @@ export class Tracks {
 	}
 
 	/**
-	 * What a track has. If there is nothing of it, it is chosen no more, and why is kept.
+	 * The description of a track. If the trace has nothing for it, it is no longer chosen, and the reason is kept.
 	 * @param {string} track
 	 */
 	async describe(track) {
@@ -321,7 +321,7 @@ export class Tracks {
 	}
 
 	/**
-	 * What is told of a place where no calls are.
+	 * The description of a place that has no calls.
 	 * @param {number} x
 	 * @param {number} y
 	 * @returns {HTMLElement[]}

@@ -111,7 +111,7 @@
  */
 
 /**
- * What `nopal diff` has of one side.
+ * One side of a row of `nopal diff`.
  * @typedef {object} Side
  * @property {number} calls
  * @property {number} total_ns
@@ -205,7 +205,7 @@
  */
 
 /**
- * What is asked of the cells of threads.
+ * The rows of a thread whose cells are asked for.
  * @typedef {object} Rows
  * @property {number} thread
  * @property {number} first
@@ -262,7 +262,7 @@
 /** @typedef {Drawn & {threads: number[], bytes: Uint8Array, image: HTMLCanvasElement}} StatesPicture */
 
 /**
- * What a timeline tells the page.
+ * The calls by which a timeline tells the page of events.
  * @typedef {object} Page
  * @property {(error: unknown) => void} fail
  * @property {(timeline: Timeline, fill: (details: Details) => void) => void} show what is looked at
@@ -272,7 +272,7 @@
  */
 
 /**
- * What is compared: a number of a side, whether it may be more, and how it is written.
+ * A measure that is compared: a number of a side, whether it may be more, and how it is written.
  * @typedef {[string, (side: Side) => number | null, (side: Side) => boolean | undefined, (value: number) => string]} Measure
  */
 

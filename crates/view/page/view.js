@@ -1,4 +1,4 @@
-// What is looked at: a time, threads, a call, a selected time. All of it is in the page's address.
+// The view: the time, threads, call and selected time that are looked at. All of it is in the page's address.
 
 /** @import {Api} from "./api.js" */
 /** @import {Line, Point, Trace, Thread} from "./types.js" */
@@ -7,7 +7,7 @@
 export const ROW = 18;
 export const AXIS = 22;
 const CURVE = 3 * ROW;
-/** Between threads: for flags of markers, and with kernel events for what a thread does, too. */
+/** Between threads: for flags of markers and, with kernel events, the states of a thread. */
 const GAP = 8;
 const GAP_WITH_STATES = 15;
 
@@ -46,7 +46,7 @@ export class View extends EventTarget {
 		this.folded = new Set();
 		/** @type {Set<number>} threads that the tables are of; all if there are none */
 		this.chosen = new Set();
-		/** What the histogram is of, as `nopal hist` takes it. */
+		/** The subject of the histogram, as `nopal hist` takes it. */
 		this.subject = "";
 		/** @type {number[]} */
 		this.bookmarks = [];

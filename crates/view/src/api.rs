@@ -1,4 +1,4 @@
-//! What the page asks for: paths below `api/`; what is of one trace is below its number. Times are nanoseconds from the
+//! The requests of the page: paths below `api/`, those of one trace below its number. Times are nanoseconds from the
 //! trace's beginning. Answers are JSON, except for cells.
 //!
 //! Threads are numbered as in `trace`. Numbers of functions are those of `trace`, too, and 0 is an unknown one.

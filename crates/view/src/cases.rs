@@ -24,7 +24,7 @@ pub struct Cases {
     pub has_keys: bool,
     /// Cases that have no row, since too many others overlap with them.
     pub without_row: u64,
-    /// What is not among them, in lines.
+    /// Lines about the cases that are missing.
     pub notes: Vec<String>,
 }
 

@@ -12,10 +12,10 @@ const MOST_HEADERS: usize = 64;
 /// For all of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What of a request matters.
+/// The parts of a request that matter.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
-    /// With what follows a question mark.
+    /// The path, with the query behind a question mark.
     pub target: String,
     pub host: String,
     pub origin: Option<String>,
@@ -90,7 +90,7 @@ fn parse(bytes: &[u8]) -> Result<Option<(usize, Request)>> {
     for header in parsed.headers {
         let value = String::from_utf8_lossy(header.value).into_owned();
         match header.name.to_ascii_lowercase().as_str() {
-            // What a body would be is the next request, for someone who disagrees about its length.
+            // A program that disagrees about the length of a body would take it for the next request.
             "content-length" if value != "0" => bail!("a body"),
             "transfer-encoding" => bail!("a body"),
             "host" if !request.host.is_empty() => bail!("two hosts"),
@@ -120,7 +120,7 @@ pub enum Body {
     File(&'static str, Work),
 }
 
-/// What the page may do: load its own files, ask its own server, and nothing else.
+/// The page may load its own files and ask its own server, and nothing else.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -1,4 +1,4 @@
-//! What kernel events tell of processors and threads, as the chart shows it.
+//! The states of processors and threads by kernel events, as the chart shows them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -105,7 +105,7 @@ impl Kernel {
 /// A processor as far as its events are read.
 struct Processor {
     lane: Lane,
-    /// What runs, and since when.
+    /// The thread that runs, and since when.
     running: Option<Running>,
     /// Since when nothing is known.
     unknown: Option<u64>,
@@ -168,7 +168,7 @@ impl Processor {
         }
     }
 
-    /// What runs at the end ran up to the last event here at least.
+    /// The thread that runs at the end ran at least up to the last event of this processor.
     fn finish(mut self) -> Lane {
         if let Some(running) = self.running.take() {
             self.lane.spans.extend(running.until(self.last));
@@ -280,7 +280,7 @@ mod tests {
 
     type Ran = Vec<(u64, u64, String)>;
 
-    /// What a processor ran, as begin, end and label, and when that is not known.
+    /// The times that a processor ran threads, as begin, end and label, and the times of which that is not known.
     fn read(events: &[(u64, KernelEvent)]) -> (Ran, Vec<(u64, u64)>) {
         let mut reading = Reading {
             processors: BTreeMap::new(),

@@ -31,7 +31,7 @@ pub struct State {
     checkpoints: OnceLock<Arc<Checkpoints>>,
     /// Calls of some functions, by thread and block, as they were last asked for.
     counted: Mutex<Kept<Vec<u64>, Vec<Vec<u64>>>>,
-    /// What is read when it is first asked for.
+    /// These are read when they are first asked for.
     kernel: OnceLock<Kernel>,
     cases: Mutex<Kept<String, Cases>>,
     curves: Mutex<Kept<String, Curve>>,
@@ -42,7 +42,7 @@ type Kept<Key, Answer> = Vec<(Key, Arc<Answer>)>;
 
 const MOST_KEPT: usize = 8;
 
-/// A kept answer, or the one that `make` makes. Others wait meanwhile, as they ask for the same at most times.
+/// The kept answer, or the one that `make` makes. Other callers wait meanwhile: most of them ask for the same.
 fn kept<Key: Clone + PartialEq, Answer>(
     all: &Mutex<Kept<Key, Answer>>,
     key: &Key,

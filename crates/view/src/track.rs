@@ -1,13 +1,13 @@
-//! Spans of time in lanes: what processors run, and the cases of tracers.
+//! Spans of time in lanes: the threads that processors run, and the cases of tracers.
 
-/// What a lane holds for a while.
+/// A span of time in a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     pub begin: u64,
     pub end: u64,
     /// The place of its name in the track.
     pub label: u32,
-    /// What else is known of it, by its place.
+    /// The place of its further facts: a case's number, for example.
     pub detail: u32,
 }
 
@@ -26,7 +26,7 @@ pub struct Track {
     pub labels: Vec<String>,
 }
 
-/// What a lane shows in a column of time.
+/// A column of time in a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     /// The label of most of it, and its ticks.

@@ -19,7 +19,7 @@ const MARGIN: f64 = 1.1;
 /// Functions with less of all self time are not tested: each test makes the others weaker.
 const TESTED: f64 = 0.001;
 
-/// A change is called significant if its probability by chance is lower.
+/// A change with a lower p-value is called significant.
 pub const SIGNIFICANT: f64 = 0.01;
 
 /// How the sides were tested.
@@ -223,7 +223,7 @@ impl Side<'_> {
         runs.collect()
     }
 
-    /// The difference may be that of calls that are not known.
+    /// Whether calls that are not known may be the difference.
     fn lacks_calls(&self) -> bool {
         self.counted().any(|(_, one)| one.lacks_calls)
     }

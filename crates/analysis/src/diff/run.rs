@@ -53,7 +53,9 @@ pub struct Known {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub module: String,
-    /// With parameters; of a function without a name also its file's identity, as it stands elsewhere in another build.
+    /// The name with parameters; for a function without a name, also its file's identity, since its address differs
+    /// between
+    /// builds.
     pub full: String,
     pub is_address: bool,
 }
@@ -77,7 +79,7 @@ impl Known {
 }
 
 impl Key {
-    /// The name without what tells of a copy that the compiler made: `f.constprop.0`, `f(int) [clone .isra.0]`.
+    /// The name without the suffix of a copy that the compiler made: `f.constprop.0`, `f(int) [clone .isra.0]`.
     pub fn original(&self) -> Option<&str> {
         if self.is_address {
             return None;

@@ -245,7 +245,7 @@ fn value(text: &str) -> Result<u64> {
     parsed.with_context(|| format!("{text:?} is no number, such as 17 or 0x7f00"))
 }
 
-/// What calls are summed up apart for.
+/// The units whose calls are summed up apart.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum PerArgument {
     /// All calls together

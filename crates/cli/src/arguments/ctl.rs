@@ -19,7 +19,7 @@ pub struct Ctl {
     pub command: Vec<String>,
 }
 
-/// What is controlled.
+/// The session that is controlled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     Process(i32),

@@ -1,4 +1,4 @@
-//! What is recorded, and how.
+//! Options that say what is recorded, and how.
 
 use std::collections::HashSet;
 use std::ffi::OsString;

@@ -40,7 +40,7 @@ pub fn run(commands: Option<&str>) -> Result<()> {
     output::finish(out, Ok(()))
 }
 
-/// What a command makes a probe of: the module cannot work out what it fetches.
+/// The text of a probe in a command that makes one. The tool works out its values, since the module cannot.
 fn probe_of(command: &str) -> Option<&str> {
     let probe = command.strip_prefix("probe ")?;
     nopal_control::probe(probe).is_ok().then_some(probe)

@@ -19,7 +19,7 @@ use nopal_analysis::sort;
 
 const SUFFIX: &str = ".toml";
 
-/// What is kept of a service, if its file does not say.
+/// The bytes and the time that recordings of a service are kept, if its file does not say.
 const KEEP: u64 = 1 << 30;
 const KEEP_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// At least.
@@ -47,7 +47,7 @@ pub struct Service {
     pub keep_for: Duration,
 }
 
-/// What a key says of a service.
+/// A key of a service's file, with its values.
 struct Key {
     name: String,
     place: Range<usize>,
@@ -56,7 +56,7 @@ struct Key {
     is_flag: bool,
 }
 
-/// What the files of a directory describe.
+/// The services that the files of a directory describe.
 #[derive(Default)]
 pub struct Described {
     pub services: Vec<Service>,

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Between two looks at the disk.
 const LOOK: Duration = Duration::from_secs(10);
-/// How long the end of a recording waits for what it says.
+/// How long the end of a recording waits for its last messages.
 const FOR_WORDS: Duration = Duration::from_secs(1);
 /// Different lines that are remembered as said.
 const MOST_SAID: usize = 256;
@@ -40,7 +40,7 @@ pub struct Followed {
     next: Instant,
     pause: Duration,
     next_look: Instant,
-    /// What need not be said again, while the service does not run.
+    /// The messages that need not be said again while the service does not run.
     said: Arc<Mutex<HashSet<String>>>,
     begun: u64,
     /// Of its recordings.
@@ -110,8 +110,9 @@ impl Followed {
             while recording.said.as_ref().is_some_and(is_saying) && since.elapsed() < FOR_WORDS {
                 thread::sleep(Duration::from_millis(1));
             }
-            // What failed before it was a session is no recording. Its process was touched, and is left alone for longer
-            // each time. A short recording ends without having been seen as a session.
+            // A tool that failed before its session began has left no recording. It has touched the process, which is
+            // left
+            // alone for longer each time. A short recording ends without having been seen as a session.
             let was_none = !status.success() && !recording.is_controlled;
             let has_failed = was_none && recording.directory.exists();
             self.pause = match has_failed {

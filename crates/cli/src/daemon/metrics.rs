@@ -46,7 +46,7 @@ impl Endpoint {
     }
 }
 
-/// What the daemon knows of a service.
+/// The state of a service, as the daemon knows it.
 #[derive(Clone, Debug)]
 pub struct Status {
     pub service: String,

@@ -161,7 +161,7 @@ mod tests {
         assert!(!at("2026-11-25T00-00-00").exists() && at("2026-11-25T01-00-00").exists());
         assert_eq!(limit(Some(&running), 10_000, 3500), 250);
         assert_eq!(limit(Some(&running), 200, 10_000), 150);
-        // What goes on, or is being written, stays.
+        // A recording that goes on, and a snapshot that is being written, stay.
         assert_eq!(limit(Some(&running), 0, 0), 150);
         assert!(running.join("snapshot-2").exists() && at("somebody's").exists());
         assert_eq!(limit(None, 0, 0), 0);

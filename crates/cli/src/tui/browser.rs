@@ -1,4 +1,4 @@
-//! What is shown of a trace, and what keys do.
+//! The browser of a trace: its tables, and the effects of keys.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};

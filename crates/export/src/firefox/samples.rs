@@ -261,7 +261,7 @@ mod tests {
             let cell = merged.merged_ns();
             for (all, merged) in all.profiles.iter().zip(&merged.profiles) {
                 assert_eq!(sums(all), sums(merged), "seed {seed}");
-                // What goes on over a cell's bound is where it was.
+                // Samples that cross a cell's bound are where they were.
                 let mut at = all.begin_ns;
                 let mut long = Vec::new();
                 for sample in &all.samples {

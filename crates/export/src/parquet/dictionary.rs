@@ -23,7 +23,7 @@ pub const PAGE: usize = 1 << 16;
 /// Of compression: 1 is the fastest.
 pub const LEVEL: u32 = 1;
 
-/// What a dictionary has.
+/// The type of a dictionary's values.
 pub trait Distinct {
     fn put(&self, plain: &mut Vec<u8>);
     fn statistics(least: Option<&Self>, most: Option<&Self>, missing: u64) -> Statistics;

@@ -42,7 +42,7 @@ pub struct Column {
     pub is_optional: bool,
 }
 
-/// What the files of a table have in common.
+/// The properties that all files of a table share.
 pub struct Layout {
     schema: TypePtr,
     columns: SchemaDescPtr,

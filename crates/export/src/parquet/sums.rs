@@ -35,7 +35,7 @@ const TRACES: [Column; 7] = [
     },
 ];
 
-/// What the trace is, whether a part of it was selected, and what it lost.
+/// Writes the identity of the trace, whether a part of it was selected, and its losses.
 pub fn write_trace(trace: &Trace, drive: &Drive, out: impl Write + Send) -> Result<()> {
     let layout = Layout::new(&TRACES, None)?;
     let mut group = RowGroup::new(&layout);

@@ -20,12 +20,13 @@ use super::{
 use crate::pending::Pending;
 use crate::protobuf::Message;
 
-/// What all threads share.
+/// The numbers and names that all threads share.
 pub struct Labels<'a> {
     /// The modules of functions, by number.
     modules: Vec<&'a str>,
     of_function: Vec<u32>,
-    /// The numbers that stand for functions, and those of the sequences of threads. What occurs most has the shortest.
+    /// The numbers that stand for functions, and those of the sequences of threads. The most frequent have the
+    /// shortest.
     numbers: Vec<u32>,
     sequences: Vec<u64>,
 }

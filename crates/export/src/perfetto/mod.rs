@@ -209,7 +209,7 @@ fn counters(trace: &Trace) -> Vec<(String, (u32, usize))> {
     counters
 }
 
-/// What is missing, at the beginning of a track of its own.
+/// Writes the losses as an event at the beginning of a track of their own.
 fn push_losses(out: &mut Message, trace: &Trace) {
     let Some(line) = losses::line(trace) else {
         return;

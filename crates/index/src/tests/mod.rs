@@ -59,7 +59,7 @@ impl Pieces for Scan {
     }
 }
 
-/// What the chart of the whole thread gives, without any block.
+/// The chart of the whole thread, made without any block.
 fn charted(thread: &ThreadInfo) -> Scan {
     let mut rebuilder = CallRebuilder::new();
     let mut chart = Chart::new(&[], 0, Scan::default());
@@ -262,7 +262,7 @@ fn a_picture_of_records_is_what_a_plain_scan_finds() {
     }
 }
 
-/// What is narrower than a column is not dropped or invented, and is not further off than that.
+/// Calls narrower than a column are neither dropped nor invented, and are off by less than its width.
 #[test]
 fn a_picture_of_sums_is_off_by_less_than_a_column() {
     for seed in seeds(4) {

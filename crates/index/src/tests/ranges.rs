@@ -43,7 +43,7 @@ fn dense(trace: &Trace, random: &mut Random, every: u64) -> Checkpoints {
     checkpoints
 }
 
-/// What all readers show.
+/// The output of all readers.
 fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static str, String)> {
     let names = Names::new(trace);
     let drive = Drive {

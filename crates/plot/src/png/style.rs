@@ -1,8 +1,8 @@
-//! What an element looks like: its attributes, and the picture's style sheet.
+//! The style of an element: its attributes, and the picture's style sheet.
 
 use roxmltree::{Document, Node};
 
-/// A declaration of a style sheet, with what selects its elements.
+/// A declaration of a style sheet, with the selector of its elements.
 struct Rule<'a> {
     selector: &'a str,
     property: &'a str,

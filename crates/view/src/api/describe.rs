@@ -1,4 +1,4 @@
-//! What a trace has: threads, functions, losses.
+//! The description of a trace: its threads, functions and losses.
 
 use nopal_analysis::{losses, names::ThreadNames, names::printable};
 use nopal_trace::Note;
@@ -17,7 +17,7 @@ pub struct Description {
     realtime: u64,
     is_growing: bool,
     calls: u64,
-    /// What is missing of the trace, in words; empty if nothing is.
+    /// The losses of the trace, in words; empty if there are none.
     losses: String,
     threads: Vec<Thread>,
     /// Names, modules and numbers of modules by function.

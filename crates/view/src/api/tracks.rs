@@ -138,7 +138,7 @@ struct ShownSpan {
     /// The thread of the trace that it is of, and, of a case, that in which it began.
     thread: Option<u32>,
     from: Option<u32>,
-    /// What pairs the ends of a case, if that is not its thread: a lock, a value.
+    /// The key that pairs begin and end of a case, if its thread does not: a lock, a value.
     key: Option<String>,
 }
 
