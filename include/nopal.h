@@ -16,8 +16,8 @@
  * NOPAL_MARK_GENERIC is the same for code that cannot be patched: it loads a byte and tests it. With NOPAL_OFF defined,
  * markers compile to nothing, but are still checked.
  *
- * What a string points to is read where the marker is on, as printf would read it. Markers are for any place: signal
- * handlers, leaf functions, before main and after exit. docs/markers.md tells the layout of what follows.
+ * While its marker is on, a string is read as printf would read it. Markers may stand anywhere: in signal handlers and
+ * leaf functions, before main and after exit. docs/markers.md describes the layout of the structures below.
  *
  * The same in modules of a Linux kernel, where a marker is a jump label of the kernel's own, there are no floating-point
  * values, and a string may point anywhere. The module needs nothing of nopal's until somebody switches a marker on.

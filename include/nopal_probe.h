@@ -93,8 +93,8 @@ struct nopal_listed_marker {
 
 typedef void nopal_marker_visitor(void *data, const struct nopal_listed_marker *marker);
 
-/* Calls `visitor` for each marker of what is loaded, and for each connection that waits. It may connect and disconnect.
- * What the markers' descriptions point to is in their libraries.
+/* Calls `visitor` for each marker of the loaded files, and for each connection that waits. It may connect and
+ * disconnect. The markers' descriptions point into their libraries.
  *   -EDEADLK  called from a probe */
 int nopal_each_marker(nopal_marker_visitor *visitor, void *data);
 
@@ -117,8 +117,8 @@ int nopal_hook(const char *functions, nopal_hook_function *hook);
  *   -EDEADLK  called from a hook */
 int nopal_unhook(nopal_hook_function *hook);
 
-/* What a thread has in its registers before an instruction. What a probe writes there holds from then on, but for `ip`
- * and `sp`. */
+/* A thread's registers before an instruction. Values that a probe writes there hold from then on, except for `ip` and
+ * `sp`. */
 struct nopal_registers {
 	uint64_t r15, r14, r13, r12, r11, r10, r9, r8, di, si, bp, bx, dx, cx, ax;
 	uint64_t flags;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the parts of the core offer each other and the assembly in arch/. Everything here may run in a signal handler
- * that interrupted any instruction of the same thread, also an instruction of the core.
+ * The functions that the parts of the core offer each other and the assembly in arch/. All of them may run in a signal
+ * handler that interrupted any instruction of the same thread, also one of the core.
  */
 #ifndef NOPAL_CORE_H
 #define NOPAL_CORE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What hooks do on any host: the next event may be anywhere, the clock may not be read, the host's calls may not be made.
+ * Hooks of any host: the next event may be anywhere, the clock may not be read, the host's calls may not be made.
  */
 #include "stubs.h"
 

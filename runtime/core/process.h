@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the runtime keeps inside one process: the process structure, which the tool fills in before the first site is
+ * The runtime's state inside one process: the process structure, which the tool fills in before the first site is
  * inserted, and a context for each thread. Both are private memory of the process; the contexts are wiped on fork.
  * crates/agent gets its names in Rust from here.
  */
@@ -92,7 +92,7 @@ struct nopal_counted {
 };
 #define NOPAL_COUNTED_CLAIMED (1ull << 63)  /* in a page that has no counters, or none yet */
 
-/* What a part of a stack is. Its word in the table is its number times the count of these, plus this. */
+/* The state of a part of a stack. Its word in the table is its number times NOPAL_PART_STATES, plus this state. */
 enum nopal_part {
 	NOPAL_PART_ABSENT,
 	NOPAL_PART_PENDING,     /* a thread maps its mirror */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the stubs and tables in arch/ call, by the conventions that stand there.
+ * The functions that the stubs and tables in arch/ call, by the conventions described there.
  */
 #ifndef NOPAL_STUBS_H
 #define NOPAL_STUBS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What is wanted of a host without a tool. WHAT of a trace is kept as it was written, and is looked up again for each
- * function: so no memory is needed that grows with the host.
+ * The traces that are wanted of a host without a tool. WHAT of a trace is kept as it was written, and is looked up
+ * again for each function, so no memory is needed that grows with the host.
  */
 #include "traces.h"
 

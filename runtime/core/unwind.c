@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What unwinders get of generated code, as far as that is the same for all loaders: which code it is, and where an
- * exception goes on that passes through it.
+ * Unwinding through generated code, as far as it is the same for all loaders: which code is generated, and where an
+ * exception that passes through it goes on.
  */
 #include "arch.h"
 #include "stubs.h"

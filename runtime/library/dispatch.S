@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What a connected marker calls, and how it calls the program's functions. The marker itself keeps only what it must, so
- * all that these may change is saved here: general registers always, and the rest around ordinary functions alone.
+ * The code that a connected marker calls, and the code that calls the program's functions. The marker itself saves only
+ * the registers that it must. All others that may change are saved here: general registers always, and the rest around
+ * ordinary functions alone.
  */
 #include "macros.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the entry of a hooked function calls. It preserves all that a function may be given: general registers, and
- * vector registers 0 to 7. Compilers know that the entry of such a function may change, and
- * expect no more of other registers than after any call.
+ * The function that the entry of a hooked function calls. It preserves the registers that may hold arguments: general
+ * registers, and vector registers 0 to 7. Compilers know that the entry of such a function may change, and expect no
+ * more of other registers than after any call.
  */
 #include "hooked.h"
 #include "macros.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What hook.c and hooked.S have in common: what there is of vector registers, to be kept while a hook runs.
+ * Shared by hook.c and hooked.S: which vector registers the CPU has, to be kept while a hook runs.
  */
 #ifndef NOPAL_HOOKED_H
 #define NOPAL_HOOKED_H

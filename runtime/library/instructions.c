@@ -4,7 +4,7 @@
  */
 #include "library.h"
 
-/* What follows an opcode. */
+/* The parts that follow an opcode. */
 enum {
 	NONE = 0,
 	MODRM = 1,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the parts of libnopal offer each other: it connects a program's own functions to its markers and functions.
+ * The functions that the parts of libnopal offer each other. It connects a program's own functions to its markers and
+ * functions.
  */
 #ifndef NOPAL_LIBRARY_H
 #define NOPAL_LIBRARY_H
@@ -33,8 +34,8 @@ struct connected {
 
 /* ---- connect.c ---- */
 
-/* Held by whoever connects or disconnects until nobody uses what was before. Never taken while change_lock is held, nor
- * where a library begins: a probe that is waited for may be loading one. */
+/* Held by a thread that connects or disconnects, until nobody uses the old connections. Never taken while change_lock
+ * is held, nor where a library begins: a probe that is waited for may be loading one. */
 extern pthread_mutex_t library_lock;
 
 /* Held while connections and text are changed; nothing is waited for meanwhile. The loader's lock may be held by the
@@ -42,8 +43,8 @@ extern pthread_mutex_t library_lock;
 void change_begin(void);
 void change_end(void);
 
-/* What is connected is constant once it is published. A copy without the connection at `leave`, if valid, and with `join`,
- * if given; 0: no memory. */
+/* Connections are constant once they are published. A copy without the one at `leave`, if valid, and with `join`, if
+ * given; 0: no memory. */
 struct connections *connections_changed(const struct connections *old, size_t leave, const struct connection *join);
 /* SIZE_MAX: it is not among them. */
 size_t connections_find(const struct connections *connections, const struct connection *connection);

@@ -111,7 +111,7 @@ static void look_for_jump(const uint8_t *bytes, uint64_t begin, uint64_t end, vo
 	struct instruction instruction;
 	bool is_part = false, unknown = false;
 	for (uint64_t at = begin; at < end && !led->found; at += instruction.length) {
-		/* What cannot be read may lead anywhere. */
+		/* An instruction that cannot be decoded may lead anywhere. */
 		led->found = !instruction_at(bytes + (at - begin), end - at, at, &instruction) ||
 			     (instruction.direct && instruction.target > led->low && instruction.target < led->high);
 		unknown |= instruction.kind == INSTRUCTION_UNKNOWN_JUMP;

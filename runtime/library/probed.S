@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the detour of a probed instruction calls. It gives the probe all general registers and the flags, and takes them
- * back; the rest is preserved by whoever calls functions that may change it.
+ * The function that the detour of a probed instruction calls. It gives the probe all general registers and the flags,
+ * and takes them back. The code that calls functions which may change the rest preserves it.
  */
 #include "macros.h"
 

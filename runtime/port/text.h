@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What a host must supply besides port.h where core changes text that runs: a kernel, or a program that switches its
- * own markers. The agent in a traced process needs none of it; there the tool changes the text, from outside.
+ * Functions that a host must supply besides port.h if core changes text that runs: a kernel, or a program that switches
+ * its own markers. The agent in a traced process needs none of them: there the tool changes the text, from outside.
  */
 #ifndef NOPAL_PORT_TEXT_H
 #define NOPAL_PORT_TEXT_H

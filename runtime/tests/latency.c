@@ -209,7 +209,7 @@ static void cases_in_a_handler(void)
 {
 	uint64_t number = ++handled, clock = 1000 * number;
 	struct nopal_case worst;
-	/* What is published can be read at any point. */
+	/* A published case can be read at any point. */
 	CHECK(nopal_latency_worst(&latency, &own, &worst) == !!own.worst);
 	happens(BEGIN, 1, 100 + number, clock);
 	for (uint64_t i = 0; i < NOPAL_CASES_KEPT; i++) {

@@ -139,7 +139,7 @@ static int compare(const void *a, const void *b)
  * stacks without a mirror are not told apart. */
 static uint64_t place;
 
-/* What its reader has been told of so far. */
+/* The gaps that the thread's reader has been told of so far. */
 static uint32_t gaps;
 
 static void found(uint64_t word, uint64_t clock, uint32_t thread)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What unwinders find.
+ * Tests of unwinding through generated code.
  */
 #include "hooks.h"
 #include "world.h"

@@ -20,7 +20,7 @@
 
 _Noreturn void failed(const char *file, int line, const char *condition);
 
-/* What to print when a check fails: where in an enumeration the test is. */
+/* Printed when a check fails: where in an enumeration the test is. */
 extern char circumstances[256];
 
 #define SLOT (STACK + 0x8000)
@@ -96,7 +96,7 @@ uint32_t resyncs_found(uint32_t reason);
 
 uint32_t chunks_in_state(uint32_t state);
 
-/* What the enumerations below run: each begins the world, and calls arm() when its race points are to count. */
+/* The scenarios of the enumerations below. Each begins the world, and calls arm() when its race points are to count. */
 extern void (*const scenarios[])(void);
 void arm(void);
 

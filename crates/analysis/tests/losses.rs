@@ -211,8 +211,7 @@ struct Lost {
 }
 
 /// Writes the records of a thread. A call whose entry is lost is not wrapped, and has no exit; a function that is
-/// jumped
-/// to from there counts as called.
+/// jumped to from there counts as called.
 fn record(
     program: &Program,
     thread: u32,

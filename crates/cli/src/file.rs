@@ -106,7 +106,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::fs::PermissionsExt;
 
-    /// The contents of the file, decompressed.
+    /// The file's contents, decompressed.
     fn read(path: &Path) -> Vec<u8> {
         let file = File::open(path).unwrap();
         let mut bytes = Vec::new();

@@ -57,12 +57,12 @@ pub fn width() -> usize {
     }
 }
 
-/// When a pager shows a text.
+/// Which texts a pager shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// If all of it fits on the screen, it is only printed.
+    /// Only those that do not fit on the screen; others are printed.
     Several,
-    /// All that there is.
+    /// All texts.
     All,
 }
 

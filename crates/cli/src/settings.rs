@@ -103,8 +103,7 @@ fn path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
 }
 
 /// The settings of a file, if it exists. A pager is a command, so another user who may write the file could run
-/// commands
-/// as this one.
+/// commands as this one.
 fn keys(path: &Path) -> Result<Option<Keys>> {
     let Some(text) = trusted_file::read(path)? else {
         return Ok(None);

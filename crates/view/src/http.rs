@@ -90,7 +90,7 @@ fn parse(bytes: &[u8]) -> Result<Option<(usize, Request)>> {
     for header in parsed.headers {
         let value = String::from_utf8_lossy(header.value).into_owned();
         match header.name.to_ascii_lowercase().as_str() {
-            // A program that disagrees about the length of a body would take it for the next request.
+            // A proxy that disagrees about the length of a body would take the body for the next request.
             "content-length" if value != "0" => bail!("a body"),
             "transfer-encoding" => bail!("a body"),
             "host" if !request.host.is_empty() => bail!("two hosts"),

@@ -7,7 +7,7 @@ pub struct Span {
     pub end: u64,
     /// The place of its name in the track.
     pub label: u32,
-    /// The place of its further facts: a case's number, for example.
+    /// A number that leads to further facts, such as the place of a case.
     pub detail: u32,
 }
 

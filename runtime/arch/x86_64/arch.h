@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What runtime/core needs of the CPU: x86-64.
+ * The CPU operations that runtime/core needs, on x86-64.
  */
 #ifndef NOPAL_ARCH_H
 #define NOPAL_ARCH_H

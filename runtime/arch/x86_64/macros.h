@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the assembly files share: changes of the stack pointer that unwinders are told of, and the begin of a record.
+ * Macros of the assembly files: changes of the stack pointer that unwinders are told of, and the begin of a record.
  */
 #include "patch.h"
 #include "process.h"

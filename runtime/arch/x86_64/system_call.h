@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What port/linux needs of the CPU: x86-64.
+ * The CPU operation that port/linux needs, on x86-64: a system call.
  */
 #ifndef NOPAL_SYSTEM_CALL_H
 #define NOPAL_SYSTEM_CALL_H

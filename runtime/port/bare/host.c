@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What core needs of a kernel that has nothing: a context for each processor, its stack with its mirror, and chunks. A
- * processor is what a thread is in a process, and its interrupts are what signal handlers are there.
+ * The host that core needs, in a kernel that has nothing: a context for each processor, its stack with its mirror, and
+ * chunks. A processor takes the place of a thread in a process, and its interrupts that of signal handlers.
  */
 #include "bare.h"
 #include "port.h"
@@ -10,7 +10,7 @@
 #define FS_BASE 0xc0000100u
 #define PROCESS 1               /* the kernel, in records */
 
-/* What %fs leads to, as to a thread's control block in a process. Written by its own processor. */
+/* %fs leads here, as to a thread's control block in a process. Written by its own processor. */
 struct processor {
 	struct processor *self;
 	uint32_t token;

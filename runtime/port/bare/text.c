@@ -92,7 +92,7 @@ static uint32_t flush(void)
 	return left_alone;
 }
 
-/* Whoever comes to a site while it changes goes on behind it, unrecorded. */
+/* A processor that comes to a site while it changes goes on behind it, unrecorded. */
 static uint32_t want(uint64_t site, uint64_t target, bool on)
 {
 	if (is_on(site) == on)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What happens before certain functions of libc's and the loader's run, or in their place. The stubs in arch/ call these
- * with the call's arguments.
+ * Hooks that run before certain functions of libc and the loader, or in their place. The stubs in arch/ call these with
+ * the call's arguments.
  */
 #include "hooks.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * What core needs of a kernel: a context for each processor, and the stack and the task that an event belongs to.
+ * The host that core needs, in a kernel: a context for each processor, and the stack and the task of an event.
  *
- * A processor's context knows the stack of one task, or one page of another stack: an interrupt's, say. Whatever is
- * outside of it takes the slow path, which finds out whose stack it is. A switch of tasks drops the range, since a
+ * A processor's context knows the stack of one task, or one page of another stack: an interrupt's, say. An event
+ * outside of it takes the slow path, which finds out whose stack it is on. A switch of tasks drops the range, since a
  * stack that is free may become another task's.
  */
 #include <linux/log2.h>
@@ -20,7 +20,7 @@
 #define RECORD_BYTES 8ull
 #define SIZE_AT_MOST 40
 
-/* Of struct nopal_context what stands before `slots`, which are for limits of depth. */
+/* The part of struct nopal_context before `slots`, which are for limits of depth. */
 DEFINE_PER_CPU_ALIGNED(uint8_t[NOPAL_CONTEXT_SLOTS], nopal_cpu);
 /* The task that a processor is about to run: for a while it is on its stack already, and not yet `current`. */
 static DEFINE_PER_CPU(struct task_struct *, next_task);

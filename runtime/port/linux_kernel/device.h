@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the tool and the module say to each other through /dev/nopal, beside text: the plan of functions and what became
- * of it, and the buffers. The module checks all of it. crates/kernel gets its names in Rust from here.
+ * The interface of the tool and the module through /dev/nopal, beside text: the plan of functions, its verdicts, and
+ * the buffers. The module checks all that the tool writes. crates/kernel gets its names in Rust from here.
  *
  *   write   commands of the control language, a line each; an error is told by read
- *   read    what is set up, as commands that set it up again
+ *   read    the state, as commands that set it up again
  *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_VERDICTS, NOPAL_DEVICE_MARKERS,
  *           NOPAL_DEVICE_PROBE
  *   mmap    offset 0: struct nopal_region with its chunks
@@ -74,7 +74,7 @@ struct nopal_device_sites {
 	uint64_t addresses;         /* out: of 8 bytes each; 0: it is not traced, or its module has gone */
 };
 
-/* What became of a function of a plan. */
+/* The module's verdict on a function of a plan. */
 struct nopal_device_verdict {
 	uint64_t address;
 	uint32_t verdict;           /* NOPAL_VERDICT_* */

@@ -432,7 +432,7 @@ int nopal_functions_reconcile(void)
 	return failed;
 }
 
-/* What is recorded is in the slots and in the entries' calls, which do not change while something leads there. */
+/* The slots and the entries' calls hold whether arguments are recorded. They do not change while a site leads there. */
 int nopal_functions_arguments(bool on)
 {
 	if (on == with_arguments)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * What differs between kernels.
+ * Differences between kernels.
  */
 #ifndef NOPAL_KERNELS_H
 #define NOPAL_KERNELS_H

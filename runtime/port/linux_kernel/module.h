@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * What the module's parts offer each other.
+ * The functions and variables that the module's parts offer each other.
  */
 #ifndef NOPAL_MODULE_H
 #define NOPAL_MODULE_H

@@ -81,7 +81,7 @@ static bool is_sound(const struct nopal_fetch *fetch)
 	return fetch->source <= NOPAL_FETCH_CONSTANT && fetch->loads <= NOPAL_FETCH_LOADS && is_size && fetch->shift < 64;
 }
 
-/* What the values are: one more says which of them are missing, if one can be. */
+/* Sets the shape of the values. If any can be missing, one more says which are. */
 static void shape(struct probe *probe, uint32_t count)
 {
 	bool has_text = false, may_miss = false;

@@ -30,13 +30,13 @@ struct stream {
 	bool has_next;
 };
 
-/* What was given out since the counts began, and what was lost before; by whoever holds the region. */
+/* The records given out since the counts began, and those lost before. Written by the holder of the region. */
 static struct nopal_counts given;
 static uint64_t lost_before;
 
 /* ---- the records of a chunk ---- */
 
-/* Of a record with these first words, of which there are `room`; 0: it cannot be told, or is not stored yet. */
+/* The length of a record with these first words, of which there are `room`; 0: it is not known, or not stored yet. */
 static uint32_t words_of(const uint64_t *words, size_t room)
 {
 	uint32_t upper = words[0] >> 32, event = upper >> 4, length = event >> NOPAL_EVENT_WORDS_SHIFT;
@@ -360,7 +360,7 @@ static DECLARE_DELAYED_WORK(trimming, trim);
 
 static void trim(struct work_struct *unused)
 {
-	/* Whoever has the lock may be waiting for this to end. */
+	/* The holder of the lock may be waiting for this work to end. */
 	bool may = mutex_trylock(&nopal_lock);
 	if (may && !nopal_context_hold()) {
 		for (uint32_t index = 0; index < nopal_kernel.chunk_limit; index++) {

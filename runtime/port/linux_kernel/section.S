@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * What the sites that sections.c has found call: each does what its instruction did, and marks the begin or the end of a
- * section in the processor's struct nopal_section. A call changes no register, and of the flags only those that the
- * instruction changes.
+ * The thunks that the sites found by sections.c call. Each does what its instruction did, and marks the begin or the
+ * end of a section in the processor's struct nopal_section. A call changes no register, and of the flags only those
+ * that the instruction changes.
  *
- * A begin is taken only if interrupts, or preemption, were on before, so a section whose end was not seen is dropped by
- * the next begin; an end only if they are on afterwards. Preemption is off already when its begin is marked, and still
- * off when its end is: no other section of the processor comes in between.
+ * A begin is taken only if interrupts, or preemption, were on before. So the next begin drops a section whose end was
+ * not seen. An end is taken only if they are on afterwards. Preemption is off already when its begin is marked, and
+ * still off when its end is: no other section of the processor comes in between.
  *
  * A pair of cli and sti takes 39 or 40 instructions more than without.
  *

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * What sections.c, latency.c and section.S share.
+ * Shared by sections.c, latency.c and section.S.
  */
 #ifndef NOPAL_SECTION_H
 #define NOPAL_SECTION_H
 
 #include "kernels.h"
 
-/* What is added to the count of preemption, and taken from it: by a lock; by a softirq; by both; by an interrupt. */
+/* The amounts added to the preemption count, and taken from it: by a lock; by a softirq; by both; by an interrupt. */
 #define NOPAL_SECTION_AMOUNTS 1, 0x100, 0x200, 0x201, NOPAL_PREEMPT_COUNT_INTERRUPT
 
 /* struct nopal_section, in bytes */

@@ -61,7 +61,7 @@ DEFINE_PER_CPU_ALIGNED(struct nopal_section, nopal_section);
 
 /* ---- lengths of instructions ---- */
 
-/* What an opcode is followed by: ModRM, and so many bytes of an immediate. `u`: the kernel's decoder is asked. */
+/* The parts after an opcode: ModRM, and so many bytes of an immediate. `u`: the kernel's decoder is asked. */
 enum { u = 0, n = 0x10, m = 0x20, p = 0x40, b = n | 1, z = n | 4, B = m | 1, Z = m | 4, IMMEDIATE = 0xf };
 static const uint8_t one_byte[256] = {
 	m, m, m, m, b, z, u, u, m, m, m, m, b, z, u, u,         /* 0f: below */
@@ -141,7 +141,7 @@ static bool is_in(struct extent extent, unsigned long address)
 	return address >= extent.first && address < extent.end;
 }
 
-/* What these switch off stays off until the processor has left the kernel, which has no site. */
+/* Interrupts that these functions switch off stay off until the processor has left the kernel, which has no site. */
 static bool leads_to_user(unsigned long function)
 {
 	static const char *const names[] = { "exit_to_user_mode", "syscall_exit_", "irqentry_exit", "exc_", "do_error_trap",

@@ -38,7 +38,7 @@ static char *watch_text;
 /* `start` and `stop`. */
 static bool started = true;
 
-/* What a command says when it fails. */
+/* The error text of a command. */
 struct complaint {
 	char *text;
 	size_t room;
@@ -82,7 +82,7 @@ static struct trace *find(const char *line, struct nopal_span name)
 
 /* ---- locations ---- */
 
-/* What a location means among the functions of the plan. */
+/* The functions of the plan that a location names. */
 struct meaning {
 	struct nopal_location location;
 	char *names;            /* of GLOB@MODULE, both; `kernel` is the module of what is in none */

@@ -43,7 +43,7 @@ static void stop_before(const char *what, bool alone)
 		void (*handler)(void) = actor->on_signal;
 		actor->on_signal = 0;
 		handler();
-		/* What was about to be done is done now, at once: it was stopped before it already. */
+		/* The operation follows at once, without another stop: the actor has stopped before it already. */
 	}
 }
 
@@ -80,7 +80,7 @@ void sim_actor_go_on(uint32_t actor)
 	sim_actors.running = actor;
 	sim_switch_stacks(&explorer, chosen->stack_pointer);
 	sim_actors.running = 0;
-	/* What is left below the stack is no part of the state. */
+	/* Bytes below the stack pointer are no part of the state. */
 	uint8_t *used = chosen->stack_pointer ? chosen->stack_pointer : chosen->stack + SIM_STACK_BYTES;
 	if (used < chosen->stack + 128) {
 		puts("an actor's stack is too small");

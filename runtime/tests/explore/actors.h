@@ -72,7 +72,7 @@ void sim_actor_kill(uint32_t actor);
 /* The running actor has heard all that another one has, which has ended. */
 void sim_learn_of(uint32_t actor);
 
-/* What actors' code that is not compiled so does to a place. */
+/* Called for the accesses of actors' code that is not compiled so. */
 void sim_reads(const void *at);
 void sim_writes(const void *at);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What threads and the tool do with chunks. Compiled like core/chunk.c, so that all of it is watched.
+ * The actors of chunks: threads and the tool. Compiled like core/chunk.c, so that all of it is watched.
  */
 #include "arch.h"
 #include "chunks.h"

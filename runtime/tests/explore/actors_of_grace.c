@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What threads do that pass a marker, and one that connects and disconnects its probe: by the library's own code,
- * compiled so that all of it is watched.
+ * The actors of grace periods: threads that pass a marker, and one that connects and disconnects its probe. They run
+ * the library's own code, compiled so that all of it is watched.
  */
 #include "../../library/grace.c"
 

@@ -10,7 +10,7 @@
 #define PASSERS 2
 #define DISCONNECTOR PASSERS    /* the actor that connects and disconnects */
 
-/* What a probe uses: while it is connected, `connected` points to it. */
+/* The data that a probe uses: while it is connected, `connected` points to it. */
 struct data {
 	uint64_t in_use;
 };

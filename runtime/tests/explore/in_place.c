@@ -72,7 +72,7 @@ static void pass(struct sim_processor *processor, uint32_t site)
 	}
 }
 
-/* What the patcher and the debugger have made of a site, while neither is at work. */
+/* Checks the bytes of a site while neither the patcher nor the debugger is at work. */
 static void check_effect(uint32_t site, const uint8_t *bytes)
 {
 	if (!patcher.step && !sim_text_is_busy() && memcmp(bytes, &sim_text.bytes[site_at(site)], ARCH_JUMP_BYTES))
@@ -263,8 +263,8 @@ static bool debug(void)
 	return true;
 }
 
-/* What may begin when the patcher is at rest: three sets of sites, into one or the other slot; two slots are freed; the
- * debugger comes or leaves. */
+/* The changes that may begin when the patcher is at rest: three sets of sites, into one or the other slot; two slots
+ * are freed; the debugger comes or leaves. */
 #define PATCHER_CHOICES 9
 
 static bool patch(uint32_t choice)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the explorations share.
+ * Rules and helpers that the explorations share.
  */
 #ifndef NOPAL_TEST_RULES_H
 #define NOPAL_TEST_RULES_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the explorations of changing sites share: processors that pass sites for ever, signals, and a patcher.
+ * Shared by the explorations of changing sites: processors that pass sites for ever, signals, and a patcher.
  */
 #ifndef NOPAL_TEST_SITES_H
 #define NOPAL_TEST_SITES_H
@@ -9,7 +9,7 @@
 #include "rules.h"
 #include "sim_text.h"
 
-/* What a processor may see of the bytes that it fetches. */
+/* The ways in which a processor may see the bytes that it fetches. */
 #define SITE_WAYS 32
 
 struct site_world {

@@ -66,7 +66,7 @@ static void original(uint8_t bytes[WINDOW], uint32_t site)
 	memcpy(bytes, (uint8_t[]){ 0x53, 0xbb, (uint8_t)(0x64 + site), 0, 0, 0 }, WINDOW);
 }
 
-/* What stands at a site that leads to `slot` - 1, or to nothing. */
+/* The bytes at a site that leads to slot `slot` - 1, or to none if that is 0. */
 static void bytes_of(uint8_t bytes[ARCH_JUMP_BYTES], uint32_t site, uint32_t slot)
 {
 	uint8_t before[WINDOW];
@@ -501,8 +501,8 @@ static bool debug(void)
 	return true;
 }
 
-/* What may begin when the patcher is at rest: three sets of sites are inserted or removed; two slots are switched, or
- * freed; the debugger comes or leaves. */
+/* The changes that may begin when the patcher is at rest: three sets of sites are inserted or removed; two slots are
+ * switched, or freed; the debugger comes or leaves. */
 #define PATCHER_CHOICES 11
 
 static bool begin_change(uint32_t choice)

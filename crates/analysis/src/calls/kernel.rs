@@ -1,12 +1,9 @@
 //! Calls of a thread in the kernel, inside the call of its program that led there.
 //!
 //! Calls of a thread nest in the kernel, on whichever stack: an interrupt returns before the call that it interrupted
-//! goes
-//! on. So an exit ends the topmost call of its function, whatever its tag. A BPF trampoline calls the rest of a
-//! function
-//! that has been entered, and so moves its slot. Calls above were left without an exit. When the thread is in its
-//! program
-//! again, no call is open in the kernel.
+//! goes on. So an exit ends the topmost call of its function, whatever its tag. A BPF trampoline calls the rest of a
+//! function that has been entered, and so moves its slot. Calls above were left without an exit. When the thread is in
+//! its program again, no call is open in the kernel.
 
 use nopal_abi::{Cursor, Event, Style, key_of};
 

@@ -54,8 +54,7 @@ pub struct Known {
 pub struct Key {
     pub module: String,
     /// The name with parameters; for a function without a name, also its file's identity, since its address differs
-    /// between
-    /// builds.
+    /// between builds.
     pub full: String,
     pub is_address: bool,
 }

@@ -2,8 +2,8 @@
 //!
 //! The longest calls are often in each other: `main`, its loop, the functions that the loop calls. So the calls of a
 //! thread that are in one call form a family with it, whose records are read once. Between two checkpoints where none
-//! of
-//! them begins or ends, the records are not read at all: all calls that ended there are in the innermost of the family.
+//! of them begins or ends, the records are not read at all: all calls that ended there are in the innermost of the
+//! family.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -19,7 +19,7 @@ use nopal_analysis::sort;
 
 const SUFFIX: &str = ".toml";
 
-/// The bytes and the time that recordings of a service are kept, if its file does not say.
+/// How many bytes of a service's recordings are kept, and how long, if its file does not say.
 const KEEP: u64 = 1 << 30;
 const KEEP_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// At least.
@@ -43,7 +43,7 @@ pub struct Service {
     pub control: Vec<String>,
     /// Bytes of traces that are kept at most.
     pub keep: u64,
-    /// How long they are.
+    /// How long they are kept.
     pub keep_for: Duration,
 }
 
@@ -60,7 +60,7 @@ struct Key {
 #[derive(Default)]
 pub struct Described {
     pub services: Vec<Service>,
-    /// The names of the others, and what is wrong with their files.
+    /// The names of the others, and the errors in their files.
     pub wrong: Vec<(String, String)>,
 }
 

@@ -111,8 +111,7 @@ impl Followed {
                 thread::sleep(Duration::from_millis(1));
             }
             // A tool that failed before its session began has left no recording. It has touched the process, which is
-            // left
-            // alone for longer each time. A short recording ends without having been seen as a session.
+            // left alone for longer each time. A short recording ends without having been seen as a session.
             let was_none = !status.success() && !recording.is_controlled;
             let has_failed = was_none && recording.directory.exists();
             self.pause = match has_failed {

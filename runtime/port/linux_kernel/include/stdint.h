@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * What runtime/core takes from this header, in a kernel.
+ * The names that runtime/core takes from this header, in a kernel.
  */
 #include <linux/limits.h>
 #include <linux/types.h>
