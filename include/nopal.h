@@ -87,7 +87,7 @@ struct nopal_probe_note {
 
 #ifdef __KERNEL__
 
-/* In a module. What looks for markers finds them by the jump labels of their keys, and knows them by `magic`. */
+/* In a module. nopal finds markers by the jump labels of their keys, and knows them by `magic`. */
 struct nopal_marker {
 	struct static_key_false key;    /* on while somebody wants the marker's values */
 	uint64_t magic;

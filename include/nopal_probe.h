@@ -99,7 +99,7 @@ typedef void nopal_marker_visitor(void *data, const struct nopal_listed_marker *
 int nopal_each_marker(nopal_marker_visitor *visitor, void *data);
 
 /* Runs at the entry of a function: `ip` is the place there that was changed, `parent_ip` where the function returns to.
- * The function's arguments are preserved whatever it does. Make it NOPAL_NOTRACE. */
+ * The function's arguments are preserved in any case. Make it NOPAL_NOTRACE. */
 typedef void nopal_hook_function(unsigned long ip, unsigned long parent_ip);
 
 /* Calls `hook` at the entry of each function whose name in the symbol table matches the glob `functions`, of all
@@ -145,7 +145,7 @@ typedef void nopal_register_probe(void *data, struct nopal_registers *registers)
 /* Calls `probe` each time that an instruction of the program is about to run: a kprobe, for a program on itself. The place
  * is `NAME`, `NAME+0xOFFSET` or `0xADDRESS`, of a function in a symbol table. A NOP of 5 bytes at an even address, such as
  * -fpatchable-function-entry=5 leaves at entries, is changed while other threads pass it; other instructions only while
- * the process has one thread. What is in doubt is refused, and nopal_error() says why.
+ * the process has one thread. In doubt the call is refused, and nopal_error() says why.
  *   -ENOENT   there is no such function
  *   -EINVAL   the place is inside an instruction, or behind the function's end; several functions have the name
  *   -ENOTSUP  the bytes that a jump needs cannot be displaced there

@@ -11,7 +11,8 @@
 #include "core.h"
 #include "port.h"
 
-/* Where the region's parts are is taken from private memory: who shares the region could change its header. */
+/* The places of the region's parts come from private memory: a process that shares the region could change its
+ * header. */
 static uint32_t *state_words(const struct nopal_process *process)
 {
 	return (uint32_t *)((char *)process->region + process->state_offset);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * The control language: its grammar and its parser, for whoever controls a process or a kernel by text. It keeps no
- * state and needs nothing of the rest of the core.
+ * The control language: its grammar and its parser, for programs that control a process or a kernel by text. It keeps
+ * no state and needs nothing of the rest of the core.
  */
 #ifndef NOPAL_CONTROL_H
 #define NOPAL_CONTROL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * The values of a probe that are more than registers. What a probe points to may be any number: memory is read by the
- * host, which says where there is none, and never by a load of our own.
+ * The values of a probe that are more than registers. An address that a probe fetches from may be any number: memory is
+ * read by the host, which says where there is none, and never by a load of our own.
  */
 #include "core.h"
 #include "mark.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
  * An open case stands in one of a few entries that its key leads to. An entry goes FREE -> CHANGING -> the key's mark
- * -> CHANGING -> FREE, each change to CHANGING by a compare-and-swap: whoever has done that has the entry alone. Nobody
- * waits for an entry that is CHANGING; it is taken for another case's.
+ * -> CHANGING -> FREE, each change to CHANGING by a compare-and-swap, after which the thread has the entry alone.
+ * Nobody waits for an entry that is CHANGING; it is taken for another case's.
  */
 #include "latency.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Latency tracers: a begin event, an end event, and a key that pairs them. What happens between the two is a case; of
- * all cases a histogram is kept, and of the worst one where it began and ended in what was recorded.
+ * Latency tracers: a begin event, an end event, and a key that pairs them. A case lasts from the begin to the end. All
+ * cases are kept in a histogram; for the worst one, the places in the records where it began and ended are kept, too.
  *
  * A tracer says which events begin and end a case, and where the key is in them; that is all in which `irqsoff` of a
  * kernel and `lockhold` of a program differ. Events may come from any thread or processor at once, and in handlers that

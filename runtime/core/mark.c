@@ -90,7 +90,7 @@ static void end(uint64_t *record, uint64_t clock)
 	__atomic_store_n(&record[1], clock, __ATOMIC_RELEASE);
 }
 
-/* Text may change while we read it: we copy as many bytes as were counted, whatever they hold by then. */
+/* Text may change while we read it: we copy as many bytes as were counted, even if they have changed. */
 static uint64_t *copy(uint64_t *to, uint32_t kind, struct nopal_text text)
 {
 	*to++ = text.length | (uint64_t)text.cut << 32;

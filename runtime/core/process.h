@@ -84,8 +84,8 @@ struct nopal_threads {
 #define NOPAL_THREAD_CLAIMED (1ull << 63)   /* in a pointer whose context is not ready: real thread pointers are aligned */
 #define NOPAL_THREAD_NONE (~0ull)           /* in the first place, set by the tool: so a thread pointer of 0 does not match a free place */
 
-/* Where a group's calls are counted: for pages of stacks, by their addresses >> NOPAL_COUNTED_PAGE_SHIFT, the counters.
- * Only who is on a page of a stack looks for it, so nobody else changes what is written there. All zero after fork. */
+/* The counters of a group's calls: one set for each page of a stack, by its address >> NOPAL_COUNTED_PAGE_SHIFT. Only a
+ * thread that is on a page of a stack looks for it, so no other changes its entry. All zero after fork. */
 struct nopal_counted {
 	uint64_t stacks[NOPAL_COUNTED_STACKS];      /* 0: free */
 	uint64_t *counters[NOPAL_COUNTED_STACKS];

@@ -15,7 +15,7 @@
 #define LONGEST_NAP 400
 #define SPINS_A_STEP 1000
 #define YIELDS_FIRST 16
-/* 0.8 s: the kernel holds up who writes to a slow disk for 0.2 s at a time, and a host takes its processors away. */
+/* 0.8 s: the kernel holds up a writer to a slow disk for 0.2 s at a time, and a hypervisor takes processors away. */
 #define STEPS_WITHOUT_HEARTBEAT 16000
 #define STEPS_AT_MOST 100000
 

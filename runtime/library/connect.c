@@ -26,7 +26,7 @@ static _Thread_local bool is_changing __attribute__((tls_model("initial-exec")))
 /* A library has come that its thread could not look into. Of the thread that has the lock. */
 static bool has_missed;
 
-/* A connection that is wanted in whatever is loaded. */
+/* A connection that is wanted in every loaded file. */
 struct wanted {
 	struct wanted *next;
 	char *name;             /* of the marker */
@@ -285,7 +285,8 @@ void change_end(void)
 	pthread_mutex_unlock(&change_lock);
 }
 
-/* Called by a file with markers before its own code runs, with the loader's lock. Waits for nobody who waits for probes. */
+/* Called by a file with markers before its own code runs, with the loader's lock. Waits for no thread that waits for
+ * probes. */
 __attribute__((visibility("default"))) void nopal_loaded(void)
 {
 	if (is_changing) {

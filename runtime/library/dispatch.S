@@ -72,7 +72,7 @@ library_called:
 /* ---- An ordinary function ------------------------------------------------------------------------------------
  *
  * XSAVE and XRSTOR take 300 cycles. Plain stores take a tenth of that, so the processor is asked what is in use
- * (XINUSE), and that is stored. What is not in use is zero, and is made zero again. */
+ * (XINUSE), and that is stored. Registers that are not in use are zero, and are made zero again. */
 
 /* Bits of XCR0 and XINUSE. */
 #define X87 0x01

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Waiting for probes that run. A probe is counted in the counter of the present phase; who waits begins a new phase and
- * waits for the old one's counters to come to 0. A thread may have looked at the phase and not counted itself yet, so
- * that is done twice. Counters are spread over cache lines by thread.
+ * Waiting for probes that run. A probe is counted in the counter of the present phase; a thread that waits begins a new
+ * phase and waits until the old one's counters are 0. A thread may have looked at the phase and not counted itself yet,
+ * so that is done twice. Counters are spread over cache lines by thread.
  */
 #include "library.h"
 

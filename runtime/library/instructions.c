@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Where instructions end, and which of them lead elsewhere. What is not known is refused.
+ * Where instructions end, and which of them lead elsewhere. Unknown instructions are refused.
  */
 #include "library.h"
 

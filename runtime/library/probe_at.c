@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
  * Functions of the program's own at any instruction, and where functions return. A jump at the place leads to a detour,
- * which calls library_probed, runs the instructions that the jump replaces, and jumps back. What is in doubt is refused.
+ * which calls library_probed, runs the instructions that the jump replaces, and jumps back. Places in doubt are
+ * refused.
  *
  * A NOP of five bytes is changed in place while threads pass it. Other windows are changed only while the process has
  * one thread, which is here and so neither in them nor about to return into them. Removed while there are others, their

@@ -536,7 +536,7 @@ impl BlockBuilder {
         arch::distance(self.at + end as u64, target)
     }
 
-    /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites
+    /// Appends the unwind table, and before its header `undo`: the data by which the tool can take the block's sites
     /// out again, with its length in the 8 bytes behind it, aligned to 8.
     pub fn finish(self, undo: &[u8]) -> Result<Block> {
         let handed_over = self.bytes.handed_over;

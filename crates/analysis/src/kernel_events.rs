@@ -281,8 +281,8 @@ impl<'a> KernelNames<'a> {
     }
 }
 
-/// `vfs_write <-- ksys_write`, `8:49:S --> 11:115 group_balance`, or `8 + 11:115 group_balance` for a wake-up. What a
-/// `-` stands for is not known.
+/// `vfs_write <-- ksys_write`, `8:49:S --> 11:115 group_balance`, or `8 + 11:115 group_balance` for a wake-up. A `-`
+/// stands for a value that is not known.
 pub fn push_event(text: &mut Vec<u8>, event: &KernelEvent, names: &KernelNames) {
     let task = |task: &Task| format!("{}:{}", task.thread, task.priority);
     // Writing to memory does not fail.

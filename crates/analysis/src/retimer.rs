@@ -37,8 +37,8 @@ impl Retimer {
         })
     }
 
-    /// A packet's records and the clock that it begins with, set back. To be given all packets of a thread in order. What
-    /// the kernel's take is not known.
+    /// A packet's records and the clock that it begins with, set back. It must be given all packets of a thread in
+    /// order. The cost of the kernel's records is not known.
     pub fn packet(&mut self, packet: &Packet) -> (Vec<u64>, u64) {
         let cost = match packet.is_of_kernel() {
             true => NOTHING,

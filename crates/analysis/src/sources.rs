@@ -93,8 +93,8 @@ impl CallSites {
     }
 }
 
-/// The instructions of a function that call the function at `target`, or jump to it. What merely looks like one would
-/// have to hold its very distance.
+/// The instructions of a function that call the function at `target`, or jump to it. Bytes that merely look like one
+/// would have to hold exactly its distance.
 fn calls(image: &Image, function: &Function, target: u64) -> Vec<u64> {
     let size = function.size.min(MOST_BYTES) as usize;
     let code = image.bytes(function.address, size).unwrap_or_default();

@@ -32,7 +32,7 @@ const DEEPEST: usize = 25;
 struct Call {
     site: u32,
     slot: u64,
-    /// The call whose return address it has: its own, or that of whom it was jumped to from.
+    /// The call whose return address it has: itself, or the call from which a jump led to it.
     owner: usize,
 }
 

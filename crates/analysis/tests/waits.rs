@@ -177,7 +177,7 @@ fn each_wait_is_told_of_the_calls_that_were_open() {
         for site in 1..=SITES {
             assert_eq!(own(site), of(&report, site).own, "seed {seed}, f{site}");
         }
-        // Of a thread all of them, of a function by who called it.
+        // All those of a thread; those of a function, by caller.
         let threads = report::threads(&trace, &drive).unwrap();
         assert_eq!(threads[0].waited, Some(all), "seed {seed}");
         let processes = report::processes(&trace, &drive).unwrap();

@@ -222,7 +222,7 @@ fn write_text(
     Ok(())
 }
 
-/// The functions that are recorded by their entries only, whatever the process has loaded beside.
+/// The functions of which only entries are recorded, whichever other files the process has loaded.
 fn write_entries_only(out: &mut dyn Write, plan: &Plan, names: &Names) -> io::Result<()> {
     let columns = [
         ("address", Align::Right),

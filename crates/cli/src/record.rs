@@ -182,8 +182,8 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     lines
 }
 
-/// Ends this process by the signal that ended the program, without a core dump of its own. What a shell would say is
-/// the status where that does not come about.
+/// Ends this process by the signal that ended the program, without a core dump of its own. If it does not end so, its
+/// status is the one that a shell would give.
 fn end_by(signal: i32) -> i32 {
     let none = libc::rlimit {
         rlim_cur: 0,

@@ -43,7 +43,7 @@ impl Settings {
         &OF_PROCESS
     }
 
-    /// Reads the variables, and the file that they lead to. What is wrong becomes a complaint.
+    /// Reads the variables, and the file that they lead to. Each error becomes a complaint.
     fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
         let mut settings = Settings::default();
         let path = path(&variable);

@@ -1,7 +1,7 @@
 //! `nopal export`: a trace in the formats of viewers and of tables.
 //!
-//! A format is written as the trace is read, in memory that does not grow with it. What has all paths of calls (`pprof`,
-//! `firefox`) grows with these, up to a limit.
+//! A format is written as the trace is read, in memory that does not grow with it. Formats with all paths of calls
+//! (`pprof`, `firefox`) grow with these, up to a limit.
 
 mod csv;
 mod evented;

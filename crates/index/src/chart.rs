@@ -41,8 +41,8 @@ impl Open {
 
 /// Follows the stack of a thread, and passes its pieces on.
 ///
-/// The sink hears of most changes of the stack. What changed silently is found by comparing the top of the stack: below
-/// a call that stands at the same depth as before, nothing has changed.
+/// The sink hears of most changes of the stack. Silent changes are found by comparing the top of the stack: below a
+/// call that stands at the same depth as before, nothing has changed.
 pub struct Chart<P> {
     /// The first `depth` of these.
     open: Vec<Open>,

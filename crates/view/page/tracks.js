@@ -1,4 +1,5 @@
-// Tracks beside the calls: processors, cases of tracers, values of markers; and above them all, who wakes whom.
+// Tracks beside the calls: processors, cases of tracers, values of markers; and above them all, the wake-ups between
+// threads.
 
 /** @import {Chart} from "./chart.js" */
 /** @import {Color} from "./colors.js" */

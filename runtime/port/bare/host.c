@@ -149,7 +149,7 @@ void nopal_bare_rest(void)
 		nopal_chunk_abandon(&process, &self->context);
 		self->context.position = 0;
 	}
-	/* Release pairs with the acquire in is_complete: whoever reads this sees all records before. */
+	/* Release pairs with the acquire in is_complete: a processor that reads this sees all records before. */
 	__atomic_store_n(&self->settled, self->context.switches, __ATOMIC_RELEASE);
 	__asm__ volatile("push %0; popf" : : "r"(flags) : "memory", "cc");
 }

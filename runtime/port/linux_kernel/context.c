@@ -28,11 +28,11 @@ static DEFINE_PER_CPU(struct task_struct *, next_task);
 struct nopal_process nopal_kernel;    /* changed while nothing is recorded */
 struct nopal_process *const volatile nopal_process = &nopal_kernel;
 static uint64_t region_bytes;
-/* Guards both against those who map the region, and how many have. */
+/* Guards both, and the number of mappings, against threads that map the region. */
 static DEFINE_MUTEX(region_lock);
 static atomic_t mappings = ATOMIC_INIT(0);
 
-static bool running;                    /* by WRITE_ONCE; whoever holds nopal_lock */
+static bool running;                    /* by WRITE_ONCE, under nopal_lock */
 /* The same: those on which anything is recorded. */
 static struct cpumask processors = CPU_MASK_ALL;
 /* The same: whether only some tasks are recorded, and those that they start. */
@@ -262,7 +262,7 @@ uint32_t nopal_context_size(void)
 /*
  * 1. the new region
  * 2. nothing is recorded any more
- * 3. whoever has reserved room in the old region has stored there
+ * 3. all processors that have reserved room in the old region have stored there
  * 4. the new region is used, the old one freed
  */
 int nopal_context_resize(uint32_t size)

@@ -18,7 +18,7 @@
 #define LINES_BYTES 65536
 #define LINE_BYTES 128
 
-/* Why the last command failed, for whoever reads; by whoever holds nopal_lock. */
+/* Why the last command failed, for the next read. Under nopal_lock. */
 static char last_error[ERROR_BYTES];
 
 static int show(struct seq_file *file, void *unused)
@@ -178,8 +178,8 @@ static int map(struct file *file, struct vm_area_struct *area)
 	return failed;
 }
 
-/* A recording's file closes when it is mapped no more. What the recording has set up, and what it has left in the
- * buffer, goes, also if its tool was killed. */
+/* A recording's file closes when it is mapped no more. The recording's state, and the records that it left in the
+ * buffer, are dropped then, also if its tool was killed. */
 static int close(struct inode *inode, struct file *file)
 {
 	bool was_mapped = ((struct seq_file *)file->private_data)->private;

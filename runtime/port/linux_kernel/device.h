@@ -103,7 +103,7 @@ struct nopal_device_markers {
 	uint64_t markers;           /* out: an address, of one after the other */
 };
 
-/* A probe to be made, off. The tool finds its address and what to fetch; the text is for whoever reads the state. */
+/* A probe to be made, off. The tool finds its address and what to fetch; the text is for readers of the state. */
 struct nopal_device_probe {
 	uint32_t version;           /* NOPAL_DEVICE_VERSION */
 	uint32_t count;

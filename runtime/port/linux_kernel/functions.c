@@ -24,7 +24,7 @@ struct nopal_function *nopal_functions;
 uint32_t nopal_function_count;
 struct nopal_exit *nopal_exits;
 uint32_t nopal_exit_count;
-static uint32_t function_room, exit_room;        /* by whoever holds nopal_lock */
+static uint32_t function_room, exit_room;        /* under nopal_lock */
 /* The same: whether arguments and results are recorded, whether functions record that nobody wants, and whether all go
  * meanwhile. */
 static bool with_arguments, uniform, all_go;
@@ -194,8 +194,8 @@ static void change_of(uint32_t number, bool on, struct nopal_change *change)
 	memcpy(change->after, on ? jump : exit->before, NOPAL_SITE_BYTES);
 }
 
-/* Changes the exits of these functions that are not yet so. Where other bytes stand there now, whoever put them has
- * them. */
+/* Changes the exits of these functions that are not yet so. Where other bytes stand now, the exit is left to their
+ * owner. */
 static int change_exits(const uint32_t *functions, uint32_t count, bool on)
 {
 	uint32_t total = 0, used = 0;

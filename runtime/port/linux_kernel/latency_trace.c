@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * The worst case of a latency tracer as text, in the two versions of the kernel's latency_trace: where it began and
- * ended, and the functions that its processor entered meanwhile, if they were recorded. What is not known is `-`.
+ * ended, and the functions that its processor entered meanwhile, if they were recorded. An unknown value is `-`.
  */
 #include <linux/utsname.h>
 #include "latency_trace.h"
@@ -11,7 +11,7 @@
 #define DEPTH_AT_MOST 64
 #define ROWS_AT_MOST 2000
 
-static bool verbose, symonly;   /* by whoever holds nopal_lock */
+static bool verbose, symonly;   /* under nopal_lock */
 
 int nopal_tracer_option(const char *word)
 {

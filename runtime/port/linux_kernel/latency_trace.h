@@ -28,7 +28,7 @@ uint64_t nopal_microseconds_of(uint64_t ticks);
 void nopal_show_place(struct seq_file *file, uint64_t place, bool with_address);
 
 /* In the format of the kernel's latency_trace. `chunk`: of worst->bytes. Irqs are known to be off during the case, or
- * not known. By whoever holds nopal_lock. */
+ * not known. Call it under nopal_lock. */
 void nopal_latency_trace_show(struct seq_file *file, const char *tracer, const struct nopal_worst *worst, const void *chunk,
 			      bool irqs_are_off);
 

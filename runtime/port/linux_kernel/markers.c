@@ -2,9 +2,9 @@
 /*
  * Markers of modules (include/nopal.h): found, switched, recorded, and connected to functions of modules.
  *
- * A marker goes on in this order: what it needs, its `call`, its key; and off in the other one. A task that has worked
- * out the values of a marker that is off by then finds no `call`, or is in it still: so whoever frees what `call` needs
- * waits for tasks.
+ * A marker goes on in this order: what it needs, its `call`, its key; and off in the other one. A task may have worked
+ * out the values of a marker that is off by then. It finds no `call`, or is in it still: so the memory that `call`
+ * needs is freed only after waiting for tasks.
  */
 #include <linux/glob.h>
 #include <linux/jump_label.h>
@@ -46,7 +46,7 @@ struct marker {
 	bool on;
 	struct connections __rcu *connections;  /* 0: none */
 };
-/* All of this by whoever holds nopal_lock. */
+/* All of this under nopal_lock. */
 static LIST_HEAD(markers);
 
 /* `mark NAME on` and `mark NAME off`, in this order; the last one that matches a marker decides. */
@@ -270,7 +270,7 @@ static bool is_known(const struct nopal_marker *place)
 /* From the last number down: programs' markers have those from the first one up. */
 uint64_t nopal_event_next(uint32_t values, bool has_text)
 {
-	static uint32_t count;          /* by whoever holds nopal_lock */
+	static uint32_t count;          /* under nopal_lock */
 	uint32_t number = NOPAL_EVENT_LIMIT - 1 - count;
 	if (number <= NOPAL_EVENT_LIMIT / 2)
 		return 0;

@@ -69,7 +69,7 @@ int nopal_text_begin(void);
 void nopal_text_end(void);
 
 /* The longest stop of all processors so far, in nanoseconds. */
-extern uint64_t nopal_text_longest_stop;        /* by whoever holds nopal_lock */
+extern uint64_t nopal_text_longest_stop;        /* under nopal_lock */
 
 /* ---- tracepoints.c: the kernel's own tracepoints ---- */
 
@@ -97,7 +97,7 @@ int nopal_context_resize(uint32_t size);
 /* The region, for a tool. */
 int nopal_context_map(struct vm_area_struct *area);
 bool nopal_context_is_mapped(void);
-/* Keeps the region as it is, for whoever reads it in the kernel. -EBUSY: it is mapped. Sleeps. */
+/* Keeps the region as it is, for readers in the kernel. -EBUSY: it is mapped. Sleeps. */
 int nopal_context_hold(void);
 void nopal_context_let_go(void);
 /* Of this processor's next record; 0: it has no chunk. */
@@ -145,7 +145,7 @@ struct nopal_exit {
 	uint8_t set;
 };
 
-/* In order of the plans; the site number of each is its index and one. By whoever holds nopal_lock. */
+/* In order of the plans; the site number of each is its index plus one. Under nopal_lock. */
 extern struct nopal_function *nopal_functions;
 extern uint32_t nopal_function_count;
 extern struct nopal_exit *nopal_exits;
@@ -192,7 +192,7 @@ void nopal_traces_end(void);
 
 struct nopal_device_markers;
 
-/* By whoever holds nopal_lock. Records the markers with a name, or no longer; also those that come later. */
+/* Under nopal_lock. Begins or ends the recording of the markers with a name, also of those that come later. */
 int nopal_markers_switch(const char *name, uint32_t length, bool on);
 void nopal_markers_reset(void);
 void nopal_markers_show(struct seq_file *file);
@@ -208,7 +208,7 @@ uint64_t nopal_event_next(uint32_t values, bool has_text);
 
 struct nopal_device_probe;
 
-/* By whoever holds nopal_lock. The errors of register_kprobe, and -EEXIST: there is one of this name. */
+/* Under nopal_lock. The errors of register_kprobe, and -EEXIST: there is one of this name. */
 int nopal_probe_make(struct nopal_device_probe *wanted);
 /* -ENOENT: there is none of this name. */
 int nopal_probe_switch(const char *name, uint32_t length, bool on);
@@ -218,7 +218,7 @@ void nopal_probes_show(struct seq_file *file);
 
 /* ---- latency.c: the tracers irqsoff, preemptoff, preemptirqsoff, wakeup ---- */
 
-/* By whoever holds nopal_lock. -ENOENT: there is no tracer of this name. */
+/* Under nopal_lock. -ENOENT: there is no tracer of this name. */
 int nopal_tracer_switch(const char *name, bool on, char *error, size_t room);
 int nopal_tracer_reset(const char *name);
 void nopal_tracers_threshold(uint32_t microseconds);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Takes the tool's plan, and trusts nothing in it: what a function is, where its instructions are, and who else changes
- * its bytes, the kernel itself is asked.
+ * Takes the tool's plan, and trusts nothing in it. The kernel itself is asked what a function is, where its
+ * instructions are, and whether others change its bytes.
  */
 #include <linux/kallsyms.h>
 #include <linux/uaccess.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Probes at instructions: the kernel's own kprobes, which know where a breakpoint or a jump may stand and who else has one
- * there, with core's values and records. The tool works out what is fetched; whatever that is, memory is read safely.
+ * Probes at instructions: the kernel's own kprobes, which know where a breakpoint or a jump may stand and whether
+ * others have one there, with core's values and records. The tool works out what is fetched; memory is read safely in
+ * any case.
  */
 #include <linux/kprobes.h>
 #include <linux/slab.h>
@@ -25,7 +26,7 @@ struct probe {
 };
 _Static_assert(offsetof(struct probe, fetches) == offsetof(struct probe, mark) + sizeof(struct nopal_mark), "fetches");
 
-/* By whoever holds nopal_lock. */
+/* Under nopal_lock. */
 static LIST_HEAD(probes);
 static uint32_t probe_count;
 

@@ -154,7 +154,7 @@ static struct nopal_chunk_header *chunk_at(uint32_t index)
 
 static uint32_t state_of(uint32_t index)
 {
-	/* Acquire pairs with the release of whoever handed the chunk over. */
+	/* Acquire pairs with the release by which the chunk was handed over. */
 	return smp_load_acquire(&states()[index]) & NOPAL_CHUNK_STATE_MASK;
 }
 

@@ -25,7 +25,7 @@ struct nopal_reading {
 
 /* The next entry or exit. False: there is none, or it is not stored yet. */
 bool nopal_record_next(struct nopal_reading *reading, struct nopal_record *record);
-/* By whoever holds nopal_lock; 0: no plan has this site. */
+/* Under nopal_lock; 0: no plan has this site. */
 const struct nopal_function *nopal_record_function(const struct nopal_record *record);
 
 /* Copies what this processor has recorded in its chunk, at most NOPAL_CHUNK_BYTES. Calls nothing; with interrupts or
@@ -37,7 +37,7 @@ struct nopal_counts {
 	uint64_t records, entries, lost;
 };
 
-/* The following are for whoever holds nopal_lock. They sleep, and fail with -EBUSY while a recording has the region. */
+/* The following are called under nopal_lock. They sleep, and fail with -EBUSY while a recording has the region. */
 
 /* Takes records out of the buffer, as lines of text. Returns how many bytes; 0: there are none. */
 ssize_t nopal_records_text(char *bytes, size_t room);

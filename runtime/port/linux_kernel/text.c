@@ -2,8 +2,8 @@
 /*
  * Changes of the kernel's text, through a second mapping of its pages that may be written.
  *
- * A batch of changes is made while every processor is held in stop_machine with its interrupts off. What can still come
- * are NMIs, so each site goes through the steps of a breakpoint:
+ * A batch of changes is made while every processor is held in stop_machine with its interrupts off. Only NMIs can still
+ * come, so each site goes through the steps of a breakpoint:
  *
  *   1. the first byte becomes a breakpoint         every processor synchronises
  *   2. the other bytes become those of the new instruction   every processor synchronises

@@ -272,7 +272,7 @@ static int watch(const char *line, struct nopal_span ids, bool children, struct 
 
 static int choose_processors(const char *line, struct nopal_span ids, struct complaint *error)
 {
-	static struct cpumask chosen;   /* by whoever holds nopal_lock */
+	static struct cpumask chosen;   /* under nopal_lock */
 	uint32_t number;
 	cpumask_clear(&chosen);
 	while (nopal_number_next(line, &ids, &number)) {
@@ -556,7 +556,7 @@ static void show_processors(struct seq_file *file)
 void nopal_traces_show(struct seq_file *file)
 {
 	struct trace *trace;
-	/* Addresses are for those who may read them in kallsyms. */
+	/* Addresses are shown only to readers who may read them in kallsyms. */
 	bool with_address = nopal_symbols.shows_addresses(file->file->f_cred);
 	seq_printf(file, "logsize %u\n", nopal_context_size());
 	if (nopal_functions_have_arguments())

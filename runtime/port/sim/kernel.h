@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
  * As much of a kernel as its latency tracers look at: processors with interrupts and preemption that are on or off, and
- * tasks with priorities. What a kernel's own hooks would report, it reports to the tracers.
+ * tasks with priorities. It reports to the tracers the events that a kernel's own hooks would report.
  */
 #ifndef NOPAL_SIM_KERNEL_H
 #define NOPAL_SIM_KERNEL_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Text that processors run while it is changed, as hardware promises it and no better. What a processor has read ahead
- * since it last synchronised it may run at any time: of each aligned pair of bytes, it may see any value that stood
- * there since, now an older one and now a newer one. Only a store of an aligned pair is a single store; bytes of
+ * Text that processors run while it is changed, as hardware promises it and no better. A processor may at any time run
+ * bytes that it has read ahead since it last synchronised: of each aligned pair of bytes, it may see any value that
+ * stood there since, now an older one and now a newer one. Only a store of an aligned pair is a single store; bytes of
  * anything else become visible one by one, in any order.
  *
  * Everything that port/text.h says takes effect later, one store or processor at a time, by steps that the exploration

@@ -56,7 +56,7 @@ enum sim_operation { SIM_LOAD, SIM_STORE, SIM_COMPARE_EXCHANGE, SIM_ADDITION };
 enum sim_weakness {
 	SIM_SOUND,
 	SIM_RELAXED,    /* it orders nothing */
-	SIM_CARELESS,   /* compare-and-swap swaps whatever it finds, and says that it was as expected */
+	SIM_CARELESS,   /* compare-and-swap swaps any value, and says that it was as expected */
 };
 extern enum sim_weakness (*sim_weakness_of)(enum sim_operation operation, const volatile void *at, uint64_t stored);
 

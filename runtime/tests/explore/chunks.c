@@ -229,7 +229,7 @@ static void chunks_go_round_with_signals(void)
 	}
 }
 
-/* ---- With mistakes: an operation is known by what it makes of a chunk, and who does it ---- */
+/* ---- With mistakes: an operation is known by its effect on a chunk, and by its actor ---- */
 
 static bool makes(enum sim_operation operation, const volatile void *at, uint64_t stored, uint32_t state, bool by_tool)
 {

@@ -21,7 +21,7 @@ static struct mistakes {
 	uint32_t step_left_out;
 	bool odd_sites;         /* no mistake with breakpoints */
 	bool code_late;         /* code is written when jumps to it stand already */
-	bool freed_at_once;     /* without a look at who is still inside */
+	bool freed_at_once;     /* without a check that no processor is still inside */
 	bool debugger;          /* no mistake, but a larger world */
 } with;
 

@@ -30,7 +30,7 @@ static struct world {
 	enum nopal_poke_order order;    /* in which `step_left_out` is */
 	uint32_t step_left_out;
 	bool code_late;         /* the thunk is written when the jump to it stands already */
-	bool freed_at_once;     /* without a look at who can get there */
+	bool freed_at_once;     /* without a check that no thread can get there */
 	bool saved_unseen;      /* nobody looks at what signal frames hold */
 	bool returns_unseen;    /* nobody looks for return addresses of wrapped frames */
 	bool stale;             /* processors do not synchronise after a stop */

@@ -138,8 +138,8 @@ impl CallRebuilder {
         self.last_clock = self.last_clock.max(clock);
     }
 
-    /// Calls that were open before the thread's first record, at `clock`. What they called before is not known: their self
-    /// time before is not counted, nor any before `from`.
+    /// Calls that were open before the thread's first record, at `clock`. Their earlier callees are not known: neither
+    /// their self time before is counted, nor any time before `from`.
     fn begin_open(&mut self, calls: &[OpenCall], from: u64, clock: u64, sink: &mut dyn Sink) {
         let begin = |call: &OpenCall| call.clock.max(from);
         for (at, call) in calls.iter().enumerate() {

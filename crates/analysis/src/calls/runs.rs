@@ -2,7 +2,7 @@
 //!
 //! A processor cannot predict whether the next record is an entry or an exit, and a misprediction takes longer than the
 //! record. Here the same instructions handle both: a frame is written above the top in any case, and the depth goes up
-//! or down by one. What is not plain ends the run, and is left to [`CallRebuilder::step`].
+//! or down by one. A record that is not plain ends the run, and is left to [`CallRebuilder::step`].
 
 use std::hint::select_unpredictable;
 

@@ -79,8 +79,8 @@ const LEGEND: &str = "
       \\   /    |||||   \\   |   /           
 ";
 
-/// A line for each call that began meanwhile and for each marker that was passed, and one for the end. Where there is a
-/// `-`, it is not recorded: CPU, flags, who ran it at which priority, where in a function the call or the end is.
+/// A line for each call that began meanwhile and for each marker that was passed, and one for the end. A `-` stands for
+/// what is not recorded: the CPU, flags, the thread and its priority, the place in a function of the call or the end.
 pub fn dump(trace: &Trace, latency: &Latency, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let of = latency.of.as_deref();

@@ -1,4 +1,4 @@
-//! Lines as tracers of Linux write them. What a `-` stands for is not recorded.
+//! Lines as tracers of Linux write them. A `-` stands for a value that is not recorded.
 
 use nopal_trace::{Clocks, KernelFlags, Trace, kernel_flag as flag};
 

@@ -107,7 +107,7 @@ pub fn devtrace(trace: &Trace, excerpt: Excerpt, out: &mut dyn Write) -> Result<
 pub struct Look {
     /// The address of each function behind it: ` <address>`.
     pub addresses: bool,
-    /// The lines of the verbose latency format, with times. What a `-` stands for is not recorded.
+    /// The lines of the verbose latency format, with times. A `-` stands for a value that is not recorded.
     pub verbose: bool,
 }
 

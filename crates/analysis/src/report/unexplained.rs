@@ -18,7 +18,7 @@ const ROWS: usize = 12;
 const NAMED: usize = 2;
 /// Shorter functions take no time, and often cannot be recorded.
 const LEAST_SIZE: u64 = 16;
-/// `syscall`. What a function with one takes is the kernel's.
+/// `syscall`. The time of a function with one is the kernel's.
 const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 /// `call` and `jmp` with a distance of 32 bits, and how long they are.
 const CALL: u8 = 0xe8;

@@ -12,7 +12,7 @@ use crate::kernel_events::left_and_got;
 pub struct Scheduling {
     /// Threads that are known not to run: whether they wait to be woken.
     away: HashMap<u32, bool>,
-    /// Where only who is more urgent than the running task counts: the priorities of those, by processor.
+    /// The priorities of the running tasks, by processor, if only tasks that are more urgent count.
     running: Option<HashMap<u32, i32>>,
 }
 

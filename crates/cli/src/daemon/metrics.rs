@@ -252,7 +252,7 @@ fn seconds(process: i32) -> f64 {
 struct Merged(Vec<(String, String)>);
 
 impl Merged {
-    /// Adds the text of a session. What is no metric of nopal is left out.
+    /// Adds the text of a session. Lines that are no metric of nopal are left out.
     fn add(&mut self, service: &str, text: &str) {
         let label = format!("service=\"{}\"", escaped(service));
         let mut lines = text.lines();

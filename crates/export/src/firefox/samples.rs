@@ -27,9 +27,9 @@ pub struct Profile {
     pub samples: Vec<Sample>,
 }
 
-/// The samples of all threads. If there are more than a limit, time is cut into cells: within each, the samples of a stack
-/// become one, in the order in which they came first. What goes on over the bounds of a cell stays as it is, so that cells
-/// of twice the length can be made of these.
+/// The samples of all threads. If there are more than a limit, time is cut into cells: within each, the samples of a
+/// stack become one, in the order in which they came first. Samples that cross the bounds of a cell stay as they are,
+/// so that cells of twice the length can be made of these.
 pub struct Samples {
     pub profiles: Vec<Profile>,
     limit: usize,

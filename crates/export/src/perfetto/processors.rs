@@ -1,4 +1,4 @@
-//! Kernel events: who ran on each processor, who woke whom, and the kernel's functions of threads.
+//! Kernel events: the threads that ran on each processor, wake-ups, and the kernel's functions in threads.
 
 use std::collections::HashMap;
 use std::io::Write;
