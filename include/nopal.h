@@ -5,8 +5,8 @@
  *     #include <nopal.h>
  *     NOPAL_MARK(net_rx, "len=%d device=%s", length, name);
  *
- * Nothing to link and nothing to register. C11 and C++17, gcc 10 and clang 14 or newer, x86-64 ELF. While nobody traces
- * it, a marker is one NOP; its values are worked out only while it is on. The format is printf's and is checked by the
+ * There is nothing to link and nothing to register. C11 and C++17, gcc 10 and clang 14 or newer, x86-64 ELF. A marker
+ * that is off is one NOP; its values are computed only while it is on. The format is printf's and is checked by the
  * compiler; a name and '=' before a conversion is the name of that field. Up to NOPAL_VALUES values:
  *
  *     integers, bool, char, enums, floating point (not long double), pointers, strings
@@ -19,8 +19,9 @@
  * While its marker is on, a string is read as printf would read it. Markers may stand anywhere: in signal handlers and
  * leaf functions, before main and after exit. docs/markers.md describes the layout of the structures below.
  *
- * The same in modules of a Linux kernel, where a marker is a jump label of the kernel's own, there are no floating-point
- * values, and a string may point anywhere. The module needs nothing of nopal's until somebody switches a marker on.
+ * The same in modules of a Linux kernel, where a marker is a jump label of the kernel's own, there are no
+ * floating-point values, and a string may point anywhere. The module needs no part of nopal until a marker is switched
+ * on.
  */
 #ifndef NOPAL_H
 #define NOPAL_H
@@ -96,7 +97,7 @@ struct nopal_marker {
 	const char *file;
 	uint32_t line;
 	uint32_t types[2];              /* 6 values each */
-	/* 0 while nobody wants them: the values may have been worked out for long, and then it is loaded. */
+	/* 0 while nobody wants the events. It is loaded after the values are computed, which may take long. */
 	void (*call)(struct nopal_marker *marker, const uint64_t *values);
 	void *host;                     /* whose function that is */
 };
@@ -104,11 +105,11 @@ struct nopal_marker {
 
 #else
 
-/* The function connected to a marker. All zero until the marker is switched on, which first fills in `call`. */
+/* The function connected to a marker. All zero until the marker is switched on; `call` is filled in first. */
 struct nopal_marker {
 	/* Called with %rax = the values, a word of 64 bits each; %r11 = this; and %r10 = the word that was in place of the
-	 * return address, which may be one of the values. Preserves all registers of any kind except the flags, and the 120
-	 * bytes below its return address. Once set it is never 0 again, as a thread may be about to call it. */
+	 * return address, which may be one of the values. Preserves all registers of any kind except the flags, and the
+	 * 120 bytes below its return address. Once set it is never 0 again, since a thread may be about to call it. */
 	void (*call)(void);
 	void (*record)(void);   /* the tool's; by the same rules */
 	uint64_t event;         /* the tool's */
@@ -168,7 +169,7 @@ template <typename... T> struct list {
 	enum : uint32_t { low = pack(0), high = pack(6) };
 };
 
-/* The format comes first in what a marker is given. */
+/* The format is the first argument of a marker. */
 template <size_t N, typename... T> list<std::decay_t<T>...> list_of(const char (&format)[N], const T &...);
 
 inline __attribute__((always_inline)) uint64_t word(const nopal_bytes &value)
@@ -178,7 +179,7 @@ inline __attribute__((always_inline)) uint64_t word(const nopal_bytes &value)
 
 template <typename T> inline __attribute__((always_inline)) uint64_t word(T value)
 {
-	/* Made wide where the marker is on, and not before: compilers would compute with wide numbers at once. */
+	/* Widened only where the marker is on: otherwise compilers would compute with wide numbers at once. */
 	if constexpr (std::is_same_v<T, float>)
 		__asm__("" : "+x"(value));
 	else if constexpr (std::is_integral_v<T> && sizeof(T) < sizeof(uint64_t))
@@ -245,7 +246,7 @@ static inline __attribute__((always_inline)) uint64_t nopal_of_unsigned_long(uin
 {
 	return value;
 }
-/* Made wide where the marker is on, and not before: compilers would compute with wide numbers at once. */
+/* Widened only where the marker is on: otherwise compilers would compute with wide numbers at once. */
 #define NOPAL_OF_NARROW(name, type)                                                                                    \
 	static inline __attribute__((always_inline)) uint64_t name(type value)                                         \
 	{                                                                                                              \
@@ -438,7 +439,8 @@ static inline void nopal_call(struct nopal_marker *marker, const uint64_t *value
 	"7703:\n\t"                                                                                                   \
 	".popsection\n\t"
 
-/* Once in a file with markers: tells libnopal, if the program has it, of the file before the file's own code runs. */
+/* Once in a file with markers: announces the file to libnopal, if the program has it, before the file's own code
+ * runs. */
 #define NOPAL_ANNOUNCE                                                                                                 \
 	".ifndef .Lnopal_announced\n\t"                                                                                \
 	".set .Lnopal_announced, 1\n\t"                                                                                \
@@ -475,7 +477,7 @@ static inline void nopal_call(struct nopal_marker *marker, const uint64_t *value
 		}                                                                                                      \
 	NOPAL_END
 
-/* The values may be in any register, so that compilers keep nothing out of %rax, which functions return in. */
+/* The values may be in any register, so that compilers do not keep them out of %rax, in which functions return. */
 #define NOPAL_CALL(name_, ...)                                                                                         \
 	__asm__ volatile("mov -8(%%rsp), %%r10\n\t"                                                                   \
 			 "lea 7704f(%%rip), %%r11\n\t"                                                                \
@@ -497,8 +499,8 @@ static inline void nopal_call(struct nopal_marker *marker, const uint64_t *value
 			   [high] "i"(NOPAL_TYPES_HIGH(__VA_ARGS__))                                                   \
 			 : "r10", "r11", "cc", "memory")
 
-/* clang before 17 takes every label of a function for a target of each asm goto in it, and so finds jumps over the
- * variables between two markers; in a function of its own each marker is safe from that. */
+/* clang before 17 takes every label of a function for a target of each asm goto in it, and so complains of jumps over
+ * the variables between two markers. A marker in a function of its own is safe from that. */
 #if defined(__cplusplus) && defined(__clang__) && __clang_major__ < 17
 #define NOPAL_BEGIN __extension__([&]() __attribute__((always_inline)) {
 #define NOPAL_END }())

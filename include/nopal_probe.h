@@ -9,8 +9,8 @@
  * In a kernel with nopal's module, modules connect functions to the markers of all modules by nopal_connect and
  * nopal_disconnect; the rest of this header is for programs.
  *
- * Calls return 0, or a negative errno; then nopal_error() says why. All may be called from any thread, but not from a
- * probe or a signal handler.
+ * Functions return 0, or a negative errno; then nopal_error() says why. They may be called from any thread, but not
+ * from a probe or a signal handler.
  */
 #ifndef NOPAL_PROBE_H
 #define NOPAL_PROBE_H
@@ -40,7 +40,7 @@ typedef void nopal_probe(void *data, const struct nopal_description *marker, con
  *     NOPAL_PROBE(on_rx)(void *data, const struct nopal_description *marker, const uint64_t *values) { … }
  *
  * The compiler refuses floating-point values in it, and uses no vector registers; functions that it calls must be
- * NOPAL_GENERAL, which is what `nopal list` checks in the finished file. In a kernel all code is so. */
+ * NOPAL_GENERAL, which is what `nopal list` checks in the finished file. In a kernel all code is NOPAL_GENERAL. */
 #if defined(__KERNEL__) || defined(NOPAL_OFF)
 #define NOPAL_GENERAL
 #define NOPAL_PROBE(function) static void function
@@ -58,9 +58,9 @@ typedef void nopal_probe(void *data, const struct nopal_description *marker, con
 #endif
 
 /* Connects `probe` to all markers of this name. Their formats must be `format`; with 0, the probe interprets the values
- * itself. In programs, the connection holds for libraries too that are loaded later, or closed and loaded again, before
- * their own code runs; markers there with another format are left out. The name may be `NAME@LIBRARY`, a glob of file
- * names: if no such library is loaded, the connection waits for it. A program that links libnopal.a must export
+ * itself. In programs, the connection also holds for libraries that are loaded later, or closed and loaded again,
+ * before their own code runs. Their markers with another format are left out. The name may be `NAME@LIBRARY`, a glob of
+ * file names: if no such library is loaded, the connection waits for it. A program that links libnopal.a must export
  * nopal_loaded to its libraries for that (-rdynamic).
  *   -ENOENT   no marker has this name
  *   -EINVAL   a marker's format is another one: nothing is connected
@@ -93,7 +93,7 @@ struct nopal_listed_marker {
 
 typedef void nopal_marker_visitor(void *data, const struct nopal_listed_marker *marker);
 
-/* Calls `visitor` for each marker of the loaded files, and for each connection that waits. It may connect and
+/* Calls `visitor` for each marker of the loaded files, and for each connection that waits. `visitor` may connect and
  * disconnect. The markers' descriptions point into their libraries.
  *   -EDEADLK  called from a probe */
 int nopal_each_marker(nopal_marker_visitor *visitor, void *data);
@@ -159,8 +159,8 @@ int nopal_probe_at(const char *place, nopal_register_probe *probe, void *data);
  * jump may leave is refused. Returns by exceptions and longjmp are not seen. */
 int nopal_probe_return(const char *function, nopal_register_probe *probe, void *data);
 
-/* Takes it from all places where it is with this data, and waits until it runs in no thread. While there are other
- * threads, jumps stay but at NOPs, and lead back.
+/* Removes it from all places where it has this data, and waits until it runs in no thread. While there are other
+ * threads, jumps stay except at NOPs, and lead back.
  *   -ENOENT   it is nowhere
  *   -EDEADLK  called from a probe */
 int nopal_unprobe(nopal_register_probe *probe, void *data);
@@ -176,7 +176,7 @@ int nopal_unprobe(nopal_register_probe *probe, void *data);
 const char *nopal_error(void);
 
 /* How often a probe was skipped because eight were already nested in its thread, or a hook because its thread was in
- * one: those that run into their own markers or functions. */
+ * one. This happens to probes and hooks that run into their own markers or functions. */
 uint64_t nopal_cut_off(void);
 
 #endif

@@ -2,10 +2,10 @@
  *
  * The layout that the runtime (C), the tool (Rust, crates/abi) and the trace files share.
  *
- * Grows only by: a new record kind, a new extended event, a new field in place of a reserved one. Anything else
- * raises NOPAL_ABI_VERSION, and so does a change of what generated code says of its sites (struct Stored of crates/record).
- * All values are little-endian. docs/trace-format.md describes the same for readers; crates/abi gets its names in Rust
- * from here.
+ * Grows only by: a new record kind, a new extended event, a new field in place of a reserved one. Anything else raises
+ * NOPAL_ABI_VERSION, and so does a change of the description that generated code keeps of its sites (struct Stored of
+ * crates/record). All values are little-endian. docs/trace-format.md describes the same for readers; crates/abi gets
+ * its names in Rust from here.
  */
 #ifndef NOPAL_ABI_H
 #define NOPAL_ABI_H
@@ -114,11 +114,11 @@
 
 /* ---- Counters ------------------------------------------------------------------------------------------------
  *
- * Calls of sites that are counted. A page has the counters of some sites whose numbers follow each other, in one page of
- * a stack: so it has one writer at a time, and a thread adds 1 without a lock. The pages begin behind a word for each,
- * which tells whose counters it has: 1 more than the number of its group of sites; 0: of none. The first ones are given
- * out as they are needed, and never taken back. When all are, a group's calls go to its last page, which threads share,
- * by locked additions. */
+ * Calls of sites that are counted. A page has the counters of some sites whose numbers follow each other, in one page
+ * of a stack: so it has one writer at a time, and a thread adds 1 without a lock. The pages begin behind a word for
+ * each, which names its group of sites: the group's number plus 1; 0: none. The first pages are given out as they are
+ * needed, and never taken back. When all are given out, a group's calls go to its last page, which threads share, by
+ * locked additions. */
 #define NOPAL_COUNTER_SITES_SHIFT 9 /* a group is 512 sites: their counters of 8 bytes fill a page */
 #define NOPAL_COUNTER_GROUPS (NOPAL_SITE_LIMIT >> NOPAL_COUNTER_SITES_SHIFT)
 #define NOPAL_COUNTER_PAGES 2048    /* that are given out; behind them, one of each group is shared */

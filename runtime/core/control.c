@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Each row of the grammar is matched against the line; what the rows that came furthest wanted next is what was
- * expected.
+ * Each row of the grammar is matched against the line; the words that the rows that came furthest need next are the
+ * expected ones.
  */
 #include "control.h"
 

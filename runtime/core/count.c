@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Counting calls. The thunk does it itself where it finds the counters of the page of the stack that it is on; here they
+ * Counting calls. The thunk does it itself if it finds the counters of the page of the stack that it is on. Here they
  * are looked for, or made.
  */
 #include "core.h"
@@ -23,14 +23,14 @@ static uint64_t *counters_at(struct nopal_process *process, uint32_t page, uint3
 static uint64_t *take_counters(struct nopal_process *process, uint32_t group)
 {
 	uint32_t *next = &process->region->counter_pages;
-	/* Looked at first: it is not to go round. */
+	/* Checked first: the number must not wrap. */
 	if (__atomic_load_n(next, __ATOMIC_RELAXED) >= NOPAL_COUNTER_PAGES)
 		return 0;
 	uint32_t page = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
 	return page < NOPAL_COUNTER_PAGES ? counters_at(process, page, group) : 0;
 }
 
-/* How many places are looked at: a call must not take long where the table is full. */
+/* The places that are searched at most: a call must not take long if the table is full. */
 #define LOOKED_AT 16
 
 /* The counters of a page of a stack; 0: it gets none. */

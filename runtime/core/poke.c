@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * The orders in which text is changed. A processor may have read instructions ahead, and go on to run what it has read
- * until it synchronises; of what was stored meanwhile, it may see any part. The first two bytes are stored at once
+ * The orders in which text is changed. A processor may have read instructions ahead, and goes on to run these until it
+ * synchronises. Of the bytes that were stored meanwhile, it may see any part. The first two bytes are stored at once
  * where their address is even, and then no processor sees one without the other.
  */
 #include "poke.h"

@@ -82,7 +82,7 @@ struct nopal_threads {
 	struct nopal_context *contexts[NOPAL_THREADS];
 };
 #define NOPAL_THREAD_CLAIMED (1ull << 63)   /* in a pointer whose context is not ready: real thread pointers are aligned */
-#define NOPAL_THREAD_NONE (~0ull)           /* in the first place, set by the tool: so a thread pointer of 0 does not match a free place */
+#define NOPAL_THREAD_NONE (~0ull)           /* in the first place, set by the tool: a thread pointer of 0 must not match a free place */
 
 /* The counters of a group's calls: one set for each page of a stack, by its address >> NOPAL_COUNTED_PAGE_SHIFT. Only a
  * thread that is on a page of a stack looks for it, so no other changes its entry. All zero after fork. */

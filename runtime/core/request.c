@@ -8,9 +8,9 @@
 #include "port.h"
 
 /* A step is a nap of 50 us, or spinning for about as long if no system call is allowed. Naps become longer, since
- * thousands of threads may wait; changing the word wakes them. How long a nap lasted that ended early, as by a signal,
- * is not known: it counts as one step, and naps become shorter until one is whole. So about half of the time counts at
- * least, all of it where no nap ends early, and more than has passed where they end in less than a step. */
+ * thousands of threads may wait; changing the word wakes them. The length of a nap that ended early, as by a signal, is
+ * not known: it counts as one step, and naps become shorter until one is whole. So at least about half of the time
+ * counts. All of it counts if no nap ends early, and more than has passed if naps end in less than a step. */
 #define NAP_NANOSECONDS 50000
 #define LONGEST_NAP 400
 #define SPINS_A_STEP 1000

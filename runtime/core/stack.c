@@ -32,8 +32,8 @@ static bool is_mirrored(struct nopal_process *process, uint64_t number)
 	return false;
 }
 
-/* Whether the mirror of a part may be mapped. The kernel counts it with one beside it as one mapping; of others it allows
- * a number, most of which the program keeps. */
+/* Whether the mirror of a part may be mapped. The kernel counts adjoining mirrors as one mapping. It limits the number
+ * of mappings, and most of them are left to the program. */
 static bool may_map(struct nopal_process *process, uint64_t number)
 {
 	if (is_mirrored(process, number - 1) || is_mirrored(process, number + 1))

@@ -24,7 +24,7 @@ static bool same(const char *one, const char *other)
 	return *one == *other;
 }
 
-/* Goes back to the last `*` only: what an earlier one could match in another way leads to nothing else. */
+/* Goes back to the last `*` only: another match of an earlier one leads to no other result. */
 static bool matches(const char *glob, uint32_t length, const char *name)
 {
 	const char *end = glob + length, *star = 0, *resume = name;
@@ -130,7 +130,7 @@ static bool apply(const struct nopal_traces *all)
 	return !all->reconcile() || complain(all, "", "sites that hold bytes of somebody else were left alone");
 }
 
-/* The number of functions of WHAT that can be traced, each of them said. 0: it has complained. */
+/* The number of functions of WHAT that can be traced, each of them printed. 0: it has complained. */
 static uint32_t count(const struct nopal_traces *all, const char *what, bool says)
 {
 	struct nopal_span rest = { 0, length_of(what) };
@@ -193,7 +193,7 @@ static void drop_marks(struct nopal_traces *all)
 		all->marks[i] = (struct nopal_trace){ .on = false };
 }
 
-/* The glob comes last; what it said before counts no more. When nothing is on, nothing need be off. */
+/* The glob becomes the last one, and its earlier state is dropped. If nothing is on, nothing need be off. */
 static bool turn_markers(struct nopal_traces *all, const struct nopal_trace *mark)
 {
 	uint32_t kept = 0;

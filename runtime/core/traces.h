@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
  * Traces and markers by name, and the commands that make and switch them, for a host that has no tool and no memory to
- * give: a small kernel, say. It keeps what is wanted; the host makes it so.
+ * give: a small kernel, say. It keeps the wanted state; the host brings it about.
  */
 #ifndef NOPAL_TRACES_H
 #define NOPAL_TRACES_H
@@ -35,10 +35,10 @@ struct nopal_traces {
 	struct nopal_traced *functions;
 	uint32_t function_count;
 	bool (*is_on)(uint64_t site);
-	/* Makes the sites what is wanted. Returns how many it has left alone, since they hold bytes of somebody else. */
+	/* Brings the sites into the wanted state. Returns how many it has left alone, since they hold foreign bytes. */
 	uint32_t (*reconcile)(void);
 	void (*say)(const char *text, uint32_t length);
-	/* Says comments that belong to the state, such as the numbers of markers. */
+	/* Prints comments that belong to the state, such as the numbers of markers. */
 	void (*say_more)(void);
 	const struct nopal_region *region;
 
@@ -50,11 +50,11 @@ struct nopal_traces {
 bool nopal_traces_want(const struct nopal_traces *all, const struct nopal_traced *function);
 bool nopal_traces_want_marker(const struct nopal_traces *all, const char *name);
 
-/* Carries a line out whole and says "ok", or says "error: " and why, and changes nothing. An empty line asks for the state:
- * commands that make it again, and comments. */
+/* Executes a line completely and prints "ok"; or prints "error: " and the reason, and changes nothing. An empty line
+ * asks for the state: commands that make it again, and comments. */
 void nopal_traces_command(struct nopal_traces *all, const char *line, uint32_t length);
 
-/* Says a number and the text behind it. */
+/* Prints a number and the text behind it. */
 void nopal_traces_say_number(const struct nopal_traces *all, uint64_t number, uint32_t base, const char *behind);
 void nopal_traces_say(const struct nopal_traces *all, const char *text);
 

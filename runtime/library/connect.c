@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Connecting and disconnecting, in this order: what a marker leads to is complete before it is switched on, and what it
- * led to is freed only when nobody can be in it any more.
+ * Connecting and disconnecting, in this order: the code and data that a marker leads to are complete before it is
+ * switched on, and they are freed only when no thread can use them any more.
  */
 #define _GNU_SOURCE
 #include "library.h"
@@ -23,7 +23,7 @@ pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t change_lock = PTHREAD_MUTEX_INITIALIZER;
 /* Whether the thread has the lock: a marker in the allocator may have a probe that loads a library. */
 static _Thread_local bool is_changing __attribute__((tls_model("initial-exec")));
-/* A library has come that its thread could not look into. Of the thread that has the lock. */
+/* A library was loaded by the thread that has the lock, which could not look into it then. */
 static bool has_missed;
 
 /* A connection that is wanted in every loaded file. */
@@ -211,7 +211,7 @@ static bool same(const char *one, const char *other)
 	return one && other ? !strcmp(one, other) : one == other;
 }
 
-/* The link to what is wanted under this name; to 0, if nothing is. */
+/* The link to the wanted connection of this name; to 0 if there is none. */
 static struct wanted **link_to(const struct wanted *like)
 {
 	struct wanted **link = &all_wanted;
@@ -249,7 +249,7 @@ static struct wanted *wanted_new(const char *name, const char *format, const str
 	return 0;
 }
 
-/* Connects what is wanted to the markers that have come since. Those with another format stay as they are. */
+/* Makes the wanted connections to markers that were loaded since. Those with another format stay as they are. */
 static void settle(void *unused)
 {
 	(void)unused;
@@ -391,7 +391,7 @@ int nopal_connect(const char *name, const char *format, nopal_probe *probe, void
 	pthread_mutex_unlock(&library_lock);
 	if (change.error)
 		wanted_free(wanted);
-	/* The words for the error may be in a library that is loaded for it. */
+	/* The error's text may be in a library that is loaded for it. */
 	return change.is_text ? library_failed(change.error, "the text around %s cannot be changed: %s", name,
 					       strerror(-change.error))
 			      : change.error;

@@ -138,7 +138,7 @@ library_call_ordinary:
 	and $-64, %rsp
 	mov %rdx, %r10
 	mov %rcx, %r11
-	/* %r12 = what there is, %rbx = what is in use. */
+	/* %r12 = the parts that exist, %rbx = the parts in use. */
 	mov library_vector_state(%rip), %r12d
 	mov %r12d, %ebx
 	test %r12d, %r12d

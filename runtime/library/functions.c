@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Finds functions that were compiled with room at their entries, in all that is loaded: the compiler has left lists of
+ * Finds functions that were compiled with room at their entries, in all loaded files: the compiler has left lists of
  * the places, and files have the names. Files are checked as they are read; the lists are the program's own.
  */
 #define _GNU_SOURCE

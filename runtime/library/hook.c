@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Functions of the program's own at the entries of its functions. A place is a NOP of five bytes, or a call of what
- * leads to library_hooked; that calls the hook itself where there is one only, and else the loop.
+ * Functions of the program's own at the entries of its functions. A place is a NOP of five bytes, or a call of a stub
+ * that leads to library_hooked. This calls the hook itself if there is only one, and else the loop.
  */
 #define _GNU_SOURCE
 #include "library.h"

@@ -114,7 +114,7 @@ library_hooked:
 	restore_registers
 	movb $0, (%r11)
 	ret
-	/* The thread's first. The C function uses no vector registers. */
+	/* The thread's first hook. The C function uses no vector registers. */
 	.cfi_restore_state
 8:	save_registers
 	call_aligned library_passing_of_thread

@@ -38,8 +38,8 @@ struct connected {
  * is held, nor where a library begins: a probe that is waited for may be loading one. */
 extern pthread_mutex_t library_lock;
 
-/* Held while connections and text are changed; nothing is waited for meanwhile. The loader's lock may be held by the
- * caller, and is not taken under it. */
+/* Held while connections and text are changed; the holder waits for nothing. The caller may hold the loader's lock,
+ * which is not taken under this one. */
 void change_begin(void);
 void change_end(void);
 
@@ -48,12 +48,13 @@ void change_end(void);
 struct connections *connections_changed(const struct connections *old, size_t leave, const struct connection *join);
 /* SIZE_MAX: it is not among them. */
 size_t connections_find(const struct connections *connections, const struct connection *connection);
-/* Publishes `new`, between change_begin and change_end. Threads may still use the old ones, */
+/* Publishes `new`, between change_begin and change_end. Threads may still use the old ones. */
 void connections_replace(struct connections **connections, struct connections *new);
-/* which go when no probe uses them. Under library_lock alone. */
+/* Frees these when no probe uses them. Under library_lock alone. */
 void connections_free_retired(void);
 
-/* Learns how to call ordinary functions, under library_lock. An error if the connection is to one and it cannot be. */
+/* Learns how to call ordinary functions, under library_lock. An error if the connection is to one and these cannot be
+ * called. */
 int connection_prepare(const struct connection *connection);
 
 /* Begins a probe, which ends by grace_end; false if too many are nested in the thread. */
@@ -103,7 +104,7 @@ struct found {
 void found_markers(const char *name, const char *library, struct found *found);
 void found_free(struct found *found);
 
-/* Calls a function while the loader keeps what is loaded: it takes the lock of its list for that. */
+/* Calls a function while the loader keeps the list of loaded files locked. */
 void while_loaded(void (*function)(void *data), void *data);
 
 /* Whether a function of the loaded files is a NOPAL_PROBE. */
@@ -190,7 +191,7 @@ struct instruction {
 	uint64_t target;
 };
 
-/* Of `room` bytes, for an address. False if it is not known, or does not end within them. */
+/* Decodes the instruction at an address, from `room` bytes. False if it is not known, or does not end within them. */
 bool instruction_at(const uint8_t *bytes, uint64_t room, uint64_t address, struct instruction *found);
 
 /* ---- grace.c ---- */
@@ -224,7 +225,7 @@ void library_hooked(void);
 /* Incremented atomically by any thread. */
 extern uint64_t library_hooks_cut_off;
 
-/* The parts of the vector state that there are, as in XCR0, and whether the processor tells which of them are in use.
+/* The parts of the vector state that the processor has, as in XCR0, and whether it tells which of them are in use.
  * Written before the first marker leads to a probe. */
 #define LIBRARY_TELLS_USE 0x80000000u
 extern uint32_t library_vector_state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Finds the notes that nopal.h has written, in the memory of all that is loaded. They are the program's own, so what
- * they point to is taken as it is; bounds of the notes themselves are checked.
+ * Finds the notes that nopal.h has written, in the memory of all loaded files. They are the program's own, so the data
+ * that they point to is trusted; bounds of the notes themselves are checked.
  */
 #define _GNU_SOURCE
 #include "library.h"

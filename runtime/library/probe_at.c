@@ -5,8 +5,8 @@
  * refused.
  *
  * A NOP of five bytes is changed in place while threads pass it. Other windows are changed only while the process has
- * one thread, which is here and so neither in them nor about to return into them. Removed while there are others, their
- * jumps stay: detours are never freed, and then do nothing else.
+ * one thread, which is here and so neither in them nor about to return into them. If they are removed while there are
+ * others, their jumps stay: detours are never freed, and then only lead back.
  */
 #define _GNU_SOURCE
 #include "library.h"
@@ -23,7 +23,7 @@
 #define WINDOW 20               /* at most: whole instructions, of which the last has the fifth byte */
 #define RET 0xc3
 
-/* The begin is known to probed.S. Never freed: a thread may still come. */
+/* probed.S knows the first fields. Never freed: a thread may still arrive. */
 struct place {
 	uint64_t address;
 	struct connections *connections;
@@ -60,7 +60,7 @@ void library_probe(struct place *place, struct nopal_registers *registers)
 
 /* ---- what a function consists of ---- */
 
-/* By the file: text in memory may be changed. */
+/* Read from the file, since text in memory may be changed. */
 struct code {
 	const struct found_function *function;
 	uint64_t *starts;               /* of its instructions */
@@ -104,7 +104,7 @@ struct led_into {
 	bool found;
 };
 
-/* Whether a direct jump of a function leads behind `low` and before `high`; or a computed one may, of a part of the
+/* Whether a direct jump of a function leads behind `low` and before `high`, or a computed jump may, from a part of the
  * function that stands elsewhere. */
 static void look_for_jump(const uint8_t *bytes, uint64_t begin, uint64_t end, void *data)
 {
@@ -131,7 +131,7 @@ struct window {
 	bool returns;                   /* its last instruction is the return whose place it is */
 };
 
-/* One that threads may be passing while it is changed. */
+/* A NOP that threads may be passing while it is changed. */
 static bool is_nop(uint64_t address)
 {
 	static const uint8_t nop[] = ARCH_NOP;
@@ -139,8 +139,8 @@ static bool is_nop(uint64_t address)
 	return address % 2 == 0 && !memcmp(bytes, nop, 4) && (bytes[4] == 0 || bytes[4] == 8);
 }
 
-/* Whether instructions may be displaced from [low, high), and nothing but its begin is reached otherwise. 0, or what is
- * said. */
+/* Whether instructions may be displaced from [low, high), of which nothing but the begin is reached in another way. 0,
+ * or the error's text. */
 static const char *unfit(const struct code *code, uint64_t low, uint64_t high, bool returns)
 {
 	const struct found_function *function = code->function;
@@ -192,7 +192,7 @@ static int find_window(const char *name, const struct code *code, uint64_t addre
 	return why ? library_failed(-ENOTSUP, "%s: %s", name, why) : 0;
 }
 
-/* The window of a return: as few instructions before it as there must be. */
+/* The window of a return, with as few instructions before it as possible. */
 static int find_return(const char *name, const struct code *code, size_t number, struct window *window)
 {
 	const struct found_function *function = code->function;
@@ -298,7 +298,8 @@ static bool has_jump(const struct place *place)
 	return !memcmp((const void *)place->window, jump, sizeof jump);
 }
 
-/* Whether what it was made of is still there. A library may have been closed meanwhile, and another be there. */
+/* Whether the code that it was made for is still there. Its library may have been closed meanwhile, and another one be
+ * there. */
 static bool is_there(const struct place *place)
 {
 	return function_is_loaded(place->window) &&
@@ -357,7 +358,7 @@ static bool is_marker(const struct window *window)
 	return is_one;
 }
 
-/* Puts its jump in, unless it is in. */
+/* Inserts its jump, unless it is inserted. */
 static int ready_place(const char *name, struct place *place)
 {
 	if (has_jump(place))
@@ -371,7 +372,7 @@ static int ready_place(const char *name, struct place *place)
 	return error ? library_failed(error, "the text around %s cannot be changed: %s", name, strerror(-error)) : 0;
 }
 
-/* A place with its jump, which leads to nobody's function yet. */
+/* Makes a place with its jump, which leads to no function yet. */
 static int new_place(const char *name, uint64_t address, const struct window *window, struct place **made)
 {
 	if (overlaps_known(window))
@@ -400,7 +401,7 @@ static int new_place(const char *name, uint64_t address, const struct window *wi
 	return 0;
 }
 
-/* The jump goes if it can: its threads may be anywhere. */
+/* Removes the jump if possible: threads may be anywhere. */
 static void settle_place(struct place *place)
 {
 	bool unused = !place->connections || !place->connections->count;
@@ -422,7 +423,7 @@ static int join_place(struct place *place, const struct connection *connection)
 	return 0;
 }
 
-/* From all places. Whether there was any. */
+/* Removes a connection from all places. Returns whether there was any. */
 static bool leave_places(const struct connection *connection)
 {
 	bool left = false;
@@ -450,7 +451,7 @@ static int refuse_system(const char *name, const struct found_function *function
 	return function->is_system ? library_failed(-ENOTSUP, "%s is of the C library, or of libnopal", name) : 0;
 }
 
-/* `NAME[+OFFSET]`, `0xADDRESS`. The function that has it. */
+/* Parses `NAME[+OFFSET]` or `0xADDRESS`, and finds the function that holds it. */
 static int find_place(const char *text, struct found_function *function, uint64_t *address)
 {
 	char name[256];
@@ -529,7 +530,7 @@ static int probe_at(const char *text, const struct connection *connection)
 	return error;
 }
 
-/* A return's window, unless there is a place for it already. */
+/* Makes the window of a return, unless there is a place for it already. */
 static int place_of_return(const char *name, const struct code *code, size_t number, struct window *window,
 			   struct place **place)
 {

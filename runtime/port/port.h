@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reads the time stamp counter after all earlier loads are complete: the stores that they saw happened before. */
+/* Reads the time stamp counter after all earlier loads are complete: the stores that these saw happened before. */
 uint64_t port_clock(void);
 
 /* False if reading the counter would fault in this thread. Makes a system call. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Fields of the image that the tool fills in, and where it puts the image. The section .nopal_patches lists them as pairs
- * {address of the field, kind}. The section .nopal_spare, which is not part of the image, holds what it may put into two
- * of them.
+ * Fields of the image that the tool fills in, and the place of the image. The section .nopal_patches lists them as
+ * pairs {address of the field, kind}. The section .nopal_spare, which is not part of the image, holds the code that it
+ * may put into two of them.
  */
 #ifndef NOPAL_PATCH_H
 #define NOPAL_PATCH_H

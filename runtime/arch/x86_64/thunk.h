@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Thunks for a host that has no tool: copies of the template of thunk.S, with what crates/agent fills in elsewhere.
+ * Thunks for a host that has no tool: copies of the template of thunk.S, filled in as crates/agent does elsewhere.
  */
 #ifndef NOPAL_ARCH_THUNK_H
 #define NOPAL_ARCH_THUNK_H
@@ -21,8 +21,8 @@ struct arch_patch {
 };
 extern const struct arch_patch nopal_patches[], nopal_patches_end[];
 
-/* Before the first thunk runs. Fields of other kinds stay as they are: no limit of depth, and no order between threads
- * that is closer than the clock's. */
+/* Call it before the first thunk runs. Fields of other kinds stay as they are: no limit of depth, and no order between
+ * threads that is closer than the clock's. */
 static inline void arch_fill_in(int64_t mirror, const struct nopal_threads *threads, uint32_t thread_slot)
 {
 	for (const struct arch_patch *patch = nopal_patches; patch < nopal_patches_end; patch++) {

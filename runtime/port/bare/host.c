@@ -20,7 +20,7 @@ struct processor {
 	struct nopal_context context;
 };
 
-/* The states and the chunks by the rules of chunk.c. */
+/* The states and the chunks change by the rules of chunk.c. */
 static struct {
 	struct nopal_region region;
 	uint32_t states[NOPAL_BARE_CHUNKS];
@@ -30,7 +30,7 @@ static struct {
 static struct processor processors[NOPAL_BARE_PROCESSORS];
 /* Each processor writes its own place when it joins. */
 static struct nopal_threads threads;
-/* These by nopal_bare_begin; constant afterwards but for the traces. */
+/* Written by nopal_bare_begin; constant afterwards, except for the traces. */
 static struct nopal_process process;
 struct nopal_process *const volatile nopal_process = &process;
 struct nopal_bare nopal_bare;
@@ -136,7 +136,7 @@ void nopal_bare_join(uint32_t number, uint64_t stack, uint64_t stack_bytes)
 
 /* ---- data out ---- */
 
-/* With interrupts off, no handler records in between; and none is interrupted here. */
+/* With interrupts off, no handler records in between, and this code interrupts none. */
 void nopal_bare_rest(void)
 {
 	struct processor *self = here();
@@ -154,8 +154,8 @@ void nopal_bare_rest(void)
 	__asm__ volatile("push %0; popf" : : "r"(flags) : "memory", "cc");
 }
 
-/* Its processor has handed it over and has rested since: what an interrupt has handed over may lack a record that the
- * interrupted code has reserved and not stored yet. */
+/* Whether its processor has handed it over and has rested since. A chunk that an interrupt has handed over may lack a
+ * record that the interrupted code has reserved and not stored yet. */
 static bool is_complete(uint32_t index, const struct nopal_chunk_header *chunk)
 {
 	uint32_t state = __atomic_load_n(&memory.states[index], __ATOMIC_ACQUIRE);

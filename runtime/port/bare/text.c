@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * The kernel's text: a thunk for each function, and jumps to them that come and go while all processors run, by the order
- * NOPAL_POKE_BREAKPOINT of core/poke.c. Markers go on and off in the same way. The text itself says what is on.
+ * The kernel's text: a thunk for each function, and jumps to them that come and go while all processors run, by the
+ * order NOPAL_POKE_BREAKPOINT of core/poke.c. Markers go on and off in the same way. The text itself is the state: it
+ * shows which are on.
  */
 #include "text.h"
 
@@ -15,11 +16,11 @@
 extern const uint8_t nopal_stub_mark[];
 static const uint8_t nop[ARCH_JUMP_BYTES] = ARCH_NOP;
 
-/* By the processor that gives commands, while no breakpoint is in the text. */
+/* Written by the processor that gives commands, while no breakpoint is in the text. */
 static struct nopal_poke pokes[POKES];
-/* The same; with release when the pokes are complete. Read by the handler of breakpoints. */
+/* The same; stored with release when the pokes are complete. Read by the handler of breakpoints. */
 static uint32_t poke_count;
-/* Processors that have not yet answered. Set by the one that waits for them; each of them subtracts itself. */
+/* Processors that have not yet answered. Set by the processor that waits for them; each of them subtracts 1. */
 static uint32_t awaited;
 
 /* ---- what core asks for ---- */

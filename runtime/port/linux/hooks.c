@@ -56,7 +56,7 @@ void nopal_before_prctl(struct nopal_arguments *arguments)
 		if (mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && arguments->integer[2]))
 			nopal_fall_quiet(mode == SECCOMP_MODE_STRICT);
 	}
-	/* The calls of this thread from most places become signals, as Wine wants it. */
+	/* System calls of this thread from most places become signals, as Wine needs it. */
 	if ((uint32_t)arguments->integer[0] == PR_SET_SYSCALL_USER_DISPATCH && arguments->integer[1] != PR_SYS_DISPATCH_OFF)
 		nopal_fall_quiet(false);
 	/* Reading the counter faults, in this thread and those that it creates. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * The hooks of a Linux process: what the stubs in arch/ call, by the conventions that stand there.
+ * The hooks of a Linux process: functions that the stubs in arch/ call, by the conventions described there.
  */
 #ifndef NOPAL_HOOKS_H
 #define NOPAL_HOOKS_H

@@ -74,7 +74,8 @@ static long read_as_others_do(uint64_t address, void *to, uint32_t bytes)
 bool port_map_mirror(uintptr_t address, uint64_t bytes, uintptr_t slot)
 {
 	char byte;
-	/* As memory of memfd_secret and of devices. Where the call is missing or forbidden, nothing is known against it. */
+	/* Such as memory of memfd_secret and of devices. If the call is missing or forbidden, the memory counts as
+	 * readable. */
 	if (read_as_others_do(slot, &byte, sizeof byte) == -EFAULT)
 		return false;
 	long answer = system_call(__NR_mmap, (long)address, (long)bytes, READ_WRITE,
@@ -87,7 +88,7 @@ bool port_map_mirror(uintptr_t address, uint64_t bytes, uintptr_t slot)
 	}
 	system_call(__NR_madvise, answer, (long)bytes, MADV_NOHUGEPAGE, 0, 0, 0);
 	system_call(__NR_madvise, answer, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
-	/* After mlockall(MCL_FUTURE) it would count as part of what the program may lock. */
+	/* After mlockall(MCL_FUTURE) it would count towards the program's limit of locked memory. */
 	system_call(__NR_munlock, answer, (long)bytes, 0, 0, 0, 0);
 	return true;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Where a breakpoint of ours leads: to the detour of its probe, with all registers as they were. The tool makes this
- * the action of SIGTRAP while a process has breakpoints, with all signals blocked and `nopal_trap_return` behind it.
- * Nothing is recorded here: the detour does that when the signal is over, so a probe records in the same way, whether a
- * jump or a breakpoint leads to it.
+ * The handler of our breakpoints: it leads to the detour of the probe, with all registers as they were. The tool makes
+ * this the action of SIGTRAP while a process has breakpoints, with all signals blocked and `nopal_trap_return` behind
+ * it. Nothing is recorded here: the detour does that when the signal is over, so a probe records in the same way,
+ * whether a jump or a breakpoint leads to it.
  */
 #include <stddef.h>
 

@@ -33,7 +33,7 @@ static DEFINE_MUTEX(region_lock);
 static atomic_t mappings = ATOMIC_INIT(0);
 
 static bool running;                    /* by WRITE_ONCE, under nopal_lock */
-/* The same: those on which anything is recorded. */
+/* The same: the processors on which anything is recorded. */
 static struct cpumask processors = CPU_MASK_ALL;
 /* The same: whether only some tasks are recorded, and those that they start. */
 static bool watching, watching_children;
@@ -85,7 +85,7 @@ bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patie
 	return false;
 }
 
-/* Makes the context that of the task whose stack it is: of another stack, of the task that was interrupted. */
+/* Gives the context to the task whose stack it is; on another stack, to the task that was interrupted. */
 enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_range *range, uint64_t slot)
 {
 	struct nopal_context *context = here();
@@ -134,7 +134,8 @@ bool nopal_context_wants(void)
 	return runs_here() && is_wanted(current);
 }
 
-/* Of a task that is not wanted, nor the one before it or after it, no event gets as far as nopal_prepare_here. */
+/* If neither a task nor the one before it or after it is wanted, none of its events gets as far as
+ * nopal_prepare_here. */
 DEFINE_PER_CPU(uint8_t, nopal_wanted);
 
 static void forget_here(void *unused)
@@ -200,7 +201,7 @@ static void at_fork(void *unused, struct task_struct *parent, struct task_struct
 		set_bit(child->pid, watched);
 }
 
-/* Its number may be another's from now on. */
+/* Its number may belong to another task from now on. */
 static void at_free(void *unused, struct task_struct *task)
 {
 	if (READ_ONCE(watching_children))
@@ -219,12 +220,12 @@ static void begin_here(void *unused)
 {
 	struct nopal_context *context = here();
 	memset(context, 0, NOPAL_CONTEXT_SLOTS);
-	/* Tells the processor: the tool knows its chunks by it. */
+	/* Identifies the processor: the tool knows its chunks by this. */
 	context->begin = (rdtsc() & ~0xffffull) | raw_smp_processor_id();
 	context->waiting = 1;
 }
 
-/* A region of its own. Core finds a chunk by the address of what is in it. */
+/* Allocates a region. Core finds a chunk by the address of a record in it. */
 static struct nopal_region *region_of(uint32_t chunks, uint64_t *bytes)
 {
 	uint64_t states = ALIGN(sizeof(struct nopal_region), 64);

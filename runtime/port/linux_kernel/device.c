@@ -41,7 +41,7 @@ int nopal_device_permits(void)
 {
 	if (!perfmon_capable())
 		return -EPERM;
-	/* Where nobody may read the kernel's memory, as by kprobes. */
+	/* Refused where the kernel's memory may not be read, as by kprobes. */
 	return security_locked_down(LOCKDOWN_KPROBES);
 }
 
@@ -55,7 +55,7 @@ static int open(struct inode *inode, struct file *file)
 	int failed = nopal_device_permits();
 	if (failed)
 		return failed;
-	/* The device put itself there. */
+	/* The misc device has put itself there. */
 	file->private_data = 0;
 	return single_open(file, show, 0);
 }
@@ -208,7 +208,7 @@ static struct miscdevice device = {
 	.fops = &operations,
 };
 
-/* ---- /dev/nopal_trace: what is recorded, a line a record; a line that was read is gone ---- */
+/* ---- /dev/nopal_trace: the records, a line each; a line that was read is gone ---- */
 
 struct lines {
 	struct mutex lock;
@@ -231,7 +231,7 @@ static int open_trace(struct inode *inode, struct file *file)
 	return nonseekable_open(inode, file);
 }
 
-/* Takes no more lines out of the buffer than are read, but the last one whole. */
+/* Takes no more lines out of the buffer than are read; the last one is taken whole. */
 static ssize_t read_trace(struct file *file, char __user *to, size_t length, loff_t *position)
 {
 	struct lines *lines = file->private_data;

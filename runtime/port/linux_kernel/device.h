@@ -19,7 +19,7 @@
 
 #define NOPAL_DEVICE_VERSION 1
 
-/* Functions of all plans together, and their exits. */
+/* The most functions of all plans together, and the most exits. */
 #define NOPAL_DEVICE_FUNCTIONS 262144
 #define NOPAL_DEVICE_EXITS 131072
 

@@ -25,19 +25,20 @@ uint32_t nopal_function_count;
 struct nopal_exit *nopal_exits;
 uint32_t nopal_exit_count;
 static uint32_t function_room, exit_room;        /* under nopal_lock */
-/* The same: whether arguments and results are recorded, whether functions record that nobody wants, and whether all go
- * meanwhile. */
+/* The same: whether arguments and results are recorded, whether functions that nobody wants record, too, and whether
+ * all are being removed. */
 static bool with_arguments, uniform, all_go;
 
-/* Of the upper half of the upper 4 GiB: there are the kernel and its modules. */
+/* For the upper half of the upper 4 GiB, where the kernel and its modules are. */
 #define LEAVES 0x8000
 #define LEAF_WORDS 4096
 #define ENDBR_BYTES 4
 uint32_t *nopal_leaves[LEAVES];
-/* Where nopal knows no function: an entry returns there if somebody else, a livepatch say, leads the call away. */
+/* For places where nopal knows no function: an entry returns there if another tool, a livepatch say, redirects the
+ * call. */
 static uint32_t nothing[LEAF_WORDS];
 
-/* Functions whose entries came on together. */
+/* Functions whose entries were inserted together. */
 struct entries {
 	struct list_head list;
 	struct ftrace_ops ops;
@@ -54,7 +55,7 @@ MODULE_PARM_DESC(direct, "whether functions that come on take the one direct cal
 
 /* ---- what is known ---- */
 
-/* Where the recorder looks for the word of a function: by the address that its fentry site returns to. */
+/* The place of a function's word: the recorder finds it by the address that the fentry site returns to. */
 static unsigned long place_of(unsigned long site)
 {
 	return (uint32_t)(site + NOPAL_SITE_BYTES) / 16;
@@ -293,7 +294,7 @@ static bool is_wanted(const struct entries *entries)
 	return false;
 }
 
-/* Takes out those entries of which no function is wanted any more. */
+/* Removes the groups of entries of which no function is wanted any more. */
 static int entries_off(void)
 {
 	struct entries *entries, *next;
@@ -329,7 +330,7 @@ static uint32_t exits_set(const struct nopal_function *function)
 	return set;
 }
 
-/* A function whose exit somebody else has changed, by a breakpoint say, is still present: that one would put our jump
+/* A function whose exit another tool has changed, by a breakpoint say, is still present: that tool would put our jump
  * back. */
 static int go(const uint32_t *functions, uint32_t count)
 {
@@ -358,7 +359,8 @@ static const struct module *module_of(uint32_t index)
 /* ftrace holds the processor until it has changed all sites of a request. */
 #define ENTRIES_AT_ONCE 16384
 
-/* Entries that come on together. Those of a module come and go by themselves, as it does. */
+/* The end of a group of entries that are inserted together. Each module has its own groups, which come and go with
+ * it. */
 static uint32_t end_of_group(const uint32_t *functions, uint32_t first, uint32_t count)
 {
 	uint32_t next = first;
@@ -380,7 +382,7 @@ static int come_on(const uint32_t *functions, uint32_t count)
 		failed = change_exits(functions, count, true);
 	for (uint32_t i = 0; !failed && i < count; i++) {
 		struct nopal_function *function = &nopal_functions[functions[i]];
-		/* Others have come since the plan was checked. */
+		/* Foreign bytes were written since the plan was checked. */
 		if (exits_set(function) < function->exits) {
 			function->verdict = NOPAL_VERDICT_HELD;
 			continue;
@@ -403,7 +405,7 @@ bool nopal_function_records(const struct nopal_function *function)
 	return function->verdict == NOPAL_VERDICT_TRACED && *word_at(function);
 }
 
-/* Those that are to record and do not, or of which something is there that is not to be. */
+/* Selects the functions that must record and do not, or those that are present and must not be. */
 static uint32_t select(bool wanted, uint32_t *found)
 {
 	uint32_t count = 0;
@@ -471,7 +473,7 @@ bool nopal_functions_are_uniform(void)
 	return uniform;
 }
 
-/* As an ftrace_ops' function would be called, with a slot on this stack, and arguments of 0. */
+/* Calls the recorder as ftrace calls the function of an ftrace_ops, with a slot on this stack, and arguments of 0. */
 void nopal_function_simulate(const struct nopal_function *function)
 {
 	struct pt_regs registers = { .sp = (unsigned long)&registers };
@@ -480,7 +482,7 @@ void nopal_function_simulate(const struct nopal_function *function)
 
 /* ---- modules ---- */
 
-/* A module's text is there until the notifier has returned. */
+/* A module's text stays until the notifier has returned. */
 static int at_module(struct notifier_block *block, unsigned long event, void *data)
 {
 	if (event != MODULE_STATE_GOING)
@@ -529,11 +531,12 @@ static bool all_gone(void)
 
 void nopal_functions_end(void)
 {
-	/* Memory may be short, or somebody else's breakpoint in the way, but nothing may lead here when the module has
+	/* Memory may be short, or a foreign breakpoint in the way, but nothing may lead here when the module has
 	 * gone. */
 	while (!all_gone())
 		msleep(10);
-	/* Last, as text of a module that goes must be known to be gone until it is as it was. */
+	/* The notifier is the last to go: until all text is restored, it must learn of modules whose text is
+	 * unloaded. */
 	unregister_module_notifier(&modules);
 	nopal_wait_for_tasks();
 	xa_destroy(&by_place);

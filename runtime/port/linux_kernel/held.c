@@ -51,8 +51,9 @@ void nopal_held_end(void)
 }
 
 /*
- * Whether what is changed at `address` reaches into [first, last]. A jump label may be a short jump, or a NOP as long.
- * Labels of a module's init code stay in its table after that code is unmapped: only what is near is read.
+ * Whether the instruction that is changed at `address` reaches into [first, last]. A jump label may be a short jump, or
+ * a NOP as long. Labels of a module's init code stay in its table after that code is unmapped, so only near ones are
+ * read.
  */
 static bool reaches(unsigned long address, unsigned long first, unsigned long last)
 {

@@ -7,7 +7,7 @@
 
 #include <linux/version.h>
 
-/* The word that counts why preemption is off; per processor. */
+/* The preemption count, a word of each processor. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
 #define NOPAL_PREEMPT_COUNT pcpu_hot + NOPAL_PREEMPT_COUNT_OFFSET
 #define NOPAL_PREEMPT_COUNT_OFFSET 8
@@ -44,7 +44,7 @@ static inline unsigned long nopal_preempt_count(void)
 #endif
 }
 
-/* Of a probe of sched_switch. */
+/* The parameters of a probe of sched_switch. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0)
 #define NOPAL_SWITCH_PARAMETERS \
 	void *unused, bool preempt, struct task_struct *previous, struct task_struct *next, unsigned int state
@@ -64,8 +64,8 @@ static inline unsigned long nopal_module_text(const struct module *module, unsig
 #endif
 }
 
-/* How many functions may have a direct call at once. Before 6.3, each of them takes room in a table that is made anew
- * for each change, in one piece: 37,000 were too many in a machine of 1 GiB. */
+/* How many functions may have a direct call at once. Before 6.3, each takes room in a table that is allocated anew, in
+ * one piece, for each change: 37,000 were too many in a machine of 1 GiB. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
 #define NOPAL_DIRECT_AT_MOST 1000000
 #else
@@ -80,7 +80,7 @@ static inline int nopal_share(struct ftrace_ops *ops, enum ftrace_ops_cmd comman
 	return command == FTRACE_OPS_CMD_ENABLE_SHARE_IPMODIFY_SELF ? -EBUSY : 0;
 }
 
-/* Later kernels say for which address. */
+/* Later kernels pass the address, too. */
 static inline int nopal_share_at(struct ftrace_ops *ops, unsigned long address, enum ftrace_ops_cmd command)
 {
 	return nopal_share(ops, command);

@@ -23,8 +23,8 @@ static const char *const names[] = {
 	[WAKEUP] = "wakeup",
 };
 
-/* Of a tracer on a processor. One writer, which nothing that writes here interrupts; readers look at `sequence`, which is
- * odd during a change. */
+/* The results of a tracer on a processor. There is one writer at a time, which no other writer interrupts. Readers
+ * check `sequence`, which is odd during a change. */
 struct results {
 	struct nopal_latency_own own;   /* the sections use only its histogram */
 	uint32_t sequence;
@@ -37,7 +37,7 @@ static uint8_t *chunks[TRACERS];                /* the same: of NOPAL_CHUNK_BYTE
 static bool on[TRACERS];
 static uint32_t threshold;                      /* microseconds; 0: none */
 static const char *shown = "irqsoff";
-/* Cases that are nobody's, as while sites change. */
+/* Cases that belong to no tracer, such as those while sites change. */
 static struct nopal_histogram nobodys;
 static struct results *aim;                     /* of the section tracer that is on; 0: none */
 static int aimed;                               /* its number */
@@ -142,7 +142,7 @@ static const struct nopal_tracer wakeup_tracer = {
 	.most_urgent = true,
 };
 static struct nopal_latency *wakeup;
-/* Of the task that a processor runs. */
+/* The rank of the task that a processor runs. */
 static DEFINE_PER_CPU(uint32_t, running_rank);
 
 /* A task with a deadline has -1. */
@@ -213,7 +213,8 @@ static int wakeup_on(void)
 		wakeup = 0;
 		return failed;
 	}
-	/* A processor that does not switch for long has a rank, too: between at_switch and the switch nothing interrupts. */
+	/* Sets the rank of processors that do not switch for long. Nothing interrupts between at_switch and the
+	 * switch. */
 	on_each_cpu(rank_here, 0, 1);
 	return 0;
 }
@@ -296,7 +297,7 @@ void nopal_tracers_threshold(uint32_t microseconds)
 
 /* ---- what was found ---- */
 
-/* With what its processor recorded, if there is a `chunk` for that. */
+/* Reads the worst case, with the records of its processor if there is a `chunk` for them. */
 static void read_worst(int number, uint32_t processor, struct nopal_worst *worst, void *chunk)
 {
 	const struct results *one = &results[number][processor];
@@ -311,7 +312,7 @@ static void read_worst(int number, uint32_t processor, struct nopal_worst *worst
 	} while (sequence & 1 || READ_ONCE(one->sequence) != sequence);
 }
 
-/* The worst of all processors. False: there is none. */
+/* Finds the worst case of all processors. False: there is none. */
 static bool find_worst(int number, struct nopal_worst *worst, void *chunk)
 {
 	uint32_t of = 0;
@@ -423,7 +424,7 @@ void nopal_tracers_end(void)
 {
 	char error[64];
 	mutex_lock(&nopal_lock);
-	/* Where sections stay, their cases are nobody's. */
+	/* If thunks of sections stay, their cases belong to no tracer. */
 	for (int number = 0; number < TRACERS; number++)
 		nopal_tracer_switch(names[number], false, error, sizeof error);
 	nopal_records_trim(false);

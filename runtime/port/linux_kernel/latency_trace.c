@@ -29,7 +29,7 @@ int nopal_tracer_option(const char *word)
 
 /* ---- the functions that were entered meanwhile ---- */
 
-/* The calls that are open, where the records are read: of each task that ran. */
+/* The open calls of each task that ran, at the record that is read. */
 struct calls {
 	struct {
 		uint32_t site, tag, thread;
@@ -47,7 +47,7 @@ static void enter(struct calls *calls, const struct nopal_record *record)
 	}
 }
 
-/* An exit ends the innermost open call of its site and tag, and what was entered since. */
+/* An exit ends the innermost open call of its site and tag, and all calls inside it. */
 static void leave(struct calls *calls, const struct nopal_record *record)
 {
 	for (uint32_t i = calls->depth; i--;)

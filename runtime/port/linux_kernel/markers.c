@@ -76,7 +76,7 @@ static bool is_readable(uint64_t address, uint32_t bytes)
 	return true;
 }
 
-/* Says of what cannot be read what the kernel's own printf says. */
+/* Memory that cannot be read gives the text that the kernel's own printf writes for it. */
 static struct nopal_text text_of(uint32_t type, uint64_t value)
 {
 	static const char null[] = "(null)", fault[] = "(efault)";
@@ -98,7 +98,7 @@ static struct nopal_text text_of(uint32_t type, uint64_t value)
 static void record(const struct marker *marker, const uint64_t *values)
 {
 	unsigned long flags;
-	/* As what a fentry site's slow path does, this belongs to one processor. */
+	/* This must stay on one processor, like the slow path of a fentry site. */
 	raw_local_irq_save(flags);
 	nopal_mark(&marker->mark, values, (uint64_t)__builtin_frame_address(0));
 	raw_local_irq_restore(flags);
@@ -141,7 +141,7 @@ static void call(struct nopal_marker *place, const uint64_t *values)
 
 /* ---- switching ---- */
 
-/* Makes it what is wanted. */
+/* Switches the marker as its patterns want it. */
 static void set(struct marker *marker)
 {
 	struct nopal_marker *place = marker->place;
@@ -267,7 +267,7 @@ static bool is_known(const struct nopal_marker *place)
 	return false;
 }
 
-/* From the last number down: programs' markers have those from the first one up. */
+/* Numbers from the last one down: programs' markers have those from the first one up. */
 uint64_t nopal_event_next(uint32_t values, bool has_text)
 {
 	static uint32_t count;          /* under nopal_lock */
@@ -278,7 +278,7 @@ uint64_t nopal_event_next(uint32_t values, bool has_text)
 	return (has_text ? NOPAL_EVENT_VARIABLE : values + 1) << NOPAL_EVENT_WORDS_SHIFT | number;
 }
 
-/* Counts the values, and fills in what core needs. False: their types are none that nopal knows. */
+/* Counts the values, and fills in what core needs. False: nopal does not know their types. */
 static bool describe(struct marker *marker)
 {
 	uint32_t count = 0;
@@ -345,7 +345,8 @@ static struct connections *held(const struct marker *marker)
 	return rcu_dereference_protected(marker->connections, lockdep_is_held(&nopal_lock));
 }
 
-/* With one connection more, or without one; waits until none of those before runs. Without one, it does not fail. */
+/* Replaces the connections by a copy with one more, or with one less, and waits until no old one runs. With one less,
+ * it does not fail. */
 static int replace(struct marker *marker, const struct connection *added, const struct connection *removed)
 {
 	struct connections *before = held(marker);
@@ -439,7 +440,7 @@ EXPORT_SYMBOL_GPL(nopal_disconnect);
 
 /* ---- modules that come and go ---- */
 
-/* Those that forget to disconnect. */
+/* For modules that forget to disconnect. */
 static void disconnect_all_of(struct marker *marker, const struct module *module)
 {
 	const struct connections *all = held(marker);
@@ -448,7 +449,7 @@ static void disconnect_all_of(struct marker *marker, const struct module *module
 			replace(marker, 0, &all->each[i]);
 }
 
-/* A module's code does not run any more, and is gone when the notifier has returned. */
+/* The module's code does not run any more, and is unloaded when the notifier has returned. */
 static void forget_all_of(const struct module *module)
 {
 	struct marker *marker;
@@ -473,7 +474,7 @@ static int at_module(struct notifier_block *block, unsigned long event, void *da
 	return NOTIFY_DONE;
 }
 
-/* After those of the kernel's jump labels when a module comes. */
+/* Runs after the notifier of jump labels when a module is loaded. */
 static struct notifier_block notifier = { .notifier_call = at_module };
 
 /* ---- what the tool asks ---- */
@@ -544,7 +545,7 @@ int nopal_markers_begin(void)
 	return 0;
 }
 
-/* Modules that have connected functions keep this one: there are none. */
+/* No functions are connected: modules that have connected some keep this one loaded. */
 void nopal_markers_end(void)
 {
 	struct marker *marker, *next;

@@ -36,7 +36,7 @@ struct nopal_symbols {
 };
 extern struct nopal_symbols nopal_symbols;      /* written at load alone */
 
-/* Finds them. -ENOENT: this kernel lacks one. */
+/* Finds the functions. -ENOENT: this kernel lacks one. */
 int nopal_symbols_find(void);
 
 /* NOPAL_SLOT_BYTES in the module's text, never taken back; 0: there is no more. */
@@ -47,7 +47,7 @@ uint8_t *nopal_gate(void);
 #define NOPAL_SITE_BYTES 5
 
 #define NOPAL_CHANGE_BYTES 12
-/* Before a call of 5 bytes, as often as needed: a prefix that means nothing there. */
+/* A prefix without effect, as often as needed before a call of 5 bytes. */
 #define NOPAL_CALL_PREFIX 0x2e
 
 struct nopal_change {
@@ -57,9 +57,9 @@ struct nopal_change {
 	uint8_t before[NOPAL_CHANGE_BYTES], after[NOPAL_CHANGE_BYTES];
 };
 
-/* Changes instructions that may be running: a return or a jump, or what sections.c looks for and the call in place of
- * it. No instruction may begin within the new one that did not begin there before. In order of their addresses; all
- * processors stop for each batch of them. Sleeps. */
+/* Changes instructions that may be running: a return or a jump, or an instruction that sections.c looks for and the
+ * call in its place. No instruction may begin within the new one that did not begin there before. The changes are in
+ * order of their addresses; all processors stop for each batch. Sleeps. */
 int nopal_text_change(struct nopal_change *changes, uint32_t count);
 
 /* Writes a slot or a gate that nothing leads to yet. Sleeps. */
@@ -79,12 +79,12 @@ struct nopal_tracepoint {
 	struct tracepoint *point;       /* found by its name when it is joined */
 };
 
-/* Has each of them call its probe, or none. -ENOENT: this kernel lacks one. Sleeps. */
+/* Connects each tracepoint to its probe, or none. -ENOENT: this kernel lacks one. Sleeps. */
 int nopal_tracepoints_join(struct nopal_tracepoint *points, uint32_t count);
 /* Afterwards no probe runs. Sleeps. */
 void nopal_tracepoints_leave(struct nopal_tracepoint *points, uint32_t count);
 
-/* ---- context.c: what core needs of its host ---- */
+/* ---- context.c: the host that core needs ---- */
 
 int nopal_context_begin(uint32_t chunks);
 void nopal_context_end(void);
@@ -92,30 +92,30 @@ extern struct nopal_process nopal_kernel;       /* changed while nothing is reco
 
 /* The buffer has room for two to this power of records. */
 uint32_t nopal_context_size(void);
-/* Makes it another one. -ERANGE: too small; -ENOMEM: too large; -EBUSY: it is mapped. Sleeps. */
+/* Changes that power. -ERANGE: too small; -ENOMEM: too large; -EBUSY: the buffer is mapped. Sleeps. */
 int nopal_context_resize(uint32_t size);
-/* The region, for a tool. */
+/* Maps the region into a tool. */
 int nopal_context_map(struct vm_area_struct *area);
 bool nopal_context_is_mapped(void);
 /* Keeps the region as it is, for readers in the kernel. -EBUSY: it is mapped. Sleeps. */
 int nopal_context_hold(void);
 void nopal_context_let_go(void);
-/* Of this processor's next record; 0: it has no chunk. */
+/* The position of this processor's next record; 0: it has no chunk. */
 uint64_t nopal_context_position(void);
 
-/* Whether anything is recorded, and of which tasks: none given, of all. */
+/* The first begins or ends recording; the second selects its tasks: all, if none are given. */
 void nopal_context_run(bool on);
 void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children);
 /* On which processors: all (cpu_all_mask), or some. */
 void nopal_context_run_on(const struct cpumask *processors);
 const struct cpumask *nopal_context_processors(void);
 uint64_t nopal_context_lost(void);
-/* Whether what happens here and now is to be recorded. With preemption off. */
+/* Whether an event on this processor and in this task is to be recorded. With preemption off. */
 bool nopal_context_wants(void);
 
 /* ---- held.c ---- */
 
-/* Whether somebody else changes text in [first, last]. */
+/* Whether the kernel itself changes text in [first, last]. */
 bool nopal_is_held(unsigned long first, unsigned long last);
 int nopal_held_begin(unsigned long (*find)(const char *));
 void nopal_held_end(void);
@@ -153,20 +153,20 @@ extern uint32_t nopal_exit_count;
 
 /* The function that begins at an address and is traced; 0: none. */
 struct nopal_function *nopal_function_at(unsigned long address);
-/* Makes that find the function with this index, and makes room for its word. -EBUSY: another function's entry is so near
- * that they would be taken for each other. */
+/* Makes nopal_function_at find the function with this index, and makes room for its word. -EBUSY: another function's
+ * entry is so near that the two would be confused. */
 int nopal_function_know(uint32_t index);
-/* Makes room for more of both. */
+/* Makes room for more functions and exits. */
 int nopal_functions_reserve(uint32_t functions, uint32_t exits);
 
-/* Makes what runs what is wanted. Sleeps. */
+/* Brings the text into the wanted state. Sleeps. */
 int nopal_functions_reconcile(void);
 bool nopal_function_records(const struct nopal_function *function);
-/* Records arguments and results of all functions, or no longer. -EBUSY: somebody else's breakpoint is at an exit, and
- * nothing has changed. Sleeps. */
+/* Records arguments and results of all functions, or no longer. -EBUSY: a foreign breakpoint is at an exit, and nothing
+ * has changed. Sleeps. */
 int nopal_functions_arguments(bool on);
 bool nopal_functions_have_arguments(void);
-/* Has all functions record, those too that nobody wants, or no longer. Sleeps. */
+/* Begins or ends the recording of all functions, also of those that nobody wants. Sleeps. */
 int nopal_functions_uniform(bool on);
 bool nopal_functions_are_uniform(void);
 /* Records an entry that does not happen, if the function records. */
@@ -174,14 +174,14 @@ void nopal_function_simulate(const struct nopal_function *function);
 int nopal_functions_begin(void);
 void nopal_functions_end(void);
 
-/* Until no task is in code that nothing leads to any more. */
+/* Waits until no task is in code that nothing leads to any more. */
 void nopal_wait_for_tasks(void);
 
 /* ---- traces.c: the control language ---- */
 
 extern struct mutex nopal_lock;         /* guards functions, exits, traces */
 
-/* Carries out a line. On failure, `error` says why. */
+/* Executes a line. On failure, `error` says why. */
 int nopal_command(const char *line, uint32_t length, char *error, size_t room);
 /* As the command `reset`. */
 int nopal_traces_reset(char *error, size_t room);
@@ -201,7 +201,7 @@ int nopal_markers_tell(struct nopal_device_markers *wanted);
 int nopal_markers_begin(void);
 void nopal_markers_end(void);
 
-/* The event of something with so many values; 0: no number is left. */
+/* A new event with so many values; 0: no number is left. */
 uint64_t nopal_event_next(uint32_t values, bool has_text);
 
 /* ---- probes.c: probes at instructions ---- */
@@ -225,7 +225,7 @@ void nopal_tracers_threshold(uint32_t microseconds);
 void nopal_tracers_show(struct seq_file *file);
 /* The worst case of a tracer, in the format of latency_trace. */
 void nopal_tracer_trace(struct seq_file *file, const char *name);
-/* How it is shown: verbose or symonly, or with `no` before. -EINVAL: another word. */
+/* Sets an option of its format: verbose or symonly, or with `no` before it. -EINVAL: another word. */
 int nopal_tracer_option(const char *word);
 int nopal_tracers_begin(void);
 void nopal_tracers_end(void);
@@ -234,13 +234,13 @@ void nopal_tracers_end(void);
 
 enum nopal_mode { NOPAL_IRQS, NOPAL_PREEMPT, NOPAL_JOINT, NOPAL_MODES };
 
-/* Finds them, and has them call the thunks of `mode`. Sleeps. */
+/* Finds these instructions, and replaces them by calls of the thunks of `mode`. Sleeps. */
 int nopal_sections_on(enum nopal_mode mode);
-/* Restores them; afterwards no task is in a thunk. -EBUSY: somebody else has changed some of our calls, which would put
- * them back; to be tried again. Sleeps. */
+/* Restores them; afterwards no task is in a thunk. -EBUSY: another tool has changed some of our calls, and would put
+ * them back; try again. Sleeps. */
 int nopal_sections_off(void);
 void nopal_sections_show(struct seq_file *file);
-/* The function that was called before `address`, which was left on the stack by a call; 0: it cannot be told. */
+/* The function that was called before `address`, which was left on the stack by a call; 0: it is not known. */
 unsigned long nopal_sections_callee(unsigned long address);
 int nopal_sections_begin(void);
 void nopal_sections_end(void);
@@ -258,7 +258,8 @@ extern char nopal_entry[], nopal_entry_arguments[];
 void nopal_entry_of_ops(unsigned long site, unsigned long parent, void *ops, struct pt_regs *registers);
 void nopal_entry_of_ops_arguments(unsigned long site, unsigned long parent, void *ops, struct pt_regs *registers);
 extern char nopal_return[], nopal_return_result[], nopal_tail[], nopal_slots[];
-/* Words by addresses behind fentry sites: of 64 KiB each, one for each 16 bytes. Never taken away before the end. */
+/* Words by addresses behind fentry sites. Each leaf is for 64 KiB, with a word for each 16 bytes. Never freed before
+ * the end. */
 extern uint32_t *nopal_leaves[];
 
 static inline uint8_t *nopal_slot(uint32_t number)

@@ -11,7 +11,8 @@
 #define ENDBR_BYTES 4
 #define INSTRUCTION_BYTES 15
 
-/* Where the jump that is this exit leads; 0 of a return that is an instruction. False: its bytes are those of no such exit. */
+/* The target of the jump that is this exit; 0 if the exit is a return instruction. False: its bytes are no such
+ * exit. */
 static bool find_target(const struct nopal_device_exit *exit, unsigned long *target)
 {
 	static const uint8_t padding[] = { 0xcc, 0xcc, 0xcc, 0xcc };
@@ -35,8 +36,9 @@ static bool ends(const char *name, const char *end)
 	return length >= of_end && !strcmp(name + length - of_end, end);
 }
 
-/* Whether an exit of this kind may lead there: a return to what stands for returns, by the first of its names, a tail jump to
- * where a function begins, and to no thunk that jumps to the address in r10 or r11, which are nopal_tail's. */
+/* Whether an exit of this kind may lead there. A return may lead to a return thunk, known by the first of its names; a
+ * tail jump to the begin of a function, except a thunk that jumps to the address in r10 or r11, which nopal_tail
+ * uses. */
 static bool may_lead_to(uint8_t kind, unsigned long target)
 {
 	char buffer[KSYM_NAME_LEN];
@@ -54,13 +56,13 @@ static bool may_lead_to(uint8_t kind, unsigned long target)
 	return strncmp(name, "__x86_indirect_", 15) || (!ends(name, "_r10") && !ends(name, "_r11"));
 }
 
-/* A part of a function: all of it, or what the compiler has moved away from it. */
+/* A part of a function: all of it, or code that the compiler has moved away from it. */
 struct part {
 	unsigned long first, end;
 };
 
-/* The part that the compiler has moved away which holds `address`: the kernel knows it as NAME.cold, of the function or of
- * another name of it. */
+/* Finds the cold part that holds `address`, which the compiler has moved away. The kernel knows it as NAME.cold, by one
+ * of the function's names. */
 static bool find_cold_part(unsigned long address, struct part *part)
 {
 	char buffer[KSYM_NAME_LEN];
@@ -115,8 +117,8 @@ static bool exits_have_places(const struct nopal_device_function *function, cons
 	return true;
 }
 
-/* An entry of what a livepatch has replaced returns to the begin of the new function, where the word of that one would be
- * found. */
+/* The entry of a function that a livepatch has replaced returns to the begin of the new function, whose word would then
+ * be found. */
 static bool is_of_livepatch(unsigned long address)
 {
 	preempt_disable();
@@ -140,7 +142,7 @@ static uint8_t judge(const struct nopal_device_function *function, const struct 
 		return NOPAL_VERDICT_NEVER;
 	for (uint32_t i = 0; i < function->exits; i++) {
 		unsigned long at = exits[i].address;
-		/* The address is checked before what stands there is read. */
+		/* The address is checked before its bytes are read. */
 		if (!nopal_symbols.is_text(at) || !nopal_symbols.is_text(at + NOPAL_SITE_BYTES - 1))
 			return NOPAL_VERDICT_PLACE;
 		unsigned long target;

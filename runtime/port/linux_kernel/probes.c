@@ -63,7 +63,7 @@ static void drop(struct probe *probe)
 	kfree(probe);
 }
 
-/* A probe that another probe, or what it reads, runs into is not recorded: the kernel counts it. */
+/* A probe is not recorded if another probe, or a read of its values, runs into it: the kernel counts it. */
 static void take_away(struct probe *probe)
 {
 	unregister_kprobe(&probe->kprobe);
@@ -73,9 +73,9 @@ static void take_away(struct probe *probe)
 	drop(probe);
 }
 
-/* ---- how it is made ---- */
+/* ---- making a probe ---- */
 
-/* Whether core can follow what is fetched. */
+/* Whether core can fetch the value. */
 static bool is_sound(const struct nopal_fetch *fetch)
 {
 	bool is_size = fetch->bytes == 1 || fetch->bytes == 2 || fetch->bytes == 4 || fetch->bytes == 8;
@@ -139,7 +139,7 @@ static int fill(struct probe *probe, const struct nopal_device_probe *wanted, st
 		.pre_handler = at_probe,
 		.flags = KPROBE_FLAG_DISABLED,
 	};
-	/* Of all that it refuses, this alone is told apart from others. */
+	/* Of all refusals, only this one has an error of its own. */
 	return within_module(wanted->address, THIS_MODULE) ? -EPERM : register_kprobe(&probe->kprobe);
 }
 
@@ -164,7 +164,7 @@ int nopal_probe_make(struct nopal_device_probe *wanted)
 	return 0;
 }
 
-/* ---- what is done to it ---- */
+/* ---- switching and removing a probe ---- */
 
 int nopal_probe_switch(const char *name, uint32_t length, bool on)
 {

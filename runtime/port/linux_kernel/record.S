@@ -161,7 +161,7 @@ SYM_FUNC_END(\name)
 	entry nopal_entry, 8
 	entry nopal_entry_arguments, 56, NOPAL_KIND_PENDING_ARGS, store_arguments
 
-/* Of the function's registers at %r9: those that its entry has saved. */
+/* Stores the arguments from the registers that the function's entry has saved, at %r9. */
 .macro store_saved_arguments
 	mov 112(%r9), %rdx
 	mov %rdx, 8(%rax)

@@ -111,7 +111,7 @@ uint32_t nopal_records_copy(void *to)
 	const void *from = nopal_chunk_of(position);
 	uint32_t bytes = position - (uint64_t)from;
 	unsigned long words = bytes / 8;
-	/* No function that could be traced. */
+	/* By an instruction, since memcpy could be traced. */
 	asm volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(words) : : "memory");
 	return bytes;
 }
@@ -132,7 +132,7 @@ const struct nopal_function *nopal_record_function(const struct nopal_record *re
 	return record->site && record->site <= nopal_function_count ? &nopal_functions[record->site - 1] : 0;
 }
 
-/* While `uniform` is on, functions record that nobody has asked for. */
+/* While `uniform` is on, functions that nobody has asked for record, too. */
 static bool is_asked_for(const struct nopal_record *record)
 {
 	const struct nopal_function *function = nopal_record_function(record);
@@ -172,7 +172,7 @@ static void begin_reading(struct stream *stream, uint32_t index)
 		.clock_high = stream->chunk->clock_begin >> 32,
 	};
 	stream->has_next = false;
-	/* From its begin, so that the task and the clock are known. */
+	/* Reads from the begin of the chunk, so that the task and the clock are known. */
 	stream->given = words + clamp_t(uint64_t, read, HEADER_WORDS, end);
 }
 
@@ -210,7 +210,7 @@ static void end_reading(struct stream *stream)
 	__atomic_add_fetch(&region->freed, 1, __ATOMIC_RELEASE);
 }
 
-/* Has each processor's stream that has no chunk begin with its oldest one. */
+/* Gives each processor's stream that has no chunk its oldest one. */
 static void find_chunks(struct stream *streams)
 {
 	for (uint32_t index = 0; index < nopal_kernel.chunk_limit; index++) {

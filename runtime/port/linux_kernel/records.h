@@ -20,7 +20,7 @@ struct nopal_record {
 struct nopal_reading {
 	const uint64_t *at, *end;
 	uint32_t clock_high, thread;
-	bool is_copy;   /* what is not stored will never be: it is passed over */
+	bool is_copy;   /* records that are not stored yet never will be: they are skipped */
 };
 
 /* The next entry or exit. False: there is none, or it is not stored yet. */
@@ -28,8 +28,8 @@ bool nopal_record_next(struct nopal_reading *reading, struct nopal_record *recor
 /* Under nopal_lock; 0: no plan has this site. */
 const struct nopal_function *nopal_record_function(const struct nopal_record *record);
 
-/* Copies what this processor has recorded in its chunk, at most NOPAL_CHUNK_BYTES. Calls nothing; with interrupts or
- * preemption off. Returns how many bytes; 0: it has none. */
+/* Copies what this processor has recorded in its chunk, at most NOPAL_CHUNK_BYTES. Calls nothing; call it with
+ * interrupts or preemption off. Returns how many bytes; 0: it has none. */
 uint32_t nopal_records_copy(void *to);
 struct nopal_reading nopal_reading_of_copy(const void *chunk, uint32_t bytes);
 
@@ -41,7 +41,7 @@ struct nopal_counts {
 
 /* Takes records out of the buffer, as lines of text. Returns how many bytes; 0: there are none. */
 ssize_t nopal_records_text(char *bytes, size_t room);
-/* Those since the counts began, and how many of them are in the buffer. */
+/* The records since the counts began, and how many of them are in the buffer. */
 int nopal_records_count(struct nopal_counts *all, uint64_t *queued);
 /* Empties the buffer, and counts from 0. */
 void nopal_records_reset(void);

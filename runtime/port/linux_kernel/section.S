@@ -77,7 +77,7 @@
 	jmp .Lcount\id
 .endm
 
-/* Of the joint tracer: jumps to \to while the other of the two is off. */
+/* For the joint tracer: jumps to \to while the other of the two is off. */
 .macro if_preemption_is_off to
 	testl $PREEMPT_MASK, COUNT
 	jnz \to

@@ -23,7 +23,7 @@
 #include <linux/percpu.h>
 #include <linux/types.h>
 
-/* Of a processor: the section that is open, and where the cases go. */
+/* The open section of a processor, and the destination of its cases. */
 struct nopal_section {
 	uint64_t since;         /* clock; 0: none is open, or its begin was not seen */
 	uint64_t from;          /* where it began */

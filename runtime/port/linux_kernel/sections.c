@@ -110,7 +110,7 @@ static int common_length(const uint8_t *bytes)
 	return length + 1 + has_sib + (mod == 1) + 4 * has_word;
 }
 
-/* 0: it cannot be told. Apart, since compilers clear such a structure at the begin of its function. */
+/* 0: it is not known. A function of its own, since compilers clear such a structure at the begin of its function. */
 static noinline int decoded_length(unsigned long address, unsigned long end)
 {
 	struct insn instruction;
@@ -159,7 +159,7 @@ static bool leads_to_user(unsigned long function)
 
 static const uint8_t prefixes[] = { NOPAL_PREEMPT_COUNT_PREFIXES };
 
-/* Whether an instruction that ends at `end`, and whose opcode and ModRM are at `code`, has to do with the count. */
+/* Whether an instruction that ends at `end`, and whose opcode and ModRM are at `code`, uses the preemption count. */
 static bool is_count(const uint8_t *code, unsigned long end)
 {
 	return (uint32_t)(end + *(int32_t *)(code + 2)) == (uint32_t)nopal_preempt_count();
@@ -246,7 +246,7 @@ static void add(unsigned long address, int kind, int length, uint32_t place)
 	kind_counts[kind]++;
 }
 
-/* How many words a function has pushed where it is decoded; below 0: it cannot be told. */
+/* How many words the function has pushed up to here; below 0: it is not known. */
 static int pushed_after(int pushed, const struct insn *instruction)
 {
 	uint8_t code = instruction->opcode.bytes[0];
@@ -256,7 +256,7 @@ static int pushed_after(int pushed, const struct insn *instruction)
 		return pushed + 1;
 	if ((code & 0xf8) == 0x58 || code == 0x9d)
 		return pushed - 1;
-	/* A way that comes from elsewhere, or a change of the stack pointer by a number. */
+	/* A jump may lead here from elsewhere, or a number was added to the stack pointer. */
 	bool moves = (code == 0x83 || code == 0x81) && X86_MODRM_MOD(instruction->modrm.value) == 3 &&
 		     X86_MODRM_RM(instruction->modrm.value) == 4;
 	return code == 0xc3 || code == 0xe9 || code == 0xeb || moves ? -1 : pushed;
@@ -355,7 +355,7 @@ static void scan_modules(void)
 
 /* ---- interrupts ---- */
 
-/* At the begin of an interrupt, which the processor itself has switched off. */
+/* At the begin of an interrupt: the processor itself has switched interrupts off. */
 static void irq_in(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *registers)
 {
 	bool is_open = READ_ONCE(this_cpu_ptr(&nopal_section)->since);
@@ -395,7 +395,7 @@ static unsigned long tail_slot(unsigned long thunk, unsigned long target)
 	return slots[number].slot = (unsigned long)slot;
 }
 
-/* An exit of `function` at this address gets a jump to where its interrupt ends. */
+/* Gives an exit of `function` at this address a jump to the thunk that ends its interrupt. */
 static void add_exit(unsigned long address, unsigned long to)
 {
 	if (!to) {
@@ -432,7 +432,7 @@ static void add_exits(const char *name)
 			char buffer[KSYM_NAME_LEN], *module;
 			unsigned long target_size, target_offset;
 			const char *to = nopal_symbols.name(target, &target_size, &target_offset, &module, buffer);
-			/* The other of these functions has exits of its own. */
+			/* The other of these functions has its own exits. */
 			if (to && strstr(to, "return_thunk"))
 				add_exit(address, out);
 			else if (target - function >= size && to && !strstr(to, "irq_exit_rcu"))
@@ -444,7 +444,7 @@ static void add_exits(const char *name)
 
 /* ---- idle ---- */
 
-/* While a processor idles it is no section of anybody's. */
+/* An idle processor is in no section. */
 static void at_idle(void *unused, unsigned int state, unsigned int processor)
 {
 	bool leaves = state == PWR_EVENT_EXIT && (mode != NOPAL_IRQS || irqs_disabled());
@@ -477,7 +477,7 @@ static int find_all(void)
 	uint32_t of_preemption = 0;
 	for (uint32_t kind = KIND_AMOUNTS; kind < KINDS; kind++)
 		of_preemption += kind_counts[kind];
-	/* A kernel that counts it in another way, as 7.3 in a word of 64 bits. */
+	/* Some kernels count in another way: 7.3 in a word of 64 bits. */
 	return mode == NOPAL_IRQS || of_preemption ? 0 : -EOPNOTSUPP;
 }
 

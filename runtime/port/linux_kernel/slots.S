@@ -7,8 +7,8 @@
  *            e9 REL       jmp nopal_return                    e8 REL       call nopal_tail
  *            cc …                                             e9 REL       jmp TARGET
  *
- * Behind it are gates to functions that the kernel does not export: where it checks indirect branches, it may have taken
- * away what makes such a function a target of one.
+ * Behind it are gates to functions that the kernel does not export: where it checks indirect branches, it may have
+ * removed the endbr64 that makes such a function a valid target.
  *
  *   gate     f3 0f 1e fa  endbr64
  *            e9 REL       jmp FUNCTION

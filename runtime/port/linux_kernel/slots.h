@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * How much room slots.S has.
+ * The sizes of slots.S.
  */
 #ifndef NOPAL_SLOTS_H
 #define NOPAL_SLOTS_H

@@ -8,7 +8,7 @@
 
 struct nopal_symbols nopal_symbols;
 
-/* A kprobe on a function tells its address; nothing else does that modules may use. */
+/* A kprobe on a function tells its address. Modules have no other way. */
 static unsigned long (*find_by_kprobe(void))(const char *)
 {
 	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
@@ -31,7 +31,7 @@ static void *gate_to(unsigned long function)
 {
 	uint8_t *gate = nopal_gate();
 	uint8_t bytes[NOPAL_SLOT_BYTES] = { 0xf3, 0x0f, 0x1e, 0xfa };
-	/* The build would take the address of the jump for that of a function. */
+	/* Otherwise the build would take the address of the jump for that of a function. */
 	OPTIMIZER_HIDE_VAR(gate);
 	arch_jump(bytes + 4, (uint64_t)gate + 4, function);
 	memset(bytes + 9, 0xcc, sizeof bytes - 9);
@@ -54,7 +54,7 @@ int nopal_symbols_find(void)
 		pr_err("nopal: kprobes are needed to find the kernel's symbols\n");
 		return -ENOENT;
 	}
-	/* The first of these calls is of a function whose address the kernel itself takes. */
+	/* The first call is to a function whose address the kernel itself takes. */
 	struct nopal_symbols *symbols = &nopal_symbols;
 	symbols->find = find;
 	symbols->text_mutex = (void *)find("text_mutex");

@@ -21,7 +21,7 @@
 #include <asm/text-patching.h>
 #include "module.h"
 
-/* A stop is to last 4 ms; a batch never has more sites than this. */
+/* A stop should last 4 ms; a batch never has more sites than this. */
 #define STOP_NANOSECONDS (4 * NSEC_PER_MSEC)
 #define BATCH_AT_LEAST 32
 #define BATCH_AT_FIRST 256
@@ -91,7 +91,7 @@ static struct batch {
 /* While a batch is under way; for the breakpoint's handler. */
 static bool under_way;
 
-/* Calls nothing: what it called could be what is changed. */
+/* Calls nothing: a function that it called could be the one that is changed. */
 static bool is_before(const uint8_t *at, const struct nopal_change *change)
 {
 	bool same = true;
@@ -159,7 +159,7 @@ static void emulate_add(struct pt_regs *registers, uint32_t offset, int32_t amou
 	registers->flags = (registers->flags & ~status) | (flags & status);
 }
 
-/* Does what the instruction does: of a change that puts or takes away a call, the one without it. */
+/* Does what the instruction does. If a change inserts or removes a call, it is the instruction without it. */
 static void emulate(struct pt_regs *registers, const struct nopal_change *change)
 {
 	const uint8_t *bytes = change->before[0] == NOPAL_CALL_PREFIX ? change->after : change->before;
@@ -231,7 +231,7 @@ static int change_batch(struct nopal_change *changes, uint32_t count)
 	failed = alias_map(&alias);
 	if (failed)
 		goto end;
-	/* A page comes once, so the one behind it follows wherever a site lies in both. */
+	/* A page is listed once, so the next page follows it where a site lies in both. */
 	for (uint32_t i = 0, page = 0; i < count; i++) {
 		while (alias.pages[page] != (changes[i].address & PAGE_MASK))
 			page++;

@@ -105,7 +105,7 @@ static void mark(struct meaning *meaning, const struct nopal_function *function)
 	meaning->marks[function - nopal_functions] = !meaning->location.excluded;
 }
 
-/* A function has as many names as the kernel knows symbols there. */
+/* A function has a name for each symbol that the kernel knows there. */
 static void mark_name(void *data, const char *name, unsigned long address)
 {
 	struct meaning *meaning = data;
@@ -123,7 +123,7 @@ static void mark_addresses(struct meaning *meaning)
 			mark(meaning, &nopal_functions[i]);
 }
 
-/* Marks the functions that locations mean, a byte each; those of an excluded location are not marked. */
+/* Marks the functions that locations name, a byte each; those of an excluded location are not marked. */
 static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, struct complaint *error)
 {
 	struct nopal_span rest = what;

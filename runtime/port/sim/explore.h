@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Exhaustive exploration: from the first state, all that can happen is tried in every state that is reached, until no
- * new state is found or one breaks a rule. A state is the contents of some memory; steps change it in place.
+ * Exhaustive exploration: from the first state on, all possible steps are tried in every reached state, until no new
+ * state is found or one breaks a rule. A state is the contents of some memory; steps change it in place.
  *
  * States are told apart by 128 bits of hash: among a hundred million, two are taken for one with a chance of 1 in
  * 10^22.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * A host for tests, in which nothing happens but what the test says. One real thread plays all threads of a simulated
- * process; time passes only when the clock is read; signal handlers, a thread's death and the tool's work happen at
- * race points and in waits, by functions that the test supplies.
+ * A host for tests, in which only those events happen that the test causes. One real thread plays all threads of a
+ * simulated process; time passes only when the clock is read; signal handlers, a thread's death and the tool's work
+ * happen at race points and in waits, by functions that the test supplies.
  */
 #ifndef NOPAL_SIM_H
 #define NOPAL_SIM_H

@@ -5,7 +5,7 @@
  * stood there since, now an older one and now a newer one. Only a store of an aligned pair is a single store; bytes of
  * anything else become visible one by one, in any order.
  *
- * Everything that port/text.h says takes effect later, one store or processor at a time, by steps that the exploration
+ * All functions of port/text.h take effect later, one store or processor at a time, by steps that the exploration
  * chooses. It all stands in sim_text and sim_processors, which are parts of the explored state.
  */
 #ifndef NOPAL_SIM_TEXT_H
