@@ -9,7 +9,7 @@ pub const GENERATIONS: usize = 64;
 
 /// The bases of images in processes.
 pub struct Addresses {
-    /// By process and image: since when, and the base. In order of time.
+    /// By process and image: since when it was loaded, and its base. In order of time.
     bases: HashMap<(u32, u32), Vec<(u64, u64)>>,
     parents: HashMap<u32, u32>,
     /// By site: image and link-time address.

@@ -41,7 +41,7 @@ pub fn write<W: Worker>(
     thread::scope(|scope| {
         let formatting = scope.spawn(move || {
             let formatted = drive.run(trace, &mut workers);
-            // Workers live on, and have ports. An error means that nobody writes any more.
+            // The workers live on, and hold ports. An error means that the writer has ended.
             let _ = port.full.send(None);
             formatted.map(|()| workers)
         });
@@ -84,7 +84,7 @@ impl Blocks {
 
     fn give_back(&self, mut block: Vec<u8>) {
         block.clear();
-        // An error means that nobody writes any more.
+        // An error means that no worker is left.
         let _ = self.empty.send(block);
     }
 }

@@ -1,7 +1,8 @@
-//! Text at addresses of a process that its files have in parts which nobody writes to: literals of the source, names in
-//! tables. Such text is the same whenever it is read; all other text may have changed since the call. It is shown only if
-//! nothing else can have been at that address: not of files that were unloaded, as another may have come to their place
-//! before the trace says so, nor of those that a process has from its parent, which may have loaded them after the fork.
+//! Text at addresses of a process, in parts of its files that are never written to: literals of the source, names in
+//! tables. Such text is the same whenever it is read; all other text may have changed since the call. It is shown only
+//! if nothing else can have been at that address. So files that were unloaded are left out, since another may have
+//! taken their place before the trace says so; and so are files that a process has from its parent, which may have
+//! loaded them after the fork.
 
 use std::collections::HashMap;
 use std::os::linux::fs::MetadataExt;
@@ -12,7 +13,7 @@ use nopal_trace::{Note, Trace};
 use crate::images::Images;
 use crate::names::printable;
 
-/// Longer than this is no text.
+/// Longer strings are not text.
 const LONGEST: usize = 1 << 16;
 
 /// A moment in a process.
@@ -36,7 +37,7 @@ pub struct Constants {
     modules: HashMap<u32, Vec<Module>>,
     /// When a process began, and, later, other programs in it: by process, in order of time.
     beginnings: HashMap<u32, Vec<u64>>,
-    /// By number; those that are still what they were.
+    /// By number; only unchanged files.
     images: HashMap<u32, Image>,
 }
 
@@ -105,7 +106,7 @@ impl Constants {
         constants
     }
 
-    /// The text at an address; none where it is not a constant.
+    /// The text at an address; none if it is not a constant.
     pub fn text(&self, address: u64, at: ProcessMoment) -> Option<&[u8]> {
         let ProcessMoment { process, clock } = at;
         let beginnings = self.beginnings.get(&process)?;
@@ -119,7 +120,7 @@ impl Constants {
             covers(image, address).then_some((module, image, address))
         });
         let (module, image, address) = there.next()?;
-        // Of two files at one place, one was removed unseen.
+        // If two files are at one place, one was removed unseen.
         let is_alone = there.next().is_none();
         (is_alone && !module.is_unloaded).then(|| text_in(image, address))?
     }
@@ -201,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Of a trace with these notes, which began then.
+    /// The constants of a trace with these notes, which began then.
     fn constants(notes: &[Note], path: &Path, identity: String, begin: SystemTime) -> Constants {
         let directory = tempfile::tempdir().unwrap();
         let mut writer = Writer::create(directory.path(), Session::default()).unwrap();
@@ -238,7 +239,7 @@ mod tests {
             process(20, 1, BEGIN),
             module(20, BEGIN + 10),
             process(21, 20, BEGIN + 20),
-            // Another program, which has not loaded it.
+            // The process runs another program, which has not loaded the file.
             process(20, 1, BEGIN + 70),
             process(22, 1, BEGIN),
             module(22, BEGIN + 10),

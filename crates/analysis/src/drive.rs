@@ -27,7 +27,7 @@ pub struct Drive<'a> {
     pub net: Option<Cost>,
     /// Pass on these calls only.
     pub filter: Option<&'a Filter>,
-    /// Tell workers that want to know how long calls waited. Not of net times.
+    /// Tell workers that ask for it how long calls waited. Not with net times.
     pub waits: Option<&'a Waits>,
 }
 
@@ -184,8 +184,8 @@ impl<'a> Crew<'a, '_> {
         Ok(())
     }
 
-    /// Where to begin and to end. Whole calls without the cost of recording have clocks that need all records before, and
-    /// a worker that selects by time itself wants all calls.
+    /// Where to begin and to end. The net clocks of whole calls need all records before, and a worker that selects by
+    /// time itself needs all calls.
     fn range(&self, thread: &ThreadInfo, until: Option<u64>, times: Times) -> (Start, Stop) {
         let needs_all = match times {
             Times::Own => true,
@@ -203,7 +203,7 @@ impl<'a> Crew<'a, '_> {
         )
     }
 
-    /// Where the selected time of a thread ends, by the clocks that its calls have.
+    /// The end of the selected time of a thread, by the clocks of its calls.
     fn until(&self, filter: &Filter, thread: &ThreadInfo, times: Times) -> Option<u64> {
         let until = filter.until?;
         match self.drive.net {
@@ -212,7 +212,7 @@ impl<'a> Crew<'a, '_> {
         }
     }
 
-    /// The time within which the clocks of calls are to be.
+    /// The time within which the clocks of calls must be.
     fn window(&self, times: Times) -> (u64, u64) {
         match self.drive.filter {
             Some(filter) if times == Times::Parts => {

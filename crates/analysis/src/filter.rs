@@ -53,11 +53,11 @@ pub struct Filter {
 /// Which calls are selected where a function is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// It, with all calls in it.
+    /// Its calls, with all calls in them.
     Yes,
-    /// It within a selected call only.
+    /// Its calls within selected calls only.
     Inside,
-    /// Neither it nor the calls in it.
+    /// Neither its calls nor the calls in them.
     No,
 }
 
@@ -135,7 +135,7 @@ impl Filter {
         }
     }
 
-    /// Whether what is outside of all calls is selected: no functions are.
+    /// Whether records outside of all calls are selected: only if no functions are.
     pub fn has_outside(&self) -> bool {
         let choices = self.choices.as_ref();
         choices.is_none_or(|choices| !choices.contains(&Choice::Inside))

@@ -10,8 +10,7 @@ use crate::names::printable;
 
 /// By the paths that functions have.
 pub struct Images<'a> {
-    /// The path in the file system, and the identity that was recorded: none that a file can have, where there were
-    /// several.
+    /// The path in the file system, and the recorded identity; if there were several, one that no file can have.
     by_path: HashMap<String, (&'a str, &'a str)>,
 }
 
@@ -31,7 +30,7 @@ impl<'a> Images<'a> {
         Images { by_path }
     }
 
-    /// None of a file with another content than that which was recorded, or that is no regular file.
+    /// Opens a file; none if its content is not the recorded one, or if it is no regular file.
     pub fn open(&self, path: &str) -> Option<Image> {
         let (path, identity) = self.by_path.get(path)?;
         let path = Path::new(path);

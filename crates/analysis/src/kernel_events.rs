@@ -103,7 +103,7 @@ impl Running {
         }
     }
 
-    /// The processor that a thread is on, where that is known.
+    /// The processor that a thread is on, if known.
     pub fn processor(&self, thread: u32) -> Option<u32> {
         self.processors.get(&thread).copied()
     }
@@ -189,7 +189,7 @@ pub enum Turn {
     Woken { by: u32 },
     /// It entered a function of the kernel.
     Entered { function: u64, caller: u64 },
-    /// It got a processor, after this many ticks if it is known when it left.
+    /// It got a processor, after this many ticks if the time at which it left is known.
     Ran { processor: u32, away: Option<u64> },
 }
 
@@ -240,7 +240,7 @@ pub fn turns(trace: &Trace, wanted: impl Fn(u32) -> bool) -> HashMap<u32, Vec<(u
     turns
 }
 
-/// A task's name, with nothing in it that a terminal would obey.
+/// A task's name, without control characters for terminals.
 pub fn name(task: &Task) -> String {
     match task.thread {
         0 => "<idle>".to_string(),
@@ -272,7 +272,7 @@ impl<'a> KernelNames<'a> {
         KernelNames(names.collect())
     }
 
-    /// With nothing in it that a terminal would obey; the address, where it has none.
+    /// The name, without control characters for terminals; the address, if it has none.
     pub fn name(&self, address: u64) -> String {
         match self.0.get(&address) {
             Some(name) => printable(name),

@@ -1,4 +1,4 @@
-//! Prototypes of functions of the C library, for where there is no debug information of it.
+//! Prototypes of functions of the C library, for systems without its debug information.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -8,7 +8,7 @@ use crate::names::printable;
 use crate::span::begin;
 use crate::text::{bytes, count, duration, several};
 
-/// Reasons for losses that are told; there are fewer.
+/// The most reasons for losses that are told; there are fewer.
 const REASONS: usize = 16;
 
 /// At most this many pauses of the recording are listed with their times.

@@ -22,7 +22,7 @@ pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64])
     }
 }
 
-/// Whether every tracepoint of the kernel has the field: it is of the processor, not of what happened.
+/// Whether every tracepoint of the kernel has the field: it describes the processor, not the event.
 fn is_of_all(field: &Field) -> bool {
     field.name.starts_with("common_")
 }

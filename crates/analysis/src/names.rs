@@ -143,7 +143,7 @@ impl Names {
         &self.functions
     }
 
-    /// The number of a site's function: 0 for a site that the trace does not tell of.
+    /// The number of a site's function: 0 for a site that the trace does not describe.
     pub fn number(&self, site: u32) -> u32 {
         self.by_site.get(site as usize).copied().unwrap_or(0)
     }
@@ -174,7 +174,8 @@ impl Names {
     }
 }
 
-/// Adds parameters to short names that stand for several full names, and shows those in full that are the same still.
+/// Adds parameters to short names that stand for several full names, and shows names in full if they are still the
+/// same.
 fn distinguish(functions: &mut [Function]) {
     for longer in [short_with_parameters, str::to_owned] {
         let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();

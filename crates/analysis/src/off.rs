@@ -12,7 +12,7 @@ pub const OFF: &str = "off: so long the function was not recorded, to hold the b
 /// The same where functions of it were counted.
 pub const COUNTED: &str = "counted: so many of the calls were only counted; nothing else is known of them, and their time is that of their callers";
 
-/// The same where it is not said how long, or how many.
+/// The same without the time, or the number.
 pub const CALLS_OFF: &str = "≥ calls: the function was off or counted for a time; its calls then are missing here, and their time is that of their callers";
 
 /// The times and calls of functions that were not timed.
@@ -88,7 +88,7 @@ impl Off {
         self.of(function) > 0
     }
 
-    /// How many of its calls were counted, as far as that is known of what is selected.
+    /// How many of its calls were counted, as far as that is known for the selection.
     pub fn counted(&self, function: u32) -> u64 {
         match self.selects_counted {
             true => self.at(function).calls,

@@ -20,7 +20,7 @@ pub struct Sum {
     pub self_is_least: bool,
     /// It was off or counted for a time: there were more calls.
     pub calls_are_least: bool,
-    /// It is off, and for how long by now.
+    /// How long it has been off; none if it is not.
     pub off_ns: Option<u64>,
     /// Its calls are only counted.
     pub counted: bool,
@@ -58,8 +58,8 @@ impl Ongoing {
         self.functions.get(site as usize)?.as_ref()
     }
 
-    /// Sites that were called, or off or counted, with their sums at `now`, a value of the counter. `runs` tells whether a thread lives:
-    /// what one that has ended left behind takes no more time.
+    /// Sites that were called, or off or counted, with their sums at `now`, a value of the counter. `runs` tells
+    /// whether a thread lives: calls that an ended thread left open take no more time.
     pub fn sums(&self, now: u64, runs: impl Fn(ThreadKey) -> bool) -> HashMap<u32, Sum> {
         let called = (0..).zip(&self.ended).filter(|(_, sum)| sum.calls > 0);
         let mut ticks: HashMap<u32, Sum> = called.map(|(site, sum)| (site, *sum)).collect();
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(ongoing.sums(1200, |_| true), sums);
     }
 
-    /// A call whose end was lost has its time until the last event before.
+    /// A call whose end was lost counts with its time until the last event before.
     #[test]
     fn a_loss_bounds_times() {
         let mut ongoing = ongoing_with_functions();

@@ -14,7 +14,7 @@ impl OwnTimes {
         }
     }
 
-    /// Sites that the trace does not tell of count as 0.
+    /// Sites that the trace does not describe count as 0.
     #[inline(always)]
     pub fn add(&mut self, site: u32, ticks: u64) {
         let known = (site as usize) < self.by_site.len();
@@ -26,7 +26,7 @@ impl OwnTimes {
         *sum = sum.saturating_add(ticks);
     }
 
-    /// All that are not 0, which are 0 afterwards.
+    /// Takes all times that are not 0; they are 0 afterwards.
     pub fn take(&mut self) -> impl Iterator<Item = (u32, u64)> {
         let times = self.touched.drain(..);
         times.map(|site| (site, std::mem::take(&mut self.by_site[site as usize])))

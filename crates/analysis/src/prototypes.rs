@@ -15,7 +15,7 @@ use crate::text::push_hex_short;
 
 /// Stands for a value that is not recorded: of floating point, or in memory.
 const NOT_RECORDED: &str = "…";
-/// Stands for a value of which it is not certain where it was.
+/// Stands for a value whose place is not certain.
 const NOT_KNOWN: &str = "?";
 /// Bytes of a text that are shown.
 const SHOWN: usize = 64;
@@ -182,7 +182,7 @@ fn absent(value: &Value) -> &'static str {
     }
 }
 
-/// A value as text, from the words that were recorded; none if they do not have it.
+/// A value as text, from the recorded words; none if they do not hold it.
 pub fn shown(value: &Value, words: &[u64]) -> Option<String> {
     let held = match &value.held {
         Held::Words(held) => held,
@@ -225,7 +225,7 @@ fn shown_word(kind: &ValueKind, word: u64) -> String {
         ValueKind::Character(_) => {
             let character = u32::try_from(number).ok().and_then(char::from_u32);
             match character.filter(|one| nopal_symbols::is_harmless(*one)) {
-                // More than that is not in one byte of a text.
+                // A larger number is no byte of a text.
                 Some(one) if !matches!(kind, ValueKind::Character(8)) || one.is_ascii() => {
                     format!("'{one}'")
                 }
@@ -261,7 +261,7 @@ fn named(enumerators: &[(i64, String)], number: i128) -> Option<String> {
         .iter()
         .filter(|(value, _)| *value != 0 && !single(*value))
         .count();
-    // An enumeration that counts has more other numbers than powers of two.
+    // An enumeration of consecutive numbers has more other numbers than powers of two.
     let are_flags = singles.len() >= 3 && (others == 0 || singles.len() > others + 2);
     let number = i64::try_from(number).ok()?;
     let known = singles.iter().fold(0, |all, one| all | one);

@@ -16,7 +16,7 @@ pub type Checkpoints = HashMap<ThreadKey, ThreadCheckpoints>;
 /// Those of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadCheckpoints {
-    /// In order of time: which packet comes next, and what [`CallRebuilder::checkpoint`] gave there.
+    /// In order of time: the number of the next packet, and the state that [`CallRebuilder::checkpoint`] gave there.
     pub states: Vec<(usize, Vec<u8>)>,
     /// Exits of calls whose entries are not known, which were open since a counter and until some packet before this
     /// one.
@@ -76,7 +76,7 @@ impl Start {
         self.rebuilder.can_reopen(&self.past)
     }
 
-    /// Takes packets while that is wanted.
+    /// Takes packets while that is needed.
     fn follow(
         mut self,
         thread: &ThreadInfo,
@@ -106,8 +106,8 @@ impl Start {
 /// Where to end.
 #[derive(Clone, Copy, Default)]
 pub struct Stop {
-    /// The end of the selected time, and the clock that it has in calls; the packet that is the first which may be left
-    /// out. None if all are read.
+    /// The end of the selected time, its clock in calls, and the first packet that may be left out. None if all are
+    /// read.
     at: Option<(u64, u64, usize)>,
     is_cut: bool,
 }
@@ -130,7 +130,7 @@ impl Stop {
         Stop { at, is_cut }
     }
 
-    /// Whether this packet of the thread, before which the rebuilder stands, is not needed, nor any after it.
+    /// Whether neither this packet of the thread, before which the rebuilder stands, nor any after it is needed.
     pub fn is_at(&self, number: usize, packet: &Packet, rebuilder: &CallRebuilder) -> bool {
         self.at.is_some_and(|(until, clock, needed)| {
             number >= needed

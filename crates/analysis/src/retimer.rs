@@ -1,8 +1,8 @@
 //! Clocks without the cost of recording, or within a time.
 //!
 //! A recorded call takes `call` ticks more than another, of which `within` lie between the clocks of its entry and its
-//! exit. So in each thread every clock is set back by all that recording has taken before it. Of one call, `within`
-//! is taken right behind the entry's clock, and the rest right behind the exit's.
+//! exit. So in each thread every clock is set back by the cost of all recording before it. Of one call's cost, `within`
+//! falls right behind the entry's clock, and the rest right behind the exit's.
 
 use nopal_abi::{KIND_EXTENDED, KIND_ONLY, KIND_ONLY_ARGS, Word};
 use nopal_trace::{Cost, Packet};
@@ -18,7 +18,7 @@ pub struct Retimer {
     window: (u64, u64),
     /// The clock of the last record, as the trace has it.
     clock: u64,
-    /// The same, set back. Clocks never go back, also where a call has taken less than `cost` says.
+    /// The same, set back. Clocks never go back, even if a call took less than `cost` says.
     net: u64,
     /// The cost of recording so far, in parts of a tick.
     taken: u64,
@@ -47,7 +47,7 @@ impl Retimer {
         self.set_back(packet.words(), packet.clock_begin(), cost)
     }
 
-    /// The end of the window, set back. To be given all packets of a thread, and no other use.
+    /// The end of the window, set back. It must be given all packets of a thread, and have no other use.
     pub fn end<'p>(mut self, packets: impl Iterator<Item = Packet<'p>>) -> u64 {
         let (from, until) = self.window;
         let is_within =

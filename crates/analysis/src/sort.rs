@@ -1,5 +1,5 @@
-//! Sorts, for lists that nobody waits for: the library's sort is compiled for each type and order, some KB each, and here
-//! once.
+//! Sorts for lists whose time does not matter. The library's sort is compiled for each type and order, some KB each;
+//! this one is compiled once.
 
 use std::cmp::Ordering;
 

@@ -8,7 +8,7 @@ use nopal_trace::Trace;
 use crate::images::Images;
 use crate::names::{Function, Names, printable};
 
-/// `FILE:LINE` of each function, where the debug information of its file tells.
+/// `FILE:LINE` of each function, if the debug information of its file tells.
 #[derive(Default)]
 pub struct Sources {
     /// By the function's number.

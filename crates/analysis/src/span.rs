@@ -2,7 +2,7 @@
 
 use nopal_trace::Trace;
 
-/// The counter where the trace begins: with a thread, if it has records of any.
+/// The counter where the trace begins: at the first record of a thread, if it has any.
 pub fn begin(trace: &Trace) -> u64 {
     let threads = trace.threads();
     let of_threads = threads.iter().filter_map(|thread| thread.packets().next());

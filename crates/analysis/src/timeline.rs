@@ -44,7 +44,7 @@ impl<'a, T: EventSource> ThreadEvents<'a, T> {
 }
 
 impl<'a, T: EventSource> ThreadEvents<'a, T> {
-    /// Those of a thread from the time on that a filter selects, or shortly before.
+    /// The events of a thread from the begin of a filter's time on, or from shortly before.
     pub fn selected(
         thread: &ThreadInfo<'a>,
         filter: &Filter,
@@ -93,8 +93,8 @@ impl<T: EventSource> Iterator for ThreadEvents<'_, T> {
     }
 }
 
-/// Merges threads by time. A thread is opened when its time has come, so that those which have ended or not begun
-/// cost nothing.
+/// Merges threads by time. A thread is opened when its first event is due, so threads that have ended or not begun cost
+/// nothing.
 pub struct Timeline<'a, I: Iterator, F> {
     unopened: std::iter::Peekable<std::vec::IntoIter<(u64, usize, ThreadInfo<'a>)>>,
     open: F,

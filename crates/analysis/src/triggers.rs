@@ -60,7 +60,7 @@ impl<Functions> Event<Functions> {
 }
 
 impl<Functions> Trigger<Functions> {
-    /// The same, with the functions said in another way.
+    /// The same, with the functions in another form.
     pub fn map<Others>(self, change: impl FnOnce(Functions) -> Others) -> Trigger<Others> {
         let event = match self.event {
             Event::Entry(functions) => Event::Entry(change(functions)),
@@ -106,7 +106,7 @@ const MOST_WAITING: usize = 4096;
 pub struct Triggers {
     list: Vec<Active>,
     sites: Sites,
-    /// By event: which triggers it is for.
+    /// By event: the triggers that wait for it.
     events: HashMap<u32, Vec<usize>>,
     markers: Markers,
     notes: LiveNotes,
@@ -131,7 +131,7 @@ struct Active {
     hits: Hits,
 }
 
-/// By site: which triggers its entry and its return are for.
+/// By site: the triggers that wait for its entry, and for its return.
 #[derive(Default)]
 struct Sites {
     entries: Vec<Vec<usize>>,
@@ -139,9 +139,9 @@ struct Sites {
 }
 
 impl Triggers {
-    /// Adds a trigger, from a value of the counter on, or changes where that of this name waits; then what it has met
-    /// counts on. `place` is its name in messages. An error says why no marker can have such a name, or names fields
-    /// that the condition asks for and the marker lacks; it changes nothing.
+    /// Adds a trigger, from a value of the counter on, or changes the event of the one with this name, whose counts
+    /// continue. `place` is its name in messages. An error says why no marker can have such a name, or names fields
+    /// that the condition uses and the marker lacks; then nothing is changed.
     pub fn set(
         &mut self,
         name: &str,
@@ -205,7 +205,7 @@ impl Triggers {
         !self.waiting.is_empty()
     }
 
-    /// Refuses a condition that a marker of such a name, if one is known, has not all fields for.
+    /// Refuses a condition with fields that a known marker of such a name lacks.
     fn check_fields(&self, name: &Selection, condition: Option<&Condition>) -> Result<()> {
         let wanted: Vec<&str> = condition.iter().flat_map(|one| one.fields()).collect();
         let mut known = self.markers.iter().map(|(_, marker)| marker);
@@ -449,7 +449,7 @@ impl Sink for CallSink<'_> {
         self.arguments.take(frame.note);
     }
 
-    /// Its entry was before anybody listened, or is lost.
+    /// Its entry came before the subscription, or is lost.
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let met = Met {
             result: ending.result,

@@ -20,19 +20,19 @@ use crate::worker::{Times, Worker};
 pub const OF_THE_CLOCK: &str =
     "times are of the clock: `nopal record -e sched` separates running from waiting";
 
-/// Shown where it is not known of some of the time.
+/// Shown if some of the time is not known to be on or off the processor.
 pub const OF_SOME: &str = "≥ cpu and wait: the kernel did not tell when some threads ran again; the rest of the time is either";
 
 /// Ticks off the processor, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// Until something happened. Without wake-ups in the trace: until a processor was there, too.
+    /// Waiting for an event. Without wake-ups in the trace, also waiting for a processor after it.
     pub blocked: u64,
     /// While another task had the processor, though the thread could have run on.
     pub preempted: u64,
     /// From the wake-up until the thread ran.
     pub runnable: u64,
-    /// Off the processor or on it: the kernel did not tell when the thread ran again.
+    /// Either off the processor or on it: the kernel did not tell when the thread ran again.
     pub unknown: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct Waited {
 pub struct Parts {
     pub cpu: u64,
     pub wait: u64,
-    /// Whether either may be more, since of some of the time it is not known.
+    /// Whether either may be more, since some of the time is not known to be either.
     pub are_least: bool,
 }
 
@@ -49,13 +49,13 @@ pub struct Parts {
 pub const PARTS: [&str; 2] = ["cpu", "wait"];
 
 impl Parts {
-    /// Of a time that may have been more if it `is_least`, as `shown` writes each.
+    /// The cells of a time that may have been more if it `is_least`, each written by `shown`.
     pub fn cells(self, is_least: bool, shown: impl Fn(u64, bool) -> String) -> [String; 2] {
         [self.cpu, self.wait].map(|time| shown(time, is_least || self.are_least))
     }
 }
 
-/// A line where it is not known of some of the time whether it was on the processor.
+/// Writes a line if some of the time is not known to be on or off the processor.
 pub fn write_of_some(
     mut parts: impl Iterator<Item = Option<Parts>>,
     out: &mut dyn Write,
@@ -156,7 +156,7 @@ impl AddAssign for InCall {
 enum Why {
     Blocked,
     Preempted,
-    /// Blocked until it was woken; what came then is not known.
+    /// Blocked until it was woken; the state after that is not known.
     Unknown,
 }
 
@@ -175,7 +175,7 @@ struct Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waker {
     pub stream: usize,
-    /// It may have been in work of the kernel for somebody else.
+    /// It may have been in unrelated work of the kernel.
     pub in_soft_interrupt: bool,
 }
 
@@ -274,8 +274,8 @@ impl Away {
 }
 
 impl Waits {
-    /// None if no context switches were recorded. Where events were lost, it is not known whether a thread waits until it
-    /// leaves or gets a processor again; where a thread leaves twice, whether it waited between these.
+    /// None if no context switches were recorded. After lost events, a thread's state is unknown until it leaves or
+    /// gets a processor. If a thread leaves twice, its state between these is unknown.
     pub fn new(trace: &Trace) -> Option<Waits> {
         let threads = trace.threads();
         let numbers = Numbers::new(&threads);
@@ -309,7 +309,7 @@ impl Waits {
                         && away.woken.is_none()
                     {
                         away.woken = Some(clock);
-                        // Whether it was an interrupt is told by a kernel that gives flags.
+                        // Only a kernel that gives flags tells whether it was an interrupt.
                         let flags = flags.filter(|flags| !flags.is_hard_interrupt());
                         away.by = flags.and_then(|flags| {
                             let stream = place(waker)?;
@@ -352,7 +352,7 @@ impl Waits {
             if let Some(left) = away {
                 of_thread.push(left.unknown_until(u64::MAX));
             }
-            // The kernel tells these by other numbers.
+            // Kernel events name these by other numbers.
             if thread.in_namespace {
                 *of_thread = OfThread::default();
                 of_thread.push(Wait {
@@ -527,7 +527,7 @@ fn timed(frames: &[Frame]) -> Option<&Frame> {
 }
 
 impl Sink for Waiting<'_> {
-    /// Waits that began before are of no open call.
+    /// Waits that began before belong to no open call.
     fn begin_at(&mut self, clock: u64) {
         self.reach(clock, || None);
         self.outside = Waited::default();

@@ -26,11 +26,12 @@ pub trait Worker: Sink + Send {
     fn takes_waits(&self) -> bool {
         false
     }
-    /// Before a thread's records; `stream` is which of the trace's threads it is.
+    /// Called before a thread's records; `stream` is the thread's place in the trace.
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
-    /// Between some packets of a thread and others, to a worker that gets all of its calls: how many came before.
+    /// Called between some packets of a thread, for a worker that gets all of its calls, with the number of packets
+    /// before.
     fn pass(&mut self, _packets: usize, _rebuilder: &CallRebuilder) {}
-    /// After some of them, and after the last.
+    /// Called after some of a thread's packets, and after its last one.
     fn pause(&mut self) -> Result<()> {
         Ok(())
     }

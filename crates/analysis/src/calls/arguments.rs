@@ -23,7 +23,7 @@ impl Arguments {
         }
     }
 
-    /// Whether no note is free that was never given.
+    /// Whether all free notes were given before.
     pub(super) fn is_sound(&self) -> bool {
         let given = 1..=self.all.len();
         self.free

@@ -14,7 +14,7 @@ impl CallRebuilder {
     }
 
     /// A rebuilder in the state that [`CallRebuilder::checkpoint`] gave, and the past. Any other bytes are refused, or
-    /// give a state that is wrong, but as safe to use as any.
+    /// give a state that is wrong but safe to use.
     pub fn resume(checkpoint: &[u8]) -> Result<(CallRebuilder, Past)> {
         let (rebuilder, past): (CallRebuilder, Past) = postcard::from_bytes(checkpoint)?;
         let depth = rebuilder.frames.len();
@@ -27,8 +27,8 @@ impl CallRebuilder {
         Ok((rebuilder, past))
     }
 
-    /// Whether another sink can be given the open calls as if it had been there from the beginning: all of them are on
-    /// the present stack, with all of their callers, and are not known to have ended.
+    /// Whether the open calls can be given to another sink as if it had received all records: all of them are on the
+    /// present stack, with all of their callers, and are not known to have ended.
     pub fn can_reopen(&self, past: &Past) -> bool {
         let is_alive = |frame: &Frame| self.known.alive(frame, BEGIN) == BEGIN;
         self.fibers.is_empty() && past.is_whole() && self.frames.iter().all(is_alive)
@@ -44,8 +44,8 @@ impl CallRebuilder {
         }
     }
 
-    /// Moves all that has been up to `clock`, where [`CallRebuilder::can_reopen`]. The calls in the open ones take no
-    /// time then.
+    /// Moves the past up to `clock`, if [`CallRebuilder::can_reopen`]. Calls that ended in the open ones then take no
+    /// time.
     pub fn move_to(&mut self, clock: u64) {
         for frame in self.frames.iter_mut() {
             frame.clock = frame.clock.max(clock);
@@ -64,7 +64,7 @@ impl CallRebuilder {
         self.before = self.before.max(clock);
     }
 
-    /// Whether no record that comes can tell more of the time before `clock`, except exits of calls whose entries are not
+    /// Whether no later record can tell more of the time before `clock`, except exits of calls whose entries are not
     /// known. `is_cut`: all clocks from there on are `clock`.
     pub fn has_passed(&self, clock: u64, is_cut: bool) -> bool {
         let is_decided = |frame: &Frame| {

@@ -104,7 +104,7 @@ impl Fibers {
             .map(|(&key, fiber)| (key, fiber.frames.as_slice()))
     }
 
-    /// Whether this is what calls of `add` can have made.
+    /// Whether calls of `add` can have made this state.
     pub fn is_sound(&self) -> bool {
         let sound = |(key, fiber): (&Key, &Fiber)| {
             let falls = |pair: &[Frame]| pair[0].slot >= pair[1].slot;

@@ -118,8 +118,8 @@ pub struct Ending {
 pub trait Sink {
     /// The last of `frames` has begun. Returns its note, which is less than `u32::MAX - 1`.
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32;
-    /// As `enter`, for a call of which only the entry is known, and which is left out though calls in it may not be. Its
-    /// frame is among those of these.
+    /// As `enter`, for a call of which only the entry is known, and which is left out, though calls in it may not be.
+    /// Their frames include its frame.
     fn enter_left_out(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let note = self.enter(frames, arguments);
         if let Some(frame) = frames.last() {
@@ -137,7 +137,7 @@ pub trait Sink {
     }
     /// `frame` has ended; `frames` are those under it.
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]);
-    /// `frame`, which has begun, is left out after all, as were all calls in it; `counted` as of [`Sink::lose`].
+    /// `frame`, which has begun, is left out after all, as were all calls in it; `counted` as for [`Sink::lose`].
     fn dismiss(&mut self, _frame: &Frame, _counted: bool) {}
     /// The end of `frame` is not known; it was last known to be open at `clock`; `counted` unless it was set aside.
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool);
@@ -178,7 +178,7 @@ pub trait Sink {
     fn resume(&mut self, _frames: &[Frame]) {}
 }
 
-/// The begin or the end of a call in a run; of a begin, `ticks`, `own` and `under` mean nothing.
+/// The begin or the end of a call in a run. For a begin, `ticks`, `own` and `under` mean nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain<'a> {
     pub site: u32,
@@ -187,7 +187,7 @@ pub struct Plain<'a> {
     pub clock: u64,
     pub ticks: u64,
     pub own: u64,
-    /// The innermost frame before: of an end, that of the call. Where there was none, one that is not timed.
+    /// The innermost frame before: for an end, that of the call. If there was none, one that is not timed.
     pub top: &'a Frame,
     /// The frames under the call.
     pub under: &'a [Frame],

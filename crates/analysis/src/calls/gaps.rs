@@ -52,7 +52,7 @@ impl CallRebuilder {
         self.pass(clock.saturating_sub(self.last_clock));
     }
 
-    /// While recording was stopped it is not known which time was a call's own.
+    /// While recording was stopped, the calls' own times are not known.
     fn pass(&mut self, ticks: u64) {
         if ticks == 0 {
             return;
@@ -66,7 +66,7 @@ impl CallRebuilder {
         }
     }
 
-    /// The next record is there.
+    /// Ends the gap: the next record is here.
     #[cold]
     pub(super) fn close_gap(&mut self, clock: u64, sink: &mut dyn Sink) {
         let Some(since) = self.known.gap.take() else {
@@ -79,7 +79,7 @@ impl CallRebuilder {
         }
     }
 
-    /// Calls that are open were alive at the last event.
+    /// Open calls were alive at the last event.
     pub(super) fn lose_all(&mut self, sink: &mut dyn Sink) {
         let clock = self.event_clock;
         lose(self.frames.split_off(0), clock, true, &self.known, sink);
@@ -104,8 +104,8 @@ impl CallRebuilder {
         self.known.astray = !self.frames.is_empty();
     }
 
-    /// A jump has left some frames alive by their slots. Where these are estimated, which may be too high, it may have
-    /// left them, too.
+    /// After a jump, some frames are alive by their slots. Estimated slots may be too high, so the jump may have left
+    /// these frames, too.
     pub(super) fn doubt(&mut self) {
         let certain = self.budget.search(&self.frames, Frame::is_exact);
         let certain = certain.map_or(0, |at| self.frames[at].clock);
@@ -146,8 +146,8 @@ impl CallRebuilder {
         lose(frames, clock, counted, &self.known, sink);
     }
 
-    /// The exit of a call whose entry is not known. Where all calls that have begun since have ended, or are on other
-    /// stacks, it has lasted since all records are there.
+    /// The exit of a call whose entry is not known. If all calls that have begun since have ended, or are on other
+    /// stacks, it has lasted at least since the records are complete.
     pub(super) fn stray(&mut self, key: u32, ending: Ending, sink: &mut dyn Sink) {
         let is_older = self.frames.is_empty() && !self.known.given_up.contains(&key);
         let mut frame = Frame::new(ending.clock, self.cursor, key, Style::Wrapped);

@@ -101,7 +101,7 @@ impl CallRebuilder {
         let frames = &self.frames[stay.from.min(self.frames.len())..];
         let found = self.budget.search(frames, |frame| frame.ends_with(key));
         let Some(at) = found else {
-            // Under the others: it began before the stay's records did.
+            // It goes under the others: it began before the stay's records did.
             let since = match frames {
                 [] => stay.since.min(ending.clock),
                 _ => ending.clock,
@@ -117,7 +117,7 @@ impl CallRebuilder {
         self.cursor = cursor;
     }
 
-    /// Frames from here on were left, when is not known.
+    /// Frames from here on were left at an unknown time.
     fn leave_above(&mut self, depth: usize, sink: &mut dyn Sink) {
         if self.frames.len() <= depth {
             return;

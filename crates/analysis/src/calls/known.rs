@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frame::{Frame, Sink};
 
-/// Since when the thread's records are complete.
+/// The time since which the thread's records are complete.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Known {
     pub since: u64,
@@ -20,8 +20,8 @@ pub(super) struct Known {
     /// For each jump that may have left frames which are still kept: they began after the first clock and were open at
     /// the second.
     pub doubts: Vec<(u64, u64)>,
-    /// Frames may be anywhere on their stacks: what told where they are may have been in a hole, or calls that were not
-    /// recorded have returned since.
+    /// Frames may be anywhere on their stacks: the records of their places may have been in a hole, or calls that were
+    /// not recorded have returned since.
     pub astray: bool,
     pub has_gaps: bool,
 }
@@ -81,7 +81,7 @@ impl Known {
         }
     }
 
-    /// From `clock` on it is not known which of the old calls continue.
+    /// From `clock` on, any of the old calls may be the one that continues.
     pub fn elsewhere(&mut self, clock: u64) {
         self.spent = clock.saturating_sub(self.since);
     }

@@ -12,8 +12,8 @@
 //!    its own. Frames below its slot are set aside; they are dead if the entry takes the slot of the outermost of them.
 //! 5. An entry-only frame ends when its slot is entered again or a frame under it ends.
 //! 6. Calls in the kernel, which are in packets of their own, nest inside the topmost frame, by the order of their records
-//!    alone. Rules 1 to 5 are for the program's.
-//! 7. What has not ended when the records end is lost: unfinished.
+//!    alone. Rules 1 to 5 are for calls of the program.
+//! 7. Calls that have not ended when the records end are lost: unfinished.
 //!
 //! Work and memory are bounded for any input: a budget that grows with the records pays for searches and moves
 //! among old frames, and frames beyond a limit are lost.

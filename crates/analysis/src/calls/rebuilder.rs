@@ -23,7 +23,7 @@ pub(super) const NEAR: u64 = 1 << 8;
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Arrival {
     pub slot: u64,
-    /// The frames may differ from those after the last event.
+    /// The present frames may differ from those after the last event.
     pub elsewhere: bool,
 }
 
@@ -42,9 +42,9 @@ pub struct CallRebuilder {
     pub(super) beyond: u64,
     pub(super) budget: WorkBudget,
     pub(super) known: Known,
-    /// While the thread is in the kernel.
+    /// Set while the thread is in the kernel.
     pub(super) stay: Option<Stay>,
-    /// Recording was stopped at the records that come.
+    /// Recording was stopped at the next records.
     pub(super) is_stopped: bool,
 }
 

@@ -105,7 +105,7 @@ impl CallRebuilder {
     }
 }
 
-/// Whether one of these is an entry under which there is nothing, with so many frames before the first.
+/// Whether one of these is an entry with no frame under it, if `depth` frames are there before the first.
 fn enters_ground(words: &[u64], mut depth: usize) -> bool {
     words.iter().any(|word| {
         let exit = exit_of(Word(*word)) as usize;

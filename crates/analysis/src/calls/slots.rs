@@ -17,5 +17,5 @@ pub(super) fn nearest(slot: u64, key: u32) -> u64 {
     below(slot.wrapping_add(ABOUT), key)
 }
 
-/// Half of the slots of different tags.
+/// Half of the distance between two slots of one tag.
 pub(super) const ABOUT: u64 = 0x80;

@@ -9,7 +9,7 @@ use super::slots::{above, below, nearest};
 
 /// A frame set aside may be the caller of an entry at most this many slots below it (16 MiB).
 const CALLER_DISTANCE: u64 = 1 << 20;
-/// Frames of two stacks are not as near to each other as this, with a frame of a third one between them (16 KiB).
+/// Frames that are no further apart than this are on one stack (16 KiB).
 const NO_STACK_BETWEEN: u64 = 1 << 10;
 
 impl CallRebuilder {
@@ -81,7 +81,7 @@ impl CallRebuilder {
         self.doubt();
     }
 
-    /// Ends those frames of a fiber that are dead: on the stack that goes on at `slot`, below one at `caller`.
+    /// Ends the dead frames of a fiber: on the stack that goes on at `slot`, below the frame at `caller`.
     fn overwrite(&mut self, key: Key, caller: u64, sink: &mut dyn Sink) {
         let Some(Fiber {
             mut frames,
@@ -225,8 +225,8 @@ impl CallRebuilder {
         }
     }
 
-    /// Takes the frames from `index` on off the present stack. Those on the same stack as the one under them are dead
-    /// if the thread has `jumped`; if they are `overwritten`, those on the stack of the first are.
+    /// Takes the frames from `index` on off the present stack. If the thread has `jumped`, those on the same stack as
+    /// the frame under them are dead; if they are `overwritten`, those on the stack of the first of them.
     fn cut(
         &mut self,
         index: usize,
@@ -272,7 +272,7 @@ impl CallRebuilder {
             && lost.iter().any(|frame| frame.style() != Style::Only)
             && let Some(under) = self.frames.last_mut()
         {
-            // When they ended, before now, is not known.
+            // They ended at an unknown time before now.
             under.bound();
         }
         self.give_up(lost, self.before, true, sink);
@@ -332,7 +332,7 @@ impl CallRebuilder {
     }
 }
 
-/// Whether the second frame is on the same stack as the first, for sure.
+/// Whether the second frame is certainly on the same stack as the first.
 fn is_near(under: &Frame, frame: &Frame) -> bool {
     under.slot.saturating_sub(frame.slot) <= NO_STACK_BETWEEN
 }

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Stay {
     /// The number of frames of the program.
     pub from: usize,
-    /// All of its records are there since.
+    /// Its records are complete since then.
     pub since: u64,
 }
 
 impl Stay {
-    /// One of which no call is known, nor of the program.
+    /// A stay without any known call, of the kernel or of the program.
     pub fn unknown() -> Stay {
         Stay {
             from: 0,

@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use run::{Counted, Known};
 
-/// Runs of one program differ, too. Where there is one on each side, durations that differ by less count as the same.
+/// Runs of one program differ, too. With one run a side, durations that differ by less count as the same.
 const MARGIN: f64 = 1.1;
 
-/// Functions with less of all self time are not tested: each test makes the others weaker.
+/// Functions with a smaller part of all self time are not tested: each test makes the others weaker.
 const TESTED: f64 = 0.001;
 
 /// A change with a lower p-value is called significant.
@@ -55,7 +55,7 @@ impl Means {
     }
 }
 
-/// A function. A side is none where no trace of it knows the function.
+/// A function. A side is none if none of its traces knows the function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub function: String,
@@ -317,7 +317,7 @@ mod tests {
             sides(&[("f", "a")], &[("f", "a"), ("g", "a")]),
             is("f@a", 2)
         );
-        // Another copy, another file, both; but never where it might be another one.
+        // Another copy, another file, both; but never if the function might be another one.
         assert_eq!(sides(&[("f.isra.0", "a")], &[("f", "a")]), is("f@a", 1));
         assert_eq!(sides(&[("f", "old")], &[("f", "new")]), is("f@new", 1));
         assert_eq!(
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!((comparison.rows.len(), comparison.left_out), (2, 3));
     }
 
-    /// Of calls that were only counted, nothing is known that could differ.
+    /// Calls that were only counted have no durations that could differ.
     #[test]
     fn functions_that_were_counted_are_not_tested() {
         let timed = run(vec![function("f", "a", &[(1e3, 1000)])]);
@@ -384,7 +384,8 @@ mod tests {
         }
     }
 
-    /// Runs whose times vary by a third differ as much as that; one that never does is changed.
+    /// Times that vary by a third between runs must change by more than that to be significant; constant times need
+    /// not.
     #[test]
     fn differences_between_runs_count() {
         let side = |noisy: [f64; 3], calls: u64, slow: f64| -> Vec<Run> {
@@ -408,7 +409,7 @@ mod tests {
         assert!(row(&comparison, "slow").significant);
         let same = compare(&before, &side([1.5, 1.1, 1.3], 1000, 1e3));
         assert!(same.rows.iter().all(|row| !row.significant));
-        // Against runs that were divided by as many calls as there are more of, nothing changed.
+        // Against runs that are divided by the factor by which their calls grew, nothing has changed.
         let mut divided = side([1.0, 1.4, 0.8], 3000, 1e3);
         for run in &mut divided {
             run.times = 3;

@@ -42,7 +42,7 @@ pub struct Counted {
     pub durations: Vec<(f64, u64)>,
 }
 
-/// A function, however it is shown.
+/// The identity of a function, and its name as it is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
     pub name: String,
@@ -98,7 +98,7 @@ fn is_address(name: &str) -> bool {
 }
 
 impl Run {
-    /// Sums up a trace. `per`: the function by whose calls all is divided.
+    /// Sums up a trace. `per`: the function by whose calls all numbers are divided.
     pub fn new(name: &str, trace: &Trace, per: Option<&str>, drive: &Drive) -> Result<Run> {
         let names = Names::new(trace);
         let per = per.map(|pattern| names.wanted(pattern)).transpose()?;

@@ -8,9 +8,9 @@ use super::run::{Counted, Key, Run};
 /// A function on both sides, or on one.
 pub type Pair<'a> = [Option<Side<'a>>; 2];
 
-/// Functions are the same whose modules and names are. Of those that are left, those are whose names without the marks of
-/// the compiler's copies are the same, and of those that are left then, those whose modules differ: each only if it is
-/// the only one of its side.
+/// Pairs functions with the same module and name. Of the rest, it pairs those whose names are the same without the
+/// suffixes of the compiler's copies; then those whose modules differ. In the last two steps, a function is paired only
+/// if it is the only such one of its side.
 pub fn pairs<'a>(before: &'a [Run], after: &'a [Run]) -> Vec<Pair<'a>> {
     let [mut left, mut right] = [before, after].map(by_identity);
     let mut pairs = Vec::new();

@@ -28,7 +28,7 @@ pub fn mann_whitney(a: &Distribution, b: &Distribution, margin: f64) -> Option<f
     Some((2.0 * one_sided).min(1.0))
 }
 
-/// The probability that `more` exceeds `less` times `margin` as often by chance.
+/// The probability that `more` exceeds `less` times `margin` as often as here by chance.
 fn exceeds(more: &Distribution, less: &Distribution, margin: f64) -> f64 {
     let count = |all: &Distribution| all.iter().map(|&(_, count)| count as f64).sum::<f64>();
     let (m, n) = (count(more), count(less));
@@ -126,8 +126,8 @@ fn outside(t: f64, freedom: usize) -> f64 {
     (1.0 - inside).clamp(0.0, 1.0)
 }
 
-/// libm's, with its tables for four kinds of processors, would be a hundredth of nopal. The tangent of half an angle is
-/// tan / (1 + sqrt(1 + tan^2)): that of a sixteenth is below 0.1, where the series needs few terms.
+/// The libm function, with its tables for four kinds of processors, would be a hundredth of nopal. The tangent of half
+/// an angle is tan / (1 + sqrt(1 + tan^2)): that of a sixteenth is below 0.1, where the series needs few terms.
 fn arctangent(tangent: f64) -> f64 {
     let half = |tangent: f64| tangent / (1.0 + tangent.hypot(1.0));
     let small = (0..4).fold(tangent, |tangent, _| half(tangent));
@@ -137,8 +137,8 @@ fn arctangent(tangent: f64) -> f64 {
     16.0 * small * series
 }
 
-/// Holm's correction for testing so often: what is below a limit then is so by chance, anywhere among `all`, with no more
-/// than this probability.
+/// Holm's correction for multiple tests: afterwards the probability that any of `all` is below a limit by chance is no
+/// higher than that limit.
 pub fn holm(all: &mut [&mut f64]) {
     sort::by(all, |a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
     let mut least = 0.0f64;

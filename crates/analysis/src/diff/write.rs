@@ -10,10 +10,11 @@ use crate::text::{Align, Table, count, duration, several};
 /// Stands between the cells of two sides.
 const ARROW: &str = " → ";
 
-/// Where a side does not know a function, or has no times of it.
+/// Stands for a side that does not know a function, or has no times of it.
 const NONE: &str = "-";
 
-/// Writes the changes of all functions, the largest first. `per`: what numbers and times were divided by.
+/// Writes the changes of all functions, the largest first. `per`: the function by whose calls numbers and times were
+/// divided.
 pub fn write_text(
     comparison: &Comparison,
     [before, after]: [&[Run]; 2],
@@ -90,7 +91,8 @@ fn kind(before: &[Run], after: &[Run], per: Option<&str>) -> String {
     format!("{}{ARROW}{}{mean}{per}", traces(before), traces(after))
 }
 
-/// In which options the recordings differ: what one records and the other does not counts as time of its callers.
+/// The options in which the recordings differ: calls that only one of them records count as time of their callers in
+/// the other.
 fn unlike(before: &[Run], after: &[Run]) -> Vec<String> {
     let options = |run: &Run| match run.options.as_slice() {
         [] => "no options".to_owned(),

@@ -14,7 +14,7 @@ use crate::tracers::{Roles, State, Watcher};
 pub enum Span {
     /// A call of a function, which began then.
     Call { begin: u64, end: u64, function: u32 },
-    /// From one record to another, which may be those of different threads.
+    /// From one record to another, which may be of different threads.
     Time { begin: u64, end: u64 },
 }
 
@@ -32,7 +32,7 @@ pub struct Inside<'a> {
     /// The depth of the call's frame, while it lives.
     depth: Option<usize>,
     ended: bool,
-    /// Sites that are handlers of signals in the thread's process.
+    /// Sites that are signal handlers in the thread's process.
     handlers: &'a HashSet<u32>,
     lines: VecDeque<(u64, Line)>,
     watcher: Watcher<'a>,
@@ -88,7 +88,7 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// In a frame's note, beside the watcher's: it is a call of a handler of signals, or was made in one.
+/// In a frame's note, beside the watcher's: the call is one of a signal handler, or was made in one.
 const IN_HANDLER: u32 = 1 << 31;
 
 fn is_in_handler(frames: &[Frame]) -> bool {

@@ -1,5 +1,5 @@
 //! The latency trace of Linux: the longest call of a function, or the worst case of a tracer, with all events in it; or
-//! all that was recorded.
+//! all records.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -22,16 +22,15 @@ use crate::values::{Value, ValueSelection, ValueSink, collect_values};
 /// The subject of the dump, and its format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// A tracer, for its worst case or all that it recorded, or a function, for its longest call; without it, all
-    /// functions.
+    /// A tracer, for its worst case or all its records; or a function, for its longest call; none for all functions.
     pub of: Option<String>,
     pub look: Look,
 }
 
-/// A tracer that measures nothing, by what it records.
+/// A tracer that measures nothing, by its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorder {
-    /// Functions, and all that was recorded beside them.
+    /// Functions, and all other records.
     Function,
     /// Markers and kernel events.
     Events,
@@ -66,7 +65,7 @@ impl Recorder {
     }
 }
 
-/// As the seed of all latency tracers has it, with the spaces at its ends.
+/// As the kernel's latency tracers write it, with the spaces at its ends.
 const LEGEND: &str = "
                  _------=> CPU#            
                 / _-----=> irqs-off        
@@ -106,7 +105,7 @@ pub fn dump(trace: &Trace, latency: &Latency, drive: &Drive, out: &mut dyn Write
     }
 }
 
-/// All that was recorded, as a tracer with this title shows it.
+/// All records, as a tracer with this title shows them.
 pub fn all(
     trace: &Trace,
     names: &Names,
@@ -133,8 +132,8 @@ pub fn all(
     write(trace, names, &shown, out)
 }
 
-/// One case of a tracer. Its threads are numbered as those of the trace. `task`: of the thread in which it began, if it
-/// was read when the case was kept; else the trace tells.
+/// One case of a tracer. Its threads are numbered as those of the trace. `task`: the facts of the thread in which it
+/// began, if they were read when the case was kept; else those of the trace.
 pub fn case(
     trace: &Trace,
     names: &Names,
@@ -479,7 +478,7 @@ fn concerns(event: &KernelEvent, thread: u32) -> bool {
 
 /// The heading above the lines.
 struct Head<'a> {
-    /// Lines, and all that there would be.
+    /// The number of lines, and of those that there would be without a limit.
     entries: (u64, u64),
     /// The processor on which the case ended.
     processor: Option<u32>,

@@ -7,7 +7,7 @@ use crate::addresses::Addresses;
 use crate::names::Names;
 use crate::text::{push_fraction, push_hex, push_hex_short, push_padded, push_u64};
 
-/// Where in a function something is, before the function's size.
+/// The place in a function, before the function's size.
 pub const AT_ENTRY: &str = "+0x0/0x";
 pub const SOMEWHERE: &str = "+-/0x";
 
@@ -21,7 +21,7 @@ pub struct Entry {
 /// The state of a thread, where it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// Where it runs.
+    /// The processor that it runs on.
     pub processor: Option<u32>,
     /// Whether it blocks signals.
     pub signals: Option<bool>,
@@ -66,7 +66,7 @@ fn kernel_columns(kernel: KernelFlags) -> String {
         (false, false, true) => 's',
         (false, false, false) => '.',
     };
-    // Above it stands how deep migration is off.
+    // The bits above hold how deep migration is off.
     let depth = match kernel.preempt_count & 0xf {
         0 => ".".to_owned(),
         depth => format!("{depth:x}"),
@@ -172,7 +172,7 @@ impl<'a> LineWriter<'a> {
         self.push_caller(text, moment, entry);
     }
 
-    /// As [`LineWriter::simple`], of no call: `content` is printable.
+    /// As [`LineWriter::simple`], for a line without a call: `content` is printable.
     pub fn simple_text(&self, text: &mut Vec<u8>, moment: &Moment, content: &[u8]) {
         push_simple(text, moment);
         text.extend_from_slice(content);

@@ -26,11 +26,11 @@ pub enum Format {
     /// A line for each record: `E` or `X`, address of the function, counter, thread, then four arguments or the result,
     /// each of 16 hexadecimal digits. Values that were not recorded are 0.
     Devtrace,
-    /// A line for each entry: `CPU 1: comm:pid function+0x0/size <-- parent+-/size`; and one a system's event: `CPU 1:
-    /// comm:pid 8:49:S --> 11:115 group_balance`; or as the look says. Where in the parent the call is, is not recorded:
-    /// `-` stands for that, as for the CPU where no event told it.
+    /// A line for each entry: `CPU 1: comm:pid function+0x0/size <-- parent+-/size`; and one for each kernel event:
+    /// `CPU 1: comm:pid 8:49:S --> 11:115 group_balance`; or as the look says. The place of the call in its parent is
+    /// not recorded: `-` stands for it, and for an unknown CPU.
     Function(Look),
-    /// The longest call of a function, the worst case of a tracer, or all that was recorded, as a latency trace.
+    /// The longest call of a function, the worst case of a tracer, or all records, as a latency trace.
     Latency(Latency),
     /// JSON for Perfetto and chrome://tracing. Times are microseconds since the trace began.
     Chrome,
@@ -43,9 +43,9 @@ pub enum Format {
 /// Where a format states the losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossNotice {
-    /// It has comments, with `#` in front, and one of them is the first line.
+    /// In comments, with `#` in front; one of them is the first line.
     Comment,
-    /// In itself.
+    /// In a part of its own content.
     Within,
     /// Nowhere: they must be printed separately.
     Apart,
@@ -137,7 +137,7 @@ pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -
     }
 }
 
-/// About how many bytes a format takes for a whole trace, where that grows with the trace; 0 for the others.
+/// The approximate size in bytes of a whole trace in a format that grows with the trace; 0 for other formats.
 pub fn estimate(trace: &Trace, format: &Format) -> u64 {
     // Bytes for a record: half a call.
     let of_record = match format {

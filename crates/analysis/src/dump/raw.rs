@@ -17,8 +17,8 @@ use crate::names::Names;
 use crate::text::{push_hex_short, push_u64};
 use crate::timeline::timeline;
 
-/// `CLOCK PROCESS THREAD KIND …`: then site, tag, name and values of entries and exits, or what a resync tells. Of the
-/// system, `CLOCK cpu NUMBER EVENT …`.
+/// `CLOCK PROCESS THREAD KIND …`: then site, tag, name and values of entries and exits, or the fields of a resync. For
+/// kernel events: `CLOCK cpu NUMBER EVENT …`.
 pub fn dump(trace: &Trace, filter: &Filter, excerpt: Excerpt, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let kernel = KernelNames::new(trace);

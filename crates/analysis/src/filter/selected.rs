@@ -1,7 +1,7 @@
 //! Passes on the selected calls of a thread only.
 //!
-//! On each stack, the frames outside of all selected calls come first; in a call that is left out, all calls are. So
-//! the selected ones among the open frames are in one piece.
+//! On each stack, the frames outside of all selected calls come first, and all calls in a call that is left out are
+//! left out. So the selected frames among the open ones adjoin.
 
 use anyhow::Result;
 use nopal_trace::{Clocks, ThreadInfo};
@@ -49,7 +49,7 @@ impl<'a> Selected<'a> {
         }
     }
 
-    /// The time ends then, by the clocks of net times.
+    /// Ends the time then, by the clocks of net times.
     pub fn until(mut self, until: Option<u64>) -> Selected<'a> {
         self.until = self.until.and(until);
         self

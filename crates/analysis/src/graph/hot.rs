@@ -11,7 +11,7 @@ use crate::text::{Align, Table, bound, bound_count, percent};
 use crate::waits::PARTS;
 
 /// From the outermost call inwards the one with most time, to a function that has more time of its own than any that it
-/// calls. Empty where no call has a time.
+/// calls. Empty if no call has a time.
 pub fn hot_path(tree: &Tree) -> Vec<u32> {
     if !tree.has_times() {
         return Vec::new();

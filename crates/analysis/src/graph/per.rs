@@ -1,4 +1,4 @@
-//! Trees for each thread or process apart: each is a function above its calls.
+//! Separate trees for threads or processes: each of these is a function above its calls.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use nopal_trace::Trace;
 
 use crate::names::{Function, Names, ThreadNames, printable};
 
-/// The units whose calls are summed up apart.
+/// The units whose calls are summed up separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Apart {
     #[default]

@@ -42,8 +42,8 @@ pub struct Node {
     pub was_off: bool,
     /// Ticks of `total` that other nodes have, which are not below this one.
     shared: u64,
-    /// Of a node under the root: `total` when all records since were there, at the first call to end since; and which of
-    /// these times it was.
+    /// For a node under the root: its `total` when the first call ended in the present period, and the number of that
+    /// period.
     before: u64,
     period: u32,
 }
@@ -107,7 +107,7 @@ impl Tree {
         children
     }
 
-    /// The child of `parent` for `function`; `parent` itself where the tree may not grow.
+    /// The child of `parent` for `function`; `parent` itself if the tree may not grow.
     #[inline(always)]
     fn child(&mut self, parent: u32, function: u32) -> u32 {
         match self.last[parent as usize] {
@@ -146,14 +146,14 @@ impl Tree {
         self.gather(other, &[], ROOT);
     }
 
-    /// A tree of the functions `wanted`, of all places where they are not called by one of themselves.
+    /// A tree of the functions `wanted`, from all places where they are not called by one of themselves.
     pub fn under(&self, wanted: &[u32]) -> Tree {
         let mut tree = Tree::default();
         tree.gather(self, wanted, NOWHERE);
         tree
     }
 
-    /// Without nodes of which all calls were left out, and so all below them.
+    /// The tree without nodes all of whose calls were left out, and without all nodes below them.
     fn without_empty(self) -> Tree {
         let is_empty = |node: &Node| node.calls + node.unfinished + node.timed == 0;
         if !self.nodes[1..].iter().any(is_empty) {
@@ -178,7 +178,7 @@ impl Tree {
         tree
     }
 
-    /// Adds the calls in those nodes of `other` that have a place here: that of its root is `root`, and `wanted`
+    /// Adds the calls of those nodes of `other` that have a place here: its root's place is `root`, and `wanted`
     /// functions have one under the root.
     fn gather(&mut self, other: &Tree, wanted: &[u32], root: u32) {
         let mut places = vec![NOWHERE; other.nodes.len()];
@@ -216,7 +216,7 @@ impl Tree {
 }
 
 impl Tree {
-    /// With what is known of functions that were off.
+    /// Marks the nodes of functions that were off.
     pub fn mark_off(mut self, off: &Off) -> Tree {
         for node in self.nodes.iter_mut().skip(1) {
             node.was_off = off.lacks_calls(node.function);
@@ -256,7 +256,7 @@ pub struct Grower<'a> {
     per: &'a Per,
     /// The node that the thread's outermost calls are under.
     base: u32,
-    /// Since when all records are there: a number for each thread and each gap.
+    /// The number of the period since which records are complete: each thread and each gap begins one.
     period: u32,
 }
 
@@ -350,7 +350,7 @@ impl Sink for Grower<'_> {
         }
     }
 
-    /// Calls that were made in it are under the root, beside it.
+    /// Calls that were made in it are beside it, under the root.
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let number = self.tree.child(self.base, self.names.number(frame.site()));
         if number == self.base {

@@ -32,7 +32,7 @@ impl Default for Shown {
     }
 }
 
-/// A node to be written, and which of its ancestors have brothers below it.
+/// A node to be written, and which of its ancestors have siblings below it.
 struct Branch {
     node: u32,
     last: bool,
@@ -40,7 +40,8 @@ struct Branch {
 }
 
 /// A line for each path: total, its part of all time, self, calls, and the function under its caller. `*` marks
-/// functions with calls that did not end, or began before tracing. Where no durations were recorded, there are none.
+/// functions with calls that did not end, or began before tracing. Without recorded durations, these columns are
+/// absent.
 pub fn write_tree(
     out: &mut dyn Write,
     tree: &Tree,
@@ -71,7 +72,7 @@ pub fn write_tree(
     }
     let enough =
         |node: u32| nodes[node as usize].total as f64 * 100.0 >= shown.least_percent * all as f64;
-    // A sign more.
+    // `≥` takes one more column.
     let width = match nodes.iter().any(|node| node.own_is_least) {
         true => 10,
         false => 8,

@@ -153,7 +153,7 @@ pub struct Group {
     pub distribution: Distribution,
 }
 
-/// The distributions of `what`, those of most values first, and in lines what is not among them.
+/// The distributions of `what`, those with most values first, and lines about the values that are missing.
 pub fn distributions(
     trace: &Trace,
     names: &Names,
@@ -189,7 +189,7 @@ pub fn distributions(
     Ok((groups(trace, names, all, by), notes))
 }
 
-/// The distributions of how long the cases of a tracer took, and what it missed. A case is of the thread in which it
+/// The distributions of the durations of a tracer's cases, and what it missed. A case belongs to the thread in which it
 /// ended. `found` gets each that passes the filter.
 pub fn of_tracer(
     trace: &Trace,
@@ -216,7 +216,7 @@ fn check(tracer: &Tracer, by: By) -> Result<()> {
     Ok(())
 }
 
-/// The positions of threads on processors, where groups need them.
+/// The positions of threads on processors, if groups need them.
 pub fn whereabouts(trace: &Trace, by: By) -> Result<Option<Whereabouts>> {
     (by == By::Processor)
         .then(|| Whereabouts::new(trace))
@@ -274,7 +274,7 @@ impl<'a> Grouping<'a> {
         }
     }
 
-    /// The values that follow are of this thread, as [`ValueSink::begin`] has it.
+    /// The next values are of this thread, as in [`ValueSink::begin`].
     pub fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.thread = stream as u64;
         self.process = u64::from(thread.process);

@@ -104,7 +104,7 @@ fn write_bars(
     Ok(())
 }
 
-/// All but the last values count where percentiles do.
+/// A percentage of all values up to one: 100 % only if none is above.
 fn precise_percent(part: u64, whole: u64) -> String {
     let text = format!("{:.3}", part as f64 * 100.0 / whole.max(1) as f64);
     let text = match text.as_str() {
@@ -114,7 +114,7 @@ fn precise_percent(part: u64, whole: u64) -> String {
     format!("{text} %")
 }
 
-/// A bar of eighths of a column; what is not nothing is seen.
+/// A bar of eighths of a column; any value above 0 is seen.
 fn blocks(part: u64, most: u64, columns: usize) -> String {
     const PARTS: [char; 8] = ['█', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = part as f64 / most.max(1) as f64 * columns as f64 * 8.0;
@@ -126,8 +126,8 @@ fn blocks(part: u64, most: u64, columns: usize) -> String {
     text
 }
 
-/// An object with the distributions, and their bars; `notes` is what is not among them. Where not all is in the trace, it
-/// has the member `losses`.
+/// An object with the distributions, and their bars; `notes` are about the values that are missing. If the trace is
+/// incomplete, it has the member `losses`.
 pub fn write_json(
     out: &mut dyn Write,
     trace: &Trace,

@@ -58,7 +58,7 @@ pub struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// How deep a call is shown in one that is: the frames' notes.
+    /// The depth at which a call is shown in one that is shown: the frames' notes.
     fn note(&self, site: u32, caller: Option<u32>) -> u32 {
         match (self.filter.choice(site), caller) {
             (Choice::No, _) | (_, Some(NEVER)) => NEVER,
@@ -68,7 +68,7 @@ impl Shown<'_> {
         }
     }
 
-    /// How deep a marker is shown in a call, or outside of all calls.
+    /// The depth at which a marker is shown in a call, or outside of all calls.
     fn depth_in(&self, caller: Option<u32>) -> Option<usize> {
         match caller {
             None => self.filter.has_outside().then_some(0),
@@ -87,10 +87,10 @@ const NEVER: u32 = u32::MAX;
 /// Notes of frames that are not shown, while those in them may be.
 const NOT_YET: u32 = u32::MAX - 1;
 
-/// Calls without an end that are shown, a thread.
+/// The most calls without an end that are shown for a thread.
 const LOST_LIMIT: usize = 1 << 16;
 
-/// Holds entries back until it is known whether they are shown, and whether the exit of the last is next.
+/// Holds entries back until it can tell whether they are shown, and whether the exit of the last comes next.
 pub struct Lines<'a> {
     shown: &'a Shown<'a>,
     lines: VecDeque<(u64, Line)>,
@@ -215,7 +215,7 @@ impl Sink for Lines<'_> {
         let duration = ending.clock.saturating_sub(frame.clock);
         let (result, unwound) = (ending.result, ending.unwound);
         let open = self.take_held(frame);
-        // The line of its entry is before the time that is shown.
+        // The line of its entry would be before the time that is shown.
         let open = open.filter(|_| frame.clock >= self.shown.filter.from.unwrap_or(0));
         match open {
             Some(open) if self.shown.is_long(duration) => {

@@ -30,7 +30,7 @@ pub struct Look {
     pub filter: Filter,
 }
 
-/// Deeper calls are not indented further, and tell their depth.
+/// Deeper calls are not indented further, and show their depth.
 const DEEPEST_INDENT: usize = 60;
 /// Width of the third column and its mark.
 const DURATION: usize = 13;
@@ -331,8 +331,8 @@ impl Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// `(count=1, name=0x7ffd1234)`, `(1, 0x7ffd1234)` where the types are not known; `()` without any, or nothing where
-    /// the name has its parameters already.
+    /// `(count=1, name=0x7ffd1234)`, `(1, 0x7ffd1234)` if the types are not known; `()` without any, or nothing if the
+    /// name includes its parameters.
     fn arguments(&mut self, line: &Line, name: &str, at: ProcessMoment) {
         let Some(arguments) = &line.arguments else {
             if !name.contains('(') {

@@ -37,7 +37,7 @@ pub struct ValueRow {
 /// The value by which calls are grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Chosen {
-    /// As the source names it; as it was asked for where that is not known.
+    /// As the source names it; if that is not known, as the user did.
     name: String,
     is_result: bool,
     value: Value,
@@ -247,7 +247,7 @@ fn chosen(function: &str, prototype: Option<&Prototype>, argument: Option<&str>)
     })
 }
 
-/// The calls of the functions that `text` means, by the argument that it names; most time first. Returns the value's
+/// The calls of the functions that `text` names, by the argument that it names; most time first. Returns the value's
 /// name with the rows.
 pub fn by_argument(trace: &Trace, text: &str, drive: &Drive) -> Result<(String, Vec<ValueRow>)> {
     let names = Names::new(trace);

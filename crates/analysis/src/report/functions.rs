@@ -18,8 +18,8 @@ use crate::sort;
 use crate::text::{Align, Table, bound, bound_count, count, duration};
 use crate::waits::{InCall, PARTS, Parts, write_of_some};
 
-/// A function. `total_ns`, which leaves out calls inside a call of the same function, and `self_ns` are of all calls: of
-/// those that did not end, or began before tracing, as much as is known. The other times are of calls that began and
+/// A function. `total_ns`, which leaves out calls inside a call of the same function, and `self_ns` are of all calls;
+/// calls that did not end, or began before tracing, count as far as known. The other times are of calls that began and
 /// ended, 0 without any. Quantiles are exact to 0.8 %.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
@@ -28,10 +28,10 @@ pub struct Row {
     pub function: String,
     pub module: String,
     pub calls: u64,
-    /// Those of the calls that were only counted. Nothing else here is of them.
+    /// The calls that were only counted. No other field includes them, except `calls`.
     pub counted: u64,
     pub unfinished: u64,
-    /// Further calls, which were left out at recording since they were short. Nothing else here is of them.
+    /// Further calls, which were left out at recording since they were short. No other field includes them.
     pub short: u64,
     /// The number of calls with these times.
     pub timed: u64,
@@ -45,9 +45,9 @@ pub struct Row {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
-    /// Off the processor, in nanoseconds, of `total_ns` and of `self_ns`; none if that was not recorded.
+    /// The parts of `total_ns` and of `self_ns` off the processor, in nanoseconds; none if these were not recorded.
     pub waited: Option<InCall>,
-    /// How long it was not recorded, to hold a budget: its calls then are missing.
+    /// How long it was off, to hold a budget: its calls in this time are missing.
     pub off_ns: u64,
     /// There may be more calls.
     pub calls_are_least: bool,
@@ -166,7 +166,7 @@ fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together))
     let sums = Stats::by_function(&workers, &names);
     let off = Off::new(trace, &names, drive.filter);
     let ns = |ticks| trace.clocks().duration_ns(ticks);
-    // Of what is selected, nothing is known of the calls of a function that was off, or counted, all the time.
+    // If calls are selected, none is known of a function that was off, or counted, all the time.
     let selects = |filter: &Filter| filter.has_threads() || filter.has_functions();
     let is_all = !drive.filter.is_some_and(selects);
     let rows = (0u32..).zip(names.functions()).zip(&sums);
@@ -225,7 +225,7 @@ impl Report {
                 Sort::Module => a.module.cmp(&b.module),
                 _ => Ordering::Equal,
             };
-            // Where there are no times.
+            // Used if there are no times.
             let all = |row: &Row| row.calls.saturating_add(row.short);
             let calls = match by {
                 Sort::Function | Sort::Module => Ordering::Equal,
@@ -239,7 +239,7 @@ impl Report {
         });
     }
 
-    /// Tells rows of net times what they are in a report of the same trace with all that was recorded.
+    /// Gives rows of net times their upper bounds, from a report of the same trace with the cost of recording.
     pub fn bound_by(&mut self, gross: &Report) {
         let rows = gross.rows.iter();
         let by_name: HashMap<(&str, &str), (u64, u64)> = rows
@@ -352,7 +352,7 @@ impl Report {
             writeln!(out, "({} more)", count(self.left_out as u64))?;
         }
         write_of_some(self.rows.iter().map(Row::parts), out)?;
-        // Those that were off or counted have a line of their own.
+        // Functions that were off or counted have a line of their own.
         let is_known = |row: &Row| row.off_ns > 0 || row.counted > 0;
         let is_bounded = |row: &Row| row.self_is_least && !is_known(row) || row.unfinished > 0;
         if self.rows.iter().any(is_bounded) {
@@ -370,7 +370,7 @@ impl Report {
         Ok(())
     }
 
-    /// An array of objects, one a function. Where not all is in the trace, the first has the member `losses`, too.
+    /// An array of objects, one a function. If the trace is incomplete, the first has the member `losses`, too.
     pub fn write_json(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         let mut objects = Objects::new(trace, out);
         for row in &self.rows {

@@ -2,7 +2,7 @@
 //!
 //! Below 64 every value has its bucket; above, each power of two is an octave of 64 equal buckets. A quantile is given
 //! as the middle of its bucket, so it is off by at most 1/128, that is 0.8 %. Values from 2^48 on share the last
-//! octave. Counts live in pages, one an octave that occurred, so that a site costs what it uses.
+//! octave. Counts are in pages, one for each octave that occurred, so that a site takes only the memory that it uses.
 
 const SPLIT: u32 = 6;
 const BUCKETS: usize = 1 << SPLIT;

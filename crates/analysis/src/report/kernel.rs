@@ -23,7 +23,7 @@ pub struct KernelRow {
     pub module: String,
 }
 
-/// Where a function of the kernel is, and the number of a function that it ran in, where there was one.
+/// The address of a function of the kernel, and the number of the function that it ran in, if there was one.
 type Pair = (u64, Option<u32>);
 
 struct Entries<'a> {
@@ -47,7 +47,7 @@ impl Entries<'_> {
         self.left = left;
     }
 
-    /// Where a call that was recorded entry only ended is not known: it is no place for what comes after it.
+    /// The end of an entry-only call is not known, so later functions of the kernel do not count in it.
     fn in_last(&mut self, frames: &[Frame]) {
         let ends = |frame: &&Frame| frame.style() != Style::Only;
         let last = frames.iter().rev().find(ends);
@@ -96,7 +96,8 @@ impl Worker for Entries<'_> {
     }
 }
 
-/// The most frequent first; those outside of all calls, of which starting and ending have many, behind the others.
+/// The functions of the kernel, the most frequent first. Those outside of all calls, of which the start and the end of
+/// a program have many, come last.
 pub fn kernel(trace: &Trace, drive: &Drive) -> Result<Vec<KernelRow>> {
     let names = Names::new(trace);
     let infos = trace.threads();

@@ -53,7 +53,7 @@ impl Objects<'_> {
         }
     }
 
-    /// Numbers that are not known of every row.
+    /// Numbers that only some rows have.
     pub fn numbers_if(&mut self, known: bool, members: &[(&str, u64)]) {
         if known {
             return self.numbers(members);
@@ -174,7 +174,7 @@ impl Objects<'_> {
         self.text.push(b']');
     }
 
-    /// Those that are true.
+    /// Adds the flags that are true.
     pub fn flags(&mut self, members: &[(&str, bool)]) {
         for (name, _) in members.iter().filter(|(_, is_set)| *is_set) {
             self.name(name);

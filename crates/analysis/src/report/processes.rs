@@ -38,7 +38,7 @@ pub struct ProcessRow {
     pub self_ns: u64,
     pub self_is_least: bool,
     pub is_timed: bool,
-    /// Off the processor, in nanoseconds, of `self_ns`; none if that was not recorded.
+    /// The part of `self_ns` off the processor, in nanoseconds; none if it was not recorded.
     pub waited: Option<Waited>,
 }
 
@@ -111,7 +111,7 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
         }
     }
     let is_all = drive.filter.is_none_or(|filter| !filter.has_threads());
-    // In order of time: the last program counts.
+    // They come in order of time: the last program counts.
     for process in trace.processes() {
         if is_all {
             let row = rows.entry(process.process).or_default();
@@ -155,7 +155,7 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
                 ends.get(&row.process).copied().unwrap_or(start)
             }
         };
-        // It may have started before the first record that is left.
+        // The process may have started before the first record that is left.
         row.duration_ns = clocks
             .monotonic_ns(end)
             .saturating_sub(clocks.monotonic_ns(start));

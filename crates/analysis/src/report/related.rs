@@ -27,19 +27,19 @@ pub struct Related {
     pub function: String,
     pub module: String,
     pub calls: u64,
-    /// How many of them ended, and the time in these.
+    /// How many of them ended, and the time in those.
     pub ended: u64,
     pub ended_ns: u64,
-    /// The time in the function that was called, of those that did not end as much as is known.
     pub unfinished: u64,
+    /// The time in the callee; calls that did not end count as far as known.
     pub total_ns: u64,
     pub self_ns: u64,
-    /// The function that was called was off or counted for a time: there were more calls, perhaps.
+    /// The callee was off or counted for a time, so there may have been more calls.
     pub calls_are_least: bool,
     /// It may have been more.
     pub total_is_least: bool,
     pub self_is_least: bool,
-    /// Off the processor, in nanoseconds, of `total_ns` and of `self_ns`; none if that was not recorded.
+    /// The parts of `total_ns` and of `self_ns` off the processor, in nanoseconds; none if these were not recorded.
     pub waited: Option<InCall>,
 }
 
@@ -95,14 +95,14 @@ struct Pairs<'a> {
     relation: Relation,
     /// By function.
     wanted: &'a [bool],
-    /// By function; the last one is nobody.
+    /// By function; the last stands for no caller.
     sums: Vec<Sum>,
-    /// Where the call counts that has ended last.
+    /// The sum in which the last ended call counts.
     ended: Option<usize>,
 }
 
 impl Pairs<'_> {
-    /// Where a call by the last of `under` to `callee` counts.
+    /// The sum in which a call by the last of `under` to `callee` counts.
     fn sum(&mut self, under: &[Frame], callee: &Frame) -> Option<&mut Sum> {
         let caller = self.caller(under);
         self.sum_of(caller, callee)
@@ -165,7 +165,7 @@ impl Sink for Pairs<'_> {
         }
     }
 
-    /// Whom the frame's note tells called it.
+    /// The frame's note names its caller.
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
         if let Some(sum) = self.ended(frame.note, frame) {
             sum.unfinished += 1;
@@ -194,7 +194,7 @@ impl Worker for Pairs<'_> {
     }
 }
 
-/// The callers, or callees, of the functions that `pattern` means, those with most time first.
+/// The callers, or callees, of the functions that `pattern` matches, those with most time first.
 pub fn related(
     trace: &Trace,
     pattern: &str,
@@ -326,7 +326,7 @@ pub fn write_related(
     Ok(())
 }
 
-/// An array of objects, one a caller or callee. Where not all is in the trace, the first has the member `losses`, too.
+/// An array of objects, one a caller or callee. If the trace is incomplete, the first has the member `losses`, too.
 pub fn write_related_json(rows: &[Related], trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let mut objects = Objects::new(trace, out);
     for row in rows {

@@ -13,20 +13,21 @@ use nopal_trace::{ThreadInfo, Trace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct Totals {
-    /// Ticks in the outermost calls, and in all calls alone: where entry or exit is not known, as many as are known.
+    /// Ticks in the outermost calls, and in all calls alone. Calls whose entry or exit is not known count as far as
+    /// known.
     pub total: u64,
     pub own: u64,
     /// Ticks in all calls whose entry and exit are known; so are `min` and `max`.
     pub all: u64,
     pub min: u64,
     pub max: u64,
-    /// `total` when all records since were there, at the first call to be counted since.
+    /// `total` when the first call was counted in the present period.
     before: u64,
-    /// Which of these times it was.
+    /// The number of that period.
     period: u32,
     /// Calls that did not end, and those that began before tracing.
     pub unfinished: u32,
-    /// Tells how many calls ended, too.
+    /// It also tells how many calls ended.
     pub histogram: u32,
     /// `total` and `own` may be longer.
     pub total_is_least: bool,
@@ -79,14 +80,14 @@ struct Ended {
     own: u64,
 }
 
-/// Calls by site. Sites that the trace does not tell of share number 0.
+/// Calls by site. Sites that the trace does not describe share number 0.
 pub struct Stats {
     live: Vec<Live>,
     totals: Vec<Totals>,
     histograms: Histograms,
     ended: Box<[Ended; RUN + 1]>,
     ended_count: usize,
-    /// Since when all records are there: a number for each thread and each gap.
+    /// The number of the period since which records are complete: each thread and each gap begins one.
     period: u32,
     /// The waits of calls, by site. Empty if none are known.
     waited: Vec<InCall>,
@@ -194,7 +195,7 @@ impl Stats {
 #[derive(Clone, Default)]
 pub struct Sum<'a> {
     pub calls: u64,
-    /// Others, which were left out at recording.
+    /// Other calls, which were left out at recording.
     pub short: u64,
     pub totals: Totals,
     pub durations: Together<'a>,
@@ -283,7 +284,7 @@ impl Sink for Stats {
         }
     }
 
-    /// Other calls of the function since then were in this one.
+    /// All calls of the function since then were in this one.
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let (totals, ticks) = self.count_least(frame, ending.clock);
         totals.total = totals.total.max(totals.before.saturating_add(ticks));

@@ -22,14 +22,14 @@ pub struct ThreadRow {
     /// Calls that did not end, and those that began before tracing.
     pub unfinished: u64,
     pub lost: u64,
-    /// From its first record to its last, without the times in which records are missing.
+    /// From its first record to its last, without times in which records are missing.
     pub span_ns: u64,
-    /// In traced functions, and whether it may be more.
+    /// The time in traced functions, and whether it may be more.
     pub busy_ns: u64,
     pub busy_is_least: bool,
     /// Whether any of its calls has a duration, as far as that is known.
     pub is_timed: bool,
-    /// Off the processor, in nanoseconds, of `busy_ns`; none if that was not recorded.
+    /// The part of `busy_ns` off the processor, in nanoseconds; none if it was not recorded.
     pub waited: Option<Waited>,
 }
 
@@ -195,7 +195,7 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
     Ok(rows.collect())
 }
 
-/// An array of objects, one a thread. Where not all is in the trace, the first has the member `losses`, too.
+/// An array of objects, one a thread. If the trace is incomplete, the first has the member `losses`, too.
 pub fn write_threads_json(
     rows: &[ThreadRow],
     trace: &Trace,

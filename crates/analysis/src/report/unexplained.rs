@@ -11,9 +11,9 @@ use crate::names::{Function, Names, printable};
 use crate::sort;
 use crate::text::several;
 
-/// A row is looked at if it has at least this part of all self time, 1 to this number.
+/// A row is examined if it has at least one part in this many of all self time.
 const LEAST_PART: u64 = 100;
-/// Rows that are looked at, and functions that are named in a list, at most.
+/// The most rows that are examined, and the most functions that a list names.
 const ROWS: usize = 12;
 const NAMED: usize = 2;
 /// Shorter functions take no time, and often cannot be recorded.
@@ -34,8 +34,8 @@ struct Unexplained<'a> {
     missing: Vec<String>,
 }
 
-/// A line for each file that was not recorded whole, if the functions with most self time call functions of it that were
-/// not, as far as their code shows. Files that are gone, or are not those that were recorded, tell nothing.
+/// A line for each file that was not recorded whole, if the functions with most self time call functions of it that
+/// were not, as far as their code shows. Files that are gone, or have changed since, are left out.
 pub fn unexplained(trace: &Trace, report: &Report) -> Vec<String> {
     let names = Names::new(trace);
     let functions = names.functions();

@@ -6,7 +6,7 @@ use super::{Request, Step};
 use crate::tracers::Case;
 use crate::waits::Waits;
 
-/// Most steps of a path, from its end backwards. The rest of the time is in the first of them.
+/// The most steps of a path, from its end backwards. The rest of the time is in the first of them.
 const MOST_STEPS: usize = 10_000;
 
 /// Keeps the longest cases, and whether each is open.
@@ -87,7 +87,7 @@ pub fn step(stream: usize, begin: u64, end: u64) -> Step {
     }
 }
 
-/// Backwards from its end: what was blocked went on when a thread woke it, and had waited for what that thread did.
+/// Goes backwards from the end: a blocked thread went on when another woke it, and had waited for that thread's work.
 fn path(waits: &Waits, last: usize, begin: u64, end: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     let (mut stream, mut until) = (last, end);

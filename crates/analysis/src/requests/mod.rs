@@ -16,7 +16,7 @@ use crate::tracers::{self, Roles, Tracer};
 use crate::waits::{Waited, Waits};
 use find::Longest;
 
-/// Most requests that are looked for.
+/// The most requests that can be asked for.
 pub const MOST: usize = 10_000;
 
 /// The longest of the requests that were found.
@@ -43,10 +43,10 @@ pub struct Request {
     pub is_open: bool,
     /// Whether `steps` are its critical path.
     pub has_path: bool,
-    /// Its critical path in order of time: each step ends where the next begins. Else the threads in which it began and
-    /// ended, for as long as it took.
+    /// Its critical path in order of time: each step ends where the next begins. Without a path: the threads in which
+    /// it began and ended, for all of its time.
     pub steps: Vec<Step>,
-    /// Without a path: the other threads that recorded something meanwhile, in order of that.
+    /// Without a path: the other threads that recorded something meanwhile, in order of their first records.
     pub others: Vec<Step>,
 }
 
@@ -56,7 +56,7 @@ pub struct Step {
     pub stream: usize,
     pub begin: u64,
     pub end: u64,
-    /// It was woken in a soft interrupt by the step before, which may have had nothing to do with it.
+    /// The step before woke it in a soft interrupt, perhaps for an unrelated reason.
     pub in_soft_interrupt: bool,
     /// Self times of functions within it, the largest first.
     pub spent: Vec<Spent>,
@@ -66,7 +66,7 @@ pub struct Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spent {
-    /// None: in no call that was recorded.
+    /// None: outside of all recorded calls.
     pub function: Option<u32>,
     pub ticks: u64,
     /// How much of it was off the processor.
@@ -89,7 +89,7 @@ impl Request {
         steps.try_fold(Waited::default(), |sum, step| Some(sum + step.waited?))
     }
 
-    /// Of all its steps. More than the request took where they are no path, and two.
+    /// The time of all its steps. Without a path there may be two steps, whose sum is more than the request took.
     fn time_of_steps(&self) -> u64 {
         let steps = self.steps.iter();
         steps.fold(0, |sum, step| sum.saturating_add(step.ticks()))
@@ -102,8 +102,8 @@ impl Step {
     }
 }
 
-/// The `number` longest cases of a section, `FROM..TO`, that the filter selects: all, or those of one value. As of other
-/// tracers, a case is of the thread in which it ended, and of no function.
+/// The `number` longest cases of a section, `FROM..TO`, that the filter selects: all, or those of one value. As with
+/// other tracers, a case belongs to the thread in which it ended, and to no function.
 pub fn longest(
     trace: &Trace,
     names: &Names,

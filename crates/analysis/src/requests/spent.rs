@@ -16,7 +16,8 @@ use crate::own_times::OwnTimes;
 use crate::sort;
 use crate::waits::{Waited, Waits};
 
-/// Adds to the steps of requests what they spent their time in, and the other threads where there is no path.
+/// Adds to the steps of requests the functions in which they spent their time, and to requests without a path the other
+/// threads.
 pub fn describe(
     trace: &Trace,
     names: &Names,
@@ -141,11 +142,11 @@ struct Inside<'a> {
     stream: usize,
     /// The clock up to which the thread's time has been assigned.
     last: u64,
-    /// Those of this thread that have not ended at `last`, in order of their begins, the earliest last.
+    /// The windows of this thread that have not ended at `last`, in order of their begins, the earliest last.
     windows: Vec<Window>,
-    /// So many of them had not begun when the last of them began or ended; `own` is of the others.
+    /// So many windows had not begun when one last began or ended; `own` is of the others.
     pending: usize,
-    /// Before this clock, none of them begins or has ended, and the thread does not wait.
+    /// Before this clock, no window begins or ends, and the thread does not wait.
     edge: u64,
     /// The times since then.
     own: OwnTimes,
@@ -225,7 +226,7 @@ impl Inside<'_> {
         }
     }
 
-    /// Finds out until when nothing changes behind a record with this clock.
+    /// Finds how long nothing changes behind a record with this clock.
     fn look_ahead(&mut self, clock: u64) {
         let pending = |window: &Window| window.begin > clock;
         self.pending = self.windows.partition_point(pending);
@@ -294,7 +295,7 @@ impl Sink for Inside<'_> {
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        // The time of an entry alone is that of its caller, which goes on.
+        // The time of an entry-only call is that of its caller, which goes on.
         if frame.style() != Style::Only {
             self.reach(clock, &[], Some(frame));
         }

@@ -13,7 +13,7 @@ use crate::span::begin;
 use crate::text::{bound, count, duration, percent, several};
 use crate::waits::{OF_SOME, OF_THE_CLOCK};
 
-/// Functions that are shown of what a request, and a step of it, spent its time in.
+/// The most functions that are shown for a request, and for a step of it.
 const SPENT_IN: usize = 5;
 /// The same of another thread.
 const SPENT_BESIDE: usize = 3;
@@ -163,7 +163,7 @@ impl Text<'_> {
         }
     }
 
-    /// `look_up 50.1 ms (97.9 %), …`, of a time; or with what was waiting.
+    /// `look_up 50.1 ms (97.9 %), …`, with parts of a time; or with the waits.
     fn spent(&self, all: &[Spent], of: Option<u64>) -> String {
         let clocks = self.trace.clocks();
         let shown = all.iter().take(SPENT_IN).map(|spent| {
@@ -254,7 +254,7 @@ impl Text<'_> {
         }
     }
 
-    /// The options that select the threads of a path; nothing selects all.
+    /// The options that select the threads of a path; empty if all are selected.
     fn selected(&self, request: &Request) -> String {
         let mut streams: Vec<usize> = Vec::new();
         for step in &request.steps {

@@ -1,5 +1,5 @@
-//! States of threads between their packets, with the self times until there: what a long call spent between two of them
-//! need not be read again.
+//! States of threads between their packets, with the self times until there: the records of a long call between two of
+//! them need not be read again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -30,7 +30,7 @@ impl Checkpoint {
     }
 }
 
-/// Which of a thread's checkpoints nothing that begins or ends at one of the `clocks`, which are sorted, is at or between.
+/// The range of a thread's checkpoints, from `from` on, at and between which none of the sorted `clocks` lies.
 pub fn quiet(checkpoints: &[Checkpoint], from: usize, clocks: &[u64]) -> Option<Range<usize>> {
     let clock = |at: usize| checkpoints[at].rebuilder.clock();
     let first = clock(from);
@@ -49,7 +49,7 @@ pub struct Maker {
     changes_stack: bool,
     made: Checkpoints,
     bytes: usize,
-    /// One of so many is kept, and how many have been passed over since the last.
+    /// One of so many is kept; and how many have been skipped since the last.
     interval: usize,
     passed: usize,
 }

@@ -11,7 +11,7 @@ use crate::calls::{Arguments, CallRebuilder, Ending, Frame, Plain, Sink};
 use crate::drive::{Times, Worker};
 use crate::names::Names;
 
-/// Callers that are kept of a path, from the call outwards.
+/// The most callers that are kept of a path, from the call outwards.
 const PATH_LIMIT: usize = 256;
 
 /// A frame's note is that of its arguments.
@@ -24,7 +24,7 @@ pub struct Finder<'a> {
     arguments: Arguments,
     /// The longest so far, the shortest of them on top: ticks, and where the call is.
     longest: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Shorter calls are none of them.
+    /// Shorter calls are not among them.
     least: u64,
     calls: Vec<SlowCall>,
     checkpoints: Maker,

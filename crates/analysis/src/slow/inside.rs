@@ -175,7 +175,7 @@ struct Inside<'a> {
     before: u64,
     /// Self times in the innermost window that `spent` does not have yet.
     own: OwnTimes,
-    /// By window; what is in those within it is added when they end.
+    /// By window; self times in the windows within it are added when these end.
     spent: Vec<Spent>,
     /// The last end of a window that has ended.
     ended: u64,
@@ -232,7 +232,7 @@ impl<'a> Inside<'a> {
         }
     }
 
-    /// Has windows begin and end as far as they have for a call that ends at `clock`.
+    /// Begins and ends the windows up to a call that ends at `clock`.
     fn advance(&mut self, clock: u64) {
         loop {
             let innermost = self.open.last().map(|at| self.windows[*at]);
@@ -378,7 +378,7 @@ mod tests {
         Window { begin, end: from }
     }
 
-    /// Calls that overlap in any way, and that come in order but for some, count in each window that they are in.
+    /// Calls that overlap in any way, and come in order except for some, count in each window that they are in.
     #[test]
     fn calls_count_in_each_window_that_they_are_in() {
         let directory = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ use crate::waits::Waited;
 use checkpoints::Checkpoints;
 use find::Finder;
 
-/// Most calls that are looked for.
+/// The most calls that can be asked for.
 pub const MOST: usize = 10_000;
 
 /// A long call. Clocks are values of the counter.
@@ -44,8 +44,8 @@ pub struct SlowCall {
     pub waited: Option<Waited>,
 }
 
-/// The `number` longest of the calls that the filter of `drive` selects of the functions that `pattern` means, the
-/// longest first.
+/// The `number` longest calls of the functions that `pattern` matches, among those that the filter of `drive` selects.
+/// The longest come first.
 pub fn slowest(
     trace: &Trace,
     names: &Names,
@@ -92,7 +92,7 @@ mod tests {
     const THREAD: u32 = 100;
     const RECORDS_OF_PACKET: usize = 7;
 
-    /// A thread with calls that last for many packets, with others in them; and with losses, and other stacks.
+    /// A thread with calls that last for many packets and contain others, with losses, and with other stacks.
     fn made(directory: &std::path::Path, seed: u64) -> Trace {
         let mut random = Random::new(seed);
         let mut writer = Writer::create(directory, Session::default()).unwrap();

@@ -35,7 +35,7 @@ impl Places {
         self.functions.of(call.function)
     }
 
-    /// Of the calls that its caller makes to its function: it is one of them.
+    /// The lines of all calls that its caller makes to its function: it is one of them.
     pub fn of_calls(&self, call: &SlowCall) -> &[String] {
         caller(call).map_or(&[], |caller| self.calls.of(caller, call.function))
     }

@@ -12,7 +12,7 @@ use crate::span::begin;
 use crate::text::{bound, duration, percent, push_hex_short};
 use crate::waits::{OF_SOME, OF_THE_CLOCK};
 
-/// Functions that are shown of what a call spent its time in.
+/// The most functions that are shown for a call.
 const SPENT_IN: usize = 5;
 /// Functions of a path, from its beginning and before the call.
 const PATH_ENDS: usize = 6;
@@ -109,12 +109,12 @@ fn moment(call: &SlowCall, thread: &ThreadInfo) -> ProcessMoment {
     }
 }
 
-/// `1.234567 s`, so that what follows each other has different times.
+/// `1.234567 s`, so that successive calls have different times.
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:06} s", ns / 1_000_000_000, ns % 1_000_000_000 / 1000)
 }
 
-/// `(count=1) = 0`, or `(0x1, …) = 0x0` where the types are not known; as far as they were recorded.
+/// `(count=1) = 0`, or `(0x1, …) = 0x0` if the types are not known; as far as they were recorded.
 fn values(call: &SlowCall, values: Option<Values>) -> String {
     let mut text = Vec::new();
     if let Some(values) = values {

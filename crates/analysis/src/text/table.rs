@@ -11,7 +11,7 @@ pub enum Align {
     Right,
 }
 
-/// Rows of cells under a heading. When the table is too wide, left-aligned columns become narrower, the last one first,
+/// Rows of cells under a heading. If the table is too wide, left-aligned columns become narrower, the last one first,
 /// down to a width in which names can be told apart. If that is not enough, the columns of `give_way` are left out, and
 /// then names become narrower still. A name loses its middle, so that both ends of it stay.
 pub struct Table {
@@ -34,7 +34,7 @@ impl Table {
         }
     }
 
-    /// Names the columns that are left out where there is no room for all, the least important first.
+    /// Names the columns that are left out if there is no room for all, the least important first.
     pub fn give_way(mut self, columns: &'static [&'static str]) -> Table {
         self.give_way = columns;
         self

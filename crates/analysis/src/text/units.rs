@@ -16,13 +16,13 @@ pub fn duration(ns: u64) -> String {
     scaled(ns as f64, &UNITS)
 }
 
-/// A duration; `≥ 7.00 ms` where it is the least that is possible.
+/// A duration; `≥ 7.00 ms` if it is the least possible one.
 pub fn bound(ns: u64, is_least: bool) -> String {
     let sign = if is_least { "≥ " } else { "" };
     format!("{sign}{}", duration(ns))
 }
 
-/// `≥ 1,234` if there were more, perhaps.
+/// `≥ 1,234` if there may be more.
 pub fn bound_count(number: u64, is_least: bool) -> String {
     let sign = if is_least { "≥ " } else { "" };
     format!("{sign}{}", count(number))
@@ -94,7 +94,7 @@ impl Quantity {
     }
 }
 
-/// `12.3 %`; nothing of nothing is nothing.
+/// `12.3 %`; 0 of 0 gives 0 %.
 pub fn percent(part: u64, whole: u64) -> String {
     let value = if whole == 0 {
         0.0
@@ -104,7 +104,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{value:.1} %")
 }
 
-/// A moment of CLOCK_REALTIME in UTC: `2026-11-21 02:44:00`. Nothing of nothing.
+/// A moment of CLOCK_REALTIME in UTC: `2026-11-21 02:44:00`. Empty for 0.
 pub fn date(realtime_ns: u64) -> String {
     if realtime_ns == 0 {
         return String::new();

@@ -13,7 +13,7 @@ use super::{EventKind, Roles, Tracer};
 pub struct Run {
     tracer: Tracer,
     latency: Latency,
-    /// By processor: of the cases that ended on it; `None` where it is not known.
+    /// By processor: the state for cases that ended on it; `None` stands for an unknown one.
     own: BTreeMap<Option<u32>, Own>,
     /// The events that begin a case, as bits.
     begins: u32,
@@ -98,9 +98,8 @@ impl Cases {
         &mut self.runs
     }
 
-    /// Takes what has happened, in the order of clocks, and on which processor, if that is known. `found` gets
-    /// cases that end with it: the number of the tracer, and whether it is the worst of its processor or above the
-    /// threshold.
+    /// Takes a latency event, in the order of clocks, and its processor, if known. `found` gets cases that end with it:
+    /// the number of the tracer, and whether the case is the worst of its processor or above the threshold.
     pub fn take(
         &mut self,
         thread: u32,
@@ -151,7 +150,7 @@ impl Cases {
 mod tests {
     use super::*;
 
-    /// How long cases took, of what happens a tick apart.
+    /// The durations of the cases of events a tick apart.
     fn cases(tracer: &Tracer, happened: &[EventKind]) -> Vec<u64> {
         let mut cases = Cases::new(&Roles::new(std::slice::from_ref(tracer)));
         let mut found = Vec::new();

@@ -1,10 +1,10 @@
-//! How often cases took how long: exact to the tick, with bounded memory.
+//! The numbers of cases by duration: exact to the tick, with bounded memory.
 
 use std::collections::BTreeMap;
 
 use nopal_trace::Clocks;
 
-/// Different durations that are counted apart; further ones are counted within 1/32 of their length.
+/// The most durations that are counted exactly; further ones are counted within 1/32 of their length.
 const MOST: usize = 4096;
 const KEPT_BITS: u32 = 6;
 
@@ -15,7 +15,7 @@ pub struct Durations {
     summary: Option<Summary>,
 }
 
-/// The same in microseconds. All but the rows is exact.
+/// The same in microseconds. Everything except the rows is exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     pub least: u64,

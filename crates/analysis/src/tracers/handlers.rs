@@ -25,7 +25,7 @@ fn address(marker: &Marker, payload: &[u64]) -> Option<u64> {
     }
 }
 
-/// When a process began to run a program; or when it was forked, of which process.
+/// When a process began to run a program; or when it was forked, and from which process.
 struct Begin {
     counter: u64,
     parent: u32,

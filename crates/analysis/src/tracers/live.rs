@@ -24,7 +24,7 @@ use crate::live_notes::LiveNotes;
 const KEPT: usize = 16;
 /// Cases without an end that are reported, likewise.
 const GIVEN_UP: usize = 8;
-/// Of the time between these, the slowest cases are kept.
+/// The slowest cases of each such time are kept.
 const MINUTE_NS: u64 = 60_000_000_000;
 /// Records of a slow case wait so long for those of a slower one: they are copied together.
 const WAIT_NS: u64 = 1_000_000_000;
@@ -35,7 +35,7 @@ pub const TIMEOUT_NS: u64 = 60_000_000_000;
 #[derive(Clone)]
 pub struct Live(Arc<Mutex<Watching>>);
 
-/// Whether they are one; two that have the same name are not.
+/// Equal only if they are one tracer; two of the same name are not.
 impl PartialEq for Live {
     fn eq(&self, other: &Live) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -48,13 +48,13 @@ impl fmt::Debug for Live {
     }
 }
 
-/// Hears of the records for it.
+/// Receives the records for it.
 pub struct LiveSubscriber {
     watching: Arc<Mutex<Watching>>,
     ask: AskTask,
 }
 
-/// Reads who a thread of a process runs for and how it is scheduled; `None` if it has ended.
+/// Reads the user and the scheduling of a thread of a process; `None` if it has ended.
 pub type AskTask = fn(u32, u32) -> Option<TaskFacts>;
 
 /// A case, and its thread.
@@ -71,7 +71,7 @@ pub struct Finding {
 /// A case that is among the slowest of its minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowCase {
-    /// Of the tracer's cases, this one.
+    /// The case's number among those of the tracer.
     pub id: u64,
     pub finding: Finding,
 }
@@ -94,28 +94,27 @@ pub struct Report {
 
 struct Watching {
     roles: Roles,
-    /// Made when something has happened: what a tracer needs may be inserted, and told of, after it has begun to
-    /// listen.
+    /// Made at the first event: functions that a tracer needs may be inserted, and described, after it has subscribed.
     cases: Option<Cases>,
     threads: HashMap<ThreadKey, Thread>,
     /// By number.
     keys: Vec<ThreadKey>,
     /// Latency events that may not be in order yet.
     pending: Vec<(u32, LatencyEvent)>,
-    /// Kernel events that are not in order yet, and the processors that they are of. They tell where threads run,
-    /// and what is measured, where that is `of_kernel_events`: the number of each thread is known by then.
+    /// Kernel events that are not in order yet, and their processors. They tell where threads run; and, for tracers
+    /// `of_kernel_events`, they are what is measured: the number of each thread is known by then.
     events: Vec<(u32, KernelRecord)>,
     running: Running,
     of_kernel_events: bool,
     scheduling: Scheduling,
     of_all_tasks: bool,
     scheduled: HashMap<u32, u32>,
-    /// Processes of whose threads kernel events tell by other numbers.
+    /// Processes whose threads have other numbers in kernel events.
     in_namespaces: HashSet<u32>,
     notes: LiveNotes,
     threshold_ns: u64,
     found: u64,
-    /// By the processor on which cases ended; `None` where it is not known.
+    /// By the processor on which cases ended; `None` stands for an unknown one.
     durations: BTreeMap<Option<u32>, Durations>,
     /// The facts of the worst case and of those that are kept, each read once.
     tasks: Vec<(Case, Option<TaskFacts>)>,
@@ -183,7 +182,7 @@ impl Live {
         self.watching().threshold_ns = ns;
     }
 
-    /// Has so many of the slowest cases of each minute taken by [`Live::take_slowest`].
+    /// Keeps so many of the slowest cases of each minute for [`Live::take_slowest`].
     pub fn keep_slowest(&self, most: usize) {
         self.watching().slowest.keep(most);
     }
@@ -194,14 +193,14 @@ impl Live {
         watching.slowest.is_wanted() && watching.found == 0
     }
 
-    /// When the first case began that is among the slowest and has not been taken, by the clock of the events.
+    /// The begin of the first case that is among the slowest and has not been taken, by the clock of the events.
     pub fn slowest_since(&self) -> Option<u64> {
         let watching = self.watching();
         watching.slowest.waiting().map(|case| case.begin).min()
     }
 
-    /// The cases that are among the slowest of their minutes and have not been taken: once one of them has ended a second
-    /// before `now`, or `at_once`.
+    /// Takes the cases that are among the slowest of their minutes and have not been taken: as soon as one of them has
+    /// ended a second before `now`, or `at_once`.
     pub fn take_slowest(&self, now: u64, at_once: bool) -> Vec<SlowCase> {
         let mut watching = self.watching();
         let Some(first) = watching.slowest.waiting().map(|case| case.end).min() else {
@@ -219,7 +218,7 @@ impl Live {
         taken.map(slow_case).collect()
     }
 
-    /// The ids of cases that have been taken, and that slower ones of their minutes have outrun since.
+    /// Takes the ids of cases that have been taken, and that slower ones of their minutes have outrun since.
     pub fn take_outrun(&self) -> Vec<u64> {
         self.watching().slowest.take_outrun()
     }
@@ -248,7 +247,7 @@ impl Live {
         }
     }
 
-    /// How long the cases took that ended on these processors.
+    /// The durations of the cases that ended on these processors.
     pub fn histogram(&self, wanted: impl Fn(Option<u32>) -> bool) -> Histogram {
         let watching = self.watching();
         let durations = watching.durations.iter();

@@ -34,7 +34,7 @@ const FUNCTIONS: &[(&str, Locking)] = &[
     ("pthread_spin_lock", Locking::Take),
     ("pthread_spin_trylock", Locking::Try),
     ("pthread_spin_unlock", Locking::Release),
-    // The same code in glibc: it gives back what nobody holds.
+    // The same code in glibc: it releases a lock that nobody holds.
     ("pthread_spin_init", Locking::Release),
     ("pthread_cond_wait", Locking::Condition),
     ("pthread_cond_timedwait", Locking::Condition),

@@ -2,7 +2,7 @@
 //!
 //! Records of a thread become latency events ([`Watcher`]): a lock is acquired, a section begins. The latency events of
 //! all threads, in the order of their clocks, become cases ([`Cases`]), by the mechanism of `runtime/core/latency.c`.
-//! [`of_trace`] does that for a trace that is there, [`Live`] for one that is being made.
+//! [`of_trace`] does that for a finished trace, [`Live`] for one that is being recorded.
 
 mod cases;
 mod durations;
@@ -47,8 +47,8 @@ pub enum Tracer {
     Section(Section),
     /// From becoming runnable to running.
     Wakeup,
-    /// The same for all tasks of the machine: of those that are woken and more urgent than the one that runs, the most
-    /// urgent that waits.
+    /// The same for all tasks of the machine: the most urgent of those that were woken and are more urgent than the
+    /// running one.
     WakeupAll,
     /// From leaving a processor to getting one again.
     OffCpu,
@@ -58,7 +58,7 @@ pub enum Tracer {
     Preempted,
 }
 
-/// Functions, and what must be recorded of their calls; or a probe.
+/// Functions, and the data to record of their calls; or a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Need {
     /// As the control language takes it.
@@ -69,7 +69,7 @@ pub struct Need {
     pub patterns: Vec<String>,
     /// Instead of these, if they match nothing.
     pub or: Vec<String>,
-    /// Arguments, and results of what ends.
+    /// Arguments, and results if the calls end.
     pub capture: Capture,
 }
 
@@ -157,7 +157,7 @@ impl Tracer {
     pub fn needs(&self) -> Vec<Need> {
         match self {
             Tracer::LockHold => vec![
-                // First: what is taken must be seen to be given back. It is enough to know that it is.
+                // First, since the release of a taken lock must be seen. The fact is enough.
                 Need::all_of(locks::RELEASE, false),
                 Need::all_of(locks::TAKE, true),
                 Need::of_handlers(),
@@ -193,12 +193,12 @@ impl Tracer {
         }
     }
 
-    /// Whether its cases may be of any task of the machine.
+    /// Whether any task of the machine may have its cases.
     pub fn is_of_all_tasks(&self) -> bool {
         *self == Tracer::WakeupAll
     }
 
-    /// The threads of a trace that its cases may be of, which these number.
+    /// The threads of a trace that may have its cases; cases number them in this order.
     pub fn threads<'a>(&self, trace: &'a Trace) -> Vec<ThreadInfo<'a>> {
         match self.is_of_all_tasks() {
             true => trace.tasks(),
@@ -206,7 +206,7 @@ impl Tracer {
         }
     }
 
-    /// Whether it is of kernel events.
+    /// Whether it measures kernel events.
     pub fn is_of_kernel_events(&self) -> bool {
         self.kernel_events().is_some()
     }

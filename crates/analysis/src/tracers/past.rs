@@ -22,7 +22,7 @@ pub struct Past {
     pub missing: Missing,
     /// Cases that had not ended when the trace ended.
     pub open: u64,
-    /// Calls and markers that lack a value that would have to be known.
+    /// Calls and markers that lack a value that is needed.
     pub unknown: u64,
 }
 
@@ -56,7 +56,7 @@ impl Past {
     }
 }
 
-/// The longest case of a tracer, and how many there are.
+/// The longest case of a tracer, and the number of cases.
 pub fn longest(trace: &Trace, names: &Names, tracer: &Tracer) -> Result<(Case, u64)> {
     let (mut longest, mut number): (Option<Case>, u64) = (None, 0);
     of_trace(trace, names, tracer, |case| {
@@ -102,8 +102,8 @@ fn with_open(
     }
 }
 
-/// Calls `found` for the cases that pass the filter, at least one, and whether each is open; open ones only if these are
-/// asked for. A case is of the thread in which it ended, and of no function.
+/// Calls `found` for the cases that pass the filter, at least one, and whether each is open; open ones only if these
+/// are asked for. A case belongs to the thread in which it ended, and to no function.
 pub fn selected(
     trace: &Trace,
     names: &Names,

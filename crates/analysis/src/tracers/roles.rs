@@ -45,14 +45,14 @@ struct Candidate {
 pub struct Roles {
     tracers: Vec<Tracer>,
     candidates: Vec<Candidate>,
-    /// By site number, of those that have one: it is asked of every record.
+    /// By site number, of sites that have one: it is looked up for every record.
     sites: Vec<Option<Box<Role>>>,
     /// By event number.
     events: HashMap<u32, Vec<AtMarker>>,
     markers: BTreeMap<u32, Marker>,
     /// The events that report changes of signal masks, if any.
     signals: Vec<u32>,
-    /// By tracer: whether the begin and the end have a value; `None` while nothing is known to be one.
+    /// By tracer: whether the begin and the end have a value; `None` while no function or marker is known to be one.
     values: Vec<[Option<bool>; 2]>,
 }
 
@@ -197,7 +197,7 @@ impl Roles {
         from.or(to) == Some(true)
     }
 
-    /// The records that a tracer lacks to find any case.
+    /// An error if a tracer lacks the records to find any case.
     pub fn check(&self) -> Result<()> {
         for (at, tracer) in self.tracers.iter().enumerate() {
             let Tracer::Section(section) = tracer else {

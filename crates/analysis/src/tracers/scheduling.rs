@@ -29,8 +29,8 @@ impl Scheduling {
         }
     }
 
-    /// Whether a woken task is to be followed, where that depends on the task that runs where it is to run. One that is
-    /// not known yet is none that it could be compared with.
+    /// Whether a woken task must be followed, if that depends on the running task of its processor. A running task that
+    /// is not known yet cannot be compared with.
     fn is_urgent(&self, priority: i32, target: u32) -> bool {
         let Some(running) = &self.running else {
             return true;
@@ -73,7 +73,7 @@ impl Scheduling {
             (thread, what)
         });
         let woken = match event {
-            // One that could run anyway waits for no wake-up.
+            // A task that could run anyway waits for no wake-up.
             KernelEvent::Wakeup { task, .. } => (self.away.insert(task.thread, false)
                 != Some(false))
             .then_some((task.thread, EventKind::Woken)),
@@ -124,7 +124,7 @@ impl Numbers {
         Numbers(numbers)
     }
 
-    /// A thread may be met by the system before it records anything.
+    /// Kernel events may name a thread before it records anything.
     pub fn place(&self, thread: u32, clock: u64) -> Option<u32> {
         let of = self.0.get(&thread)?;
         let after = of.partition_point(|(begin, _)| *begin <= clock);

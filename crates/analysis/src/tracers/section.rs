@@ -82,7 +82,8 @@ impl Point {
         self.text.rsplit_once('.')
     }
 
-    /// The places in calls that it may be: of the functions that a pattern means. The first that means any holds.
+    /// The places in calls that it may be, with patterns of functions. The first pattern that matches any function
+    /// holds.
     pub fn in_calls(&self) -> Vec<(Pattern, CallEnd, Option<ValueOf>)> {
         let mut places = vec![(Pattern::new(&self.text), CallEnd::Entry, None)];
         let part = self

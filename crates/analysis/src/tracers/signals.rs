@@ -61,7 +61,7 @@ impl Blocked {
             *self = Blocked::default();
             return;
         };
-        // Nobody can block these: KILL and STOP, and what libc keeps for itself, CANCEL and SETXID.
+        // No thread can block these: KILL and STOP, and libc's own signals, CANCEL and SETXID.
         const NEVER: u64 = 1 << 8 | 1 << 18 | 1 << 31 | 1 << 32;
         let mask = mask & !NEVER;
         match change.how {

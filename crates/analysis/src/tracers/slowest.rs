@@ -1,9 +1,9 @@
-//! The slowest cases of each minute, so that their records can be kept while these are still there.
+//! The slowest cases of each minute, so that their records can be kept before they are dropped.
 
 use super::Case;
 
-/// Which cases are among the slowest of their minute, and which of these have not been taken. A case that is taken may
-/// turn out not to be among them: it is outrun then.
+/// The cases that are among the slowest of their minute, and those of them that have not been taken. Slower cases of
+/// its minute may follow a case that was taken: it is outrun then.
 #[derive(Default)]
 pub struct Slowest {
     most: usize,
@@ -36,8 +36,8 @@ impl Slowest {
         self.most > 0
     }
 
-    /// A case has ended, by a clock that counts so many ticks a minute. Cases come in the order of their ends, but for late
-    /// ones.
+    /// Takes a case that has ended, by a clock that counts so many ticks a minute. Cases come in the order of their
+    /// ends, except for late ones.
     pub fn offer(&mut self, case: Case, minute: u64) {
         let is_past = |begin: u64| case.end.saturating_sub(begin) >= minute;
         if self.minute.is_none_or(is_past) {
@@ -73,7 +73,7 @@ impl Slowest {
         kept.map(|kept| &kept.case).chain(past)
     }
 
-    /// All that have not been taken, each with a number of its own.
+    /// Takes all that have not been taken, each with a number of its own.
     pub fn take(&mut self) -> Vec<(u64, Case)> {
         let mut taken = std::mem::take(&mut self.past);
         for kept in self.kept.iter_mut().filter(|kept| !kept.is_taken) {
@@ -129,7 +129,7 @@ mod tests {
         assert!(slowest.take().is_empty());
         offer(&mut slowest, &[9, 8], 1000 + MINUTE - 1);
         assert_eq!(slowest.take_outrun(), [first[1].0, first[0].0]);
-        // Another minute: what waits of the last one is still taken, and is outrun no more.
+        // Another minute: waiting cases of the last one are still taken, and can no longer be outrun.
         offer(&mut slowest, &[1], 1000 + MINUTE);
         assert_eq!(ticks(&slowest.take()), [9, 8, 1]);
         offer(&mut slowest, &[4, 5], 2000 + MINUTE);

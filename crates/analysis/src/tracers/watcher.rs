@@ -19,7 +19,7 @@ pub struct LatencyEvent {
     pub what: EventKind,
     /// The number of the tracer, for ends of sections.
     pub section: Option<usize>,
-    /// How urgent a task is that is woken: lower is more.
+    /// The urgency of a woken task: lower is more urgent.
     pub rank: u32,
     pub value: u64,
     pub clock: u64,
@@ -32,7 +32,7 @@ pub struct State {
     held: Vec<(u64, u32)>,
     blocked: Blocked,
     arguments: Arguments,
-    /// Calls and markers of which a value would have to be known. Threads may share it.
+    /// The number of calls and markers that lack a needed value. Threads may share it.
     unknown: Arc<AtomicU64>,
 }
 
@@ -50,7 +50,7 @@ impl State {
         self.held.len()
     }
 
-    /// Whether it blocks any signal; `None` where that is not known.
+    /// Whether it blocks any signal; `None` if that is not known.
     pub fn blocks_signals(&self) -> Option<bool> {
         self.blocked.any()
     }
@@ -185,7 +185,7 @@ impl Sink for Watcher<'_> {
         let Some(arguments) = arguments else {
             self.state.count_unknown();
             if matches!(locking, Locking::Release | Locking::Condition) {
-                // It may be any of them.
+                // It may have been any of them.
                 self.state.held.clear();
             }
             return 0;

@@ -1,7 +1,7 @@
 //! Conditions on one call or one marker: `duration > 50ms and arg1 & 0xff == 5`, `hits % 100 == 0`, `device == "eth0"`.
 //!
 //! Two expressions with `==`, `!=`, `<`, `<=`, `>` or `>=` between; or a field and a text, with `==` or `!=`. Several
-//! with `and` and `or`, of which `and` binds more tightly. A condition on what is not known does not hold.
+//! with `and` and `or`, of which `and` binds more tightly. A condition on an unknown value does not hold.
 
 use std::fmt;
 

@@ -8,7 +8,7 @@
 //! A number with ns, us, ms or s is a time in nanoseconds, as durations are.
 //!
 //! Values have 64 bits and wrap; they are signed, but `>>` fills with zeroes, as addresses want it. `int` takes the
-//! lower 32 bits with their sign, as a function of type `int` means its result. What is divided by 0 is 0.
+//! lower 32 bits with their sign, as the result of a C function of type `int`. A division by 0 gives 0.
 
 use anyhow::{Result, bail, ensure};
 
@@ -117,7 +117,7 @@ impl Expression {
         }
     }
 
-    /// Whether any part of it is one that `is` tells of.
+    /// Whether `is` holds for any part of it.
     pub fn has(&self, is: fn(&Expression) -> bool) -> bool {
         is(self)
             || match self {
@@ -152,7 +152,7 @@ impl Binary {
 pub struct Parser<'a> {
     pub rest: &'a str,
     depth: usize,
-    /// Where names may be used: those that were.
+    /// The names used so far, if names are allowed.
     names: Option<&'a mut Vec<String>>,
 }
 

@@ -7,11 +7,11 @@ use nopal_trace::{FieldKind, Markers, Value};
 
 use crate::text::count;
 
-/// A number of all markers of a name, of which each may have other fields.
+/// A numeric field of all markers of a name, whose other fields may differ.
 pub struct Field {
     marker: String,
     name: String,
-    /// By event: which of its marker's fields; `None` where none is a number and called so.
+    /// By event: the place of the field in its marker; `None` if the marker has no numeric field of this name.
     places: HashMap<u32, Option<usize>>,
     is_hexadecimal: bool,
 }
@@ -69,7 +69,7 @@ impl Field {
         self.places.contains_key(&event)
     }
 
-    /// The number among a record's values; none where they could not be read.
+    /// The number among a record's values; an error if it could not be read.
     pub fn number(&self, event: u32, values: &[Value]) -> std::result::Result<i64, Lack> {
         let place = self.places.get(&event).copied().flatten();
         match values.get(place.ok_or(Lack::Number)?) {

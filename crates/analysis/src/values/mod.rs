@@ -68,8 +68,8 @@ impl Needs {
 }
 
 impl ValueSelection {
-    /// `FUNCTION`, which means its duration, `FUNCTION.EXPRESSION`, `MARKER.FIELD`, or a tracer, unless a function is
-    /// called so. Without any text, the durations of all calls.
+    /// Parses `FUNCTION`, which means its duration, `FUNCTION.EXPRESSION`, `MARKER.FIELD`, or a tracer, unless a
+    /// function has its name. Without any text: the durations of all calls.
     pub fn new(text: Option<&str>, names: &Names, markers: &Markers) -> Result<ValueSelection> {
         let Some(text) = text else {
             let all = vec![true; names.functions().len()];
@@ -113,7 +113,7 @@ impl ValueSelection {
         Ok(ValueSelection::of(text, functions, expression))
     }
 
-    /// The durations of one function, by its number, whatever its name is.
+    /// The durations of the function with this number.
     pub fn of_function(function: u32, names: &Names) -> Result<ValueSelection> {
         let known = names.functions().get(function as usize);
         let name = &known.context("no such function")?.name;
@@ -135,8 +135,8 @@ impl ValueSelection {
         }
     }
 
-    /// The values shall have groups: of calls, by an expression of the same call; of markers, by a field of the same
-    /// one.
+    /// Groups the values: those of calls by an expression of the same call, those of markers by a field of the same
+    /// marker.
     pub fn group_by(&mut self, text: &str, markers: &Markers) -> Result<()> {
         self.group = Some(match &self.field {
             Some(field) => GroupBy::Field(Field::new(markers, field.marker(), text)?),
@@ -197,11 +197,11 @@ impl ValueSelection {
     }
 }
 
-/// One call and its value, or one of a marker, with the function that it stands in.
+/// One call and its value; or one marker, with the function that it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     pub function: u32,
-    /// The counter when the call began, and when it ended; the same where only the begin is known.
+    /// The counter when the call began, and when it ended; both the same if only the begin is known.
     pub begin: u64,
     pub end: u64,
     /// Its group; 0 without grouping.
@@ -211,7 +211,7 @@ pub struct Value {
 
 /// Receives values; each worker has its own for some threads.
 pub trait ValueSink: Send {
-    /// The values that follow are of this thread, `stream` among the trace's.
+    /// The next values are of this thread, `stream` among the trace's.
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
     fn add(&mut self, value: Value);
 }
@@ -223,7 +223,7 @@ struct Without {
     calls: u64,
     /// Calls whose end, or begin, is not known.
     unfinished: u64,
-    /// Markers without the field, and those without what they would be grouped by.
+    /// Markers without the field, and those without the field that groups them.
     value: Lacking,
     group: Lacking,
 }
@@ -256,8 +256,8 @@ impl Without {
     }
 }
 
-/// Gives the values that pass the filter, at least one, to a value sink for each worker. Tells in lines what is not among
-/// them, and what a tracer missed.
+/// Gives the values that pass the filter, at least one, to a value sink for each worker. Returns lines about the values
+/// that are missing, and about what a tracer missed.
 pub fn collect_values<T: ValueSink>(
     trace: &Trace,
     names: &Names,
@@ -338,8 +338,8 @@ fn run<T: ValueSink, const PLAIN: bool>(
     Ok((sinks, notes))
 }
 
-/// Gives how long the cases of a tracer took that pass the filter, at least one, to a value sink, and the cases to `found`.
-/// A case is of the thread in which it ended, and of no function. Tells what the tracer missed.
+/// Gives the durations of a tracer's cases that pass the filter, at least one, to a value sink, and the cases to
+/// `found`. A case belongs to the thread in which it ended, and to no function. Returns what the tracer missed.
 pub fn cases<T: ValueSink>(
     trace: &Trace,
     names: &Names,
@@ -425,7 +425,7 @@ impl<T: ValueSink, const PLAIN: bool> Reader<'_, T, PLAIN> {
         self.ended(function, clock, 0, 0, known);
     }
 
-    /// A call of which the begin or the end is not known has no value.
+    /// A call whose begin or end is not known has no value.
     fn unfinished(&mut self, frame: &Frame, clock: u64) {
         let is_wanted = self.what.field.is_none() && self.function(frame.site()) != NONE;
         if is_wanted && self.needs_end() && self.sieve.may_pass(frame.clock, clock) {

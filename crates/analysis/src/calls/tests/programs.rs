@@ -1,5 +1,5 @@
-//! Programs that call, return, tail call, throw, jump and switch stacks at random: what the call rebuilder finds is what
-//! they did.
+//! Programs that call, return, tail call, throw, jump and switch stacks at random: the call rebuilder finds exactly
+//! their calls.
 
 use nopal_abi as abi;
 use nopal_trace::synthetic::Random;
@@ -49,7 +49,7 @@ impl Sink for Found {
 struct Call {
     site: u32,
     slot: u64,
-    /// Calls from this one find their slots so much below.
+    /// The slots of its callees are so much lower.
     size: u64,
     begin: u64,
     own: u64,
@@ -66,13 +66,13 @@ struct Program {
     tape: Tape,
     stacks: Vec<Stack>,
     present: usize,
-    /// The runtime has to tell where the next event is.
+    /// The runtime must tell the place of the next event.
     jumped: bool,
     /// Frames of the present stack that a jump has left, until the next event.
     kept: Option<usize>,
     /// Some frames are larger than any part of the stack that the runtime knows at once.
     big: bool,
-    /// Slots that need no word of the runtime.
+    /// Slots whose place the runtime need not tell.
     known: std::ops::Range<u64>,
     sums: [Sum; SITES],
 }
@@ -254,8 +254,7 @@ impl Program {
         let several = self.stacks.len() > 1;
         let (mut found, mut truth) = self.find();
         if several {
-            // Whether a stack without calls is the caller's or another one cannot be known, so neither can whose the
-            // time on it is.
+            // A stack without calls may be the caller's or another one, so the owner of the time on it is not known.
             for sum in found.iter_mut().chain(&mut truth) {
                 sum.own = 0;
             }
@@ -289,7 +288,7 @@ fn several_stacks() {
     }
 }
 
-/// Where large frames and jumps leave open which stack an event is on, the times may be wrong, not the counts.
+/// If large frames and jumps leave open which stack an event is on, times may be wrong, but not counts.
 #[test]
 fn frames_larger_than_what_the_runtime_knows_at_once() {
     for seed in 0..200 {

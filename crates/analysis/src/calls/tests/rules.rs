@@ -289,7 +289,7 @@ fn entry_only_calls_take_their_place_by_slot() {
     );
 }
 
-/// Three calls deep, then a gap to the clock 100, and what comes behind it.
+/// Three calls deep, then a gap to the clock 100, and the records behind it.
 fn behind_a_gap(write: impl FnOnce(&mut Tape)) -> String {
     let mut rebuilder = CallRebuilder::default();
     let mut text = CallText::default();
@@ -331,7 +331,7 @@ fn calls_from_before_a_gap_last_at_least_since_its_end() {
     assert_eq!(text, " !2:5/5 +4 -4:1/1 !1:11/5");
 }
 
-/// It is not known which of the old calls ran before.
+/// Any of the old calls may have run before.
 #[test]
 fn a_switch_behind_a_gap_leaves_no_own_time_before_it() {
     let other = TOP - 0x100_0000;

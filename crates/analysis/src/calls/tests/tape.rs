@@ -1,4 +1,4 @@
-//! Records made by hand, and what a call rebuilder says of them.
+//! Records made by hand, and the calls that a call rebuilder makes of them.
 
 use nopal_abi as abi;
 
@@ -70,8 +70,8 @@ pub fn run<S: Sink>(rebuilder: &mut CallRebuilder, words: &[u64], lossy: bool, s
 }
 
 /// `+site` at an entry, after a dot for each frame under it; `-site:ticks/self` at an end, `?site:least` for a call
-/// without one, `!site:least/self` for a stray exit of which more than nothing is known, `~ticks` for a gap, `<` and `>`
-/// where the thread leaves frames and comes back to them.
+/// without one, `!site:least/self` for a stray exit whose least time is known, `~ticks` for a gap, `<` and `>` where
+/// the thread leaves frames and comes back to them.
 #[derive(Default)]
 pub struct CallText {
     pub text: String,
