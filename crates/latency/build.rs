@@ -1,5 +1,5 @@
-//! Compiles the latency tracers and their histogram, which are part of the core, into this crate, and gives what they
-//! offer its names in Rust.
+//! Compiles the latency tracers and their histogram, which are part of the core, into this crate, and translates their
+//! constants and structures into Rust.
 
 use nopal_headers::{Headers, Structure};
 use std::path::Path;

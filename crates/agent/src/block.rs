@@ -106,7 +106,7 @@ pub struct Thunk {
 /// A finished block.
 #[derive(Debug)]
 pub struct Block {
-    /// The bytes after those that were handed over before.
+    /// The bytes that were not handed over before.
     pub bytes: Vec<u8>,
     pub handed_over: usize,
     pub low: u64,
@@ -115,7 +115,7 @@ pub struct Block {
     pub entries_only: Vec<EntryOnly>,
 }
 
-/// Bytes for a thunk that wraps calls, after which it records entries only.
+/// Bytes by which a thunk that wraps calls becomes one that records entries only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryOnly {
     /// From the block's start.
@@ -163,7 +163,7 @@ pub struct BlockBuilder {
     entries_only: Vec<EntryOnly>,
 }
 
-/// The part described before a body.
+/// The code before a body, which is described with it.
 #[derive(Debug, Clone, Copy)]
 enum BeforeBody {
     Thunk,
@@ -662,7 +662,7 @@ impl Probe {
 }
 
 /// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with
-/// the stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
+/// the stack pointer so many bytes lower than there. The registers that it pushes keep their values.
 fn detour_rows(
     rows: &[(u16, FrameChange)],
     depths: &[(usize, u32)],
@@ -761,7 +761,7 @@ impl Thunk {
     /// The bytes that switch any thunk on.
     pub const ON: [u8; 2] = arch::SWITCHED_ON;
 
-    /// Those that have any thunk of a function count.
+    /// The bytes that make any thunk of a function count.
     pub const COUNTING: [u8; 2] = arch::switched_over((image::THUNK_COUNT - image::THUNK) as u64);
 
     pub fn switch(&self, to: Switched) -> [u8; 2] {

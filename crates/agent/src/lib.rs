@@ -109,7 +109,7 @@ pub fn calls_out() -> [Range<u64>; 3] {
     ]
 }
 
-/// The code of every thunk to which a wrapped function returns, up to the number of the site.
+/// The code of every thunk at the place where a wrapped function returns, up to the number of the site.
 pub fn after_call() -> &'static [u8] {
     &image::BYTES[image::THUNK_RETURN..image::THUNK_EXIT_WORD - arch::IMMEDIATE]
 }
@@ -128,7 +128,7 @@ pub const IMAGE_TRAP_RETURN: u64 = image::TRAP_RETURN as u64;
 /// Offset in the image of the function that a marker calls.
 pub const IMAGE_MARK: u64 = image::STUB_MARK as u64;
 
-/// A few bytes each, thousands of times: a call would take longer than the copy.
+/// Copies of a few bytes, made thousands of times: a call would take longer.
 #[inline(always)]
 fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     bytes[offset..offset + value.len()].copy_from_slice(value);

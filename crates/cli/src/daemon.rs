@@ -1,8 +1,8 @@
 //! `nopal daemon`: records services, as files tell, for as long as the machine runs.
 //!
-//! Each service has a `nopal attach` of its own, which is the tool of an ordinary session: `nopal ctl`, `nopal mount` and
-//! `nopal detach` reach it. The daemon starts it, says what it says, and removes the oldest recordings. A recording ends
-//! when the daemon does, however that ends.
+//! Each service has a `nopal attach` of its own, which is the tool of an ordinary session: `nopal ctl`, `nopal mount`
+//! and `nopal detach` reach it. The daemon starts it, passes on its messages, and removes the oldest recordings. A
+//! recording ends when the daemon does, however that ends.
 
 pub mod configuration;
 mod follow;
@@ -31,7 +31,7 @@ const FOR_END: Duration = Duration::from_secs(60);
 
 /// Ends at SIGINT or SIGTERM; reads the files again at SIGHUP.
 pub fn run(arguments: &Daemon) -> Result<()> {
-    // Before there are other threads, which get the mask of this one.
+    // This comes before other threads, which inherit the mask.
     let signals = Signals::block()?;
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
@@ -77,7 +77,7 @@ pub fn run(arguments: &Daemon) -> Result<()> {
     }
 }
 
-/// Follows what is wanted, and nothing else. A service whose file has changed is another one.
+/// Follows the described services, and no others. A service whose file has changed is another one.
 fn follow(
     wanted: &BTreeMap<String, Service>,
     followed: &mut BTreeMap<String, Followed>,
@@ -100,7 +100,7 @@ fn follow(
     }
 }
 
-/// The services that are described. Says what is wrong; what is followed and described wrongly stays `as_before`.
+/// The described services. Prints errors; a followed service with an error in its file stays `as_before`.
 fn read(
     directory: &Path,
     as_before: &BTreeMap<String, Service>,
@@ -122,7 +122,7 @@ fn read(
     Ok(services)
 }
 
-/// Where others may write, they could lead the recordings elsewhere.
+/// Users who may write to the directory could lead the recordings elsewhere.
 fn ensure_own(directory: &Path) -> Result<()> {
     let shown = directory.display();
     let facts = directory.metadata().with_context(|| shown.to_string())?;
@@ -134,7 +134,7 @@ fn ensure_own(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails where another daemon records into the directory.
+/// Fails if another daemon records into the directory.
 fn lock(directory: &Path) -> Result<File> {
     let path = directory.join(".lock");
     let mut options = File::options();
@@ -155,7 +155,7 @@ impl Signals {
     fn block() -> Result<Signals> {
         // SAFETY: a set that sigemptyset and sigaddset make, and no handlers.
         unsafe {
-            // Where it is ignored, children leave no status.
+            // If it were ignored, children would leave no status.
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
             // The reader of the messages may go away.
             libc::signal(libc::SIGPIPE, libc::SIG_IGN);
@@ -170,7 +170,7 @@ impl Signals {
         }
     }
 
-    /// The next one, or none within a time.
+    /// The next signal; none if none comes within a time.
     fn wait(&self, most: Duration) -> Option<i32> {
         let most = libc::timespec {
             tv_sec: most.as_secs() as i64,

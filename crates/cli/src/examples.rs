@@ -6,7 +6,7 @@ use clap::CommandFactory;
 /// A purpose, and the command for it.
 type Example = (&'static str, &'static str);
 
-/// By command; those of a command of a command by both words, and what to begin with by none.
+/// Examples by command: by both words for a command of a command, and by none for those to begin with.
 const ALL: &[(&str, &[Example])] = &[
     (
         "",

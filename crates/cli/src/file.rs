@@ -48,7 +48,7 @@ fn packed<T>(
     })
 }
 
-/// The encoder reads its input: it is a thread at the other end of a pipe.
+/// The encoder reads its input, so it runs in a thread at the other end of a pipe.
 fn write_zstd<T, W: Write + Send>(
     out: W,
     write: impl FnOnce(&mut dyn Write) -> Result<T>,
@@ -79,7 +79,7 @@ fn write_zstd<T, W: Write + Send>(
     })
 }
 
-/// Keeps the first error: the encoder takes none.
+/// Keeps the first error, since the encoder takes none.
 struct Drain<W> {
     out: W,
     result: io::Result<()>,

@@ -1,4 +1,4 @@
-//! `nopal info`: what a trace is.
+//! `nopal info`: facts about a trace.
 
 use anyhow::Result;
 use nopal_analysis::info;

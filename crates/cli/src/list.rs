@@ -99,7 +99,7 @@ fn waiting(process: i32) -> Vec<String> {
         client.open("ctl", access)?;
         client.read_all()
     });
-    // Nobody traces the process, or another user does.
+    // The process is not traced, or is traced by another user.
     let Ok(text) = text else { return Vec::new() };
     let text = String::from_utf8_lossy(&text);
     let name = |line: &str| {

@@ -12,7 +12,7 @@ use roff::{Inline, Roff, bold, italic, roman};
 use crate::arguments::Arguments;
 use crate::examples;
 
-/// Shells of which the packages of most systems have a directory for completions.
+/// Shells for whose completions most systems have a directory.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
 fn command() -> Command {

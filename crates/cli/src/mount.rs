@@ -8,7 +8,7 @@ use crate::arguments::Mount;
 const ENDING: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 pub fn run(mount: &Mount) -> Result<()> {
-    // Before there are other threads, which get the mask of this one.
+    // This comes before other threads, which inherit the mask.
     let set = block()?;
     let mounted = || {
         eprintln!(

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::settings::Settings;
 
-/// Columns of a line where the output is not a terminal, unless COLUMNS says otherwise.
+/// Columns of a line if the output is not a terminal, unless COLUMNS says otherwise.
 const COLUMNS: usize = 160;
 
 const BUFFER: usize = 1 << 16;
@@ -46,7 +46,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The largest width of a table: that of the terminal, or what the environment asks for.
+/// The largest width of a table: that of the terminal, or of the environment.
 pub fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stdout());
     let terminal = size.map_or(0, |size| usize::from(size.ws_col));
@@ -73,8 +73,7 @@ pub fn paged(pages: Pages, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> 
         let written = write(&mut out);
         return finish(out, written);
     };
-    // The pager deals with Ctrl-C. When it ends, writing fails.
-    // SAFETY: no handler is installed, only ignored.
+    // The pager handles Ctrl-C. When it ends, writing fails. SAFETY: no handler is installed, only ignored.
     unsafe {
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);

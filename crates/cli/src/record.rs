@@ -72,7 +72,7 @@ fn refuse_option(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Shows that recording has begun, of which processes not, and how to end it.
+/// Prints that recording has begun, which processes are left out, and how to end it.
 fn say_attached(target: &Target, left_out: &[String]) {
     let Target::Processes(processes) = target else {
         return;
@@ -95,7 +95,7 @@ fn say_attached(target: &Target, left_out: &[String]) {
 
 /// A line about the processes that a traced one had started before, such as a server's workers.
 fn untraced_children(process: i32) -> Option<String> {
-    /// Those that are named.
+    /// The most children that are named.
     const NAMED: usize = 5;
     let mut children = nopal_process::children(process);
     children.retain(|child| !nopal_serve::is_traced(*child));
@@ -192,7 +192,7 @@ fn end_by(signal: i32) -> i32 {
     // SAFETY: plain system calls on values of ours; a set that sigemptyset and sigaddset make.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &none);
-        // A limit does not stop a dump that goes to a program.
+        // The limit does not stop a dump that is piped to a program.
         libc::prctl(libc::PR_SET_DUMPABLE, 0);
         libc::signal(signal, libc::SIG_DFL);
         let mut set = std::mem::zeroed();

@@ -18,7 +18,7 @@ use crate::output::{self, finish, width};
 
 const READING: &str = "reading calls";
 
-/// The assumption of net times.
+/// The assumption behind net times.
 const NET: &str = "# net times assume that each call computes: one that waits or spins until a given time took up to its time without --net";
 
 pub fn run(arguments: &Report) -> Result<()> {
@@ -208,12 +208,12 @@ impl Reading<'_> {
         &rows[..limit.min(rows.len())]
     }
 
-    /// Says why there are no times, unless `any` call has one.
+    /// Prints why there are no times, unless `any` call has one.
     fn write_untimed(&self, any: bool, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(losses::untimed(self.trace, any).as_bytes())
     }
 
-    /// Says what times are where they are not divided, if there are `any`.
+    /// Prints that times include waits, if there are `any` times.
     fn write_of_the_clock(&self, any: bool, out: &mut dyn Write) -> Result<()> {
         if any && self.net.is_none() && self.waits.is_none() {
             writeln!(out, "{OF_THE_CLOCK}")?;

@@ -18,7 +18,7 @@ pub fn run(arguments: Run) -> Result<i32> {
     let options = arguments.options()?;
     record::run(&options, |outcome| {
         for tracer in &options.tracers {
-            // The program has run: an empty result is not its failure.
+            // The program has run: a missing result is no failure of it.
             if let Err(error) = show(tracer, outcome) {
                 message::write(&format!("{error:#}"));
             }
@@ -68,7 +68,7 @@ fn show(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
         };
         dump::case(&trace, &names, tracer, &worst, None, look, &mut text)?;
     }
-    // Nobody may read it.
+    // Standard error may have no reader.
     let _ = anstream::stderr().write_all(&text);
     Ok(())
 }

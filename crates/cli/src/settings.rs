@@ -92,7 +92,7 @@ impl Settings {
     }
 }
 
-/// Where the file is; none where that would depend on the working directory.
+/// The path of the file; none if it would depend on the working directory.
 fn path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let absolute = |name| {
         let path = PathBuf::from(variable(name)?);

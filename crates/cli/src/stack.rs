@@ -34,7 +34,7 @@ pub fn on_enough(run: fn() -> i32) -> i32 {
 
 /// None if the current stack suffices, or no other can be mapped.
 fn new_stack() -> Option<*mut libc::c_void> {
-    // As a stack it is not counted as data.
+    // A mapping that is a stack does not count towards the limit of data.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_GROWSDOWN;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the kernel fills the structure in; a failure leaves the limit at 0, which is too little. A new mapping.

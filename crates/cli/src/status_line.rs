@@ -1,4 +1,4 @@
-//! While a recording goes on: a line on the terminal that shows what it has come to, and a warning when that is much.
+//! During a recording: a line on the terminal with its size and speed, and warnings if they are large.
 
 use std::io::{IsTerminal, stderr, stdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PERIOD: Duration = Duration::from_secs(1);
 /// The size in bytes from which a trace is warned of: at first here, then each time that it has doubled.
 const MUCH: u64 = 1 << 30;
-/// Events a second that are many.
+/// The events a second from which a warning is given.
 const MANY: u64 = 20_000_000;
 
 /// Ends with the value, and leaves nothing on the terminal.
@@ -28,8 +28,7 @@ pub struct StatusLine {
 }
 
 impl StatusLine {
-    /// Nothing, unless standard error is a terminal. A program that writes to the terminal itself is left alone, but for
-    /// warnings.
+    /// None unless standard error is a terminal. If the program writes to the terminal itself, only warnings are shown.
     pub fn start(handle: &Handle, options: &Options) -> Option<StatusLine> {
         if !stderr().is_terminal() {
             return None;
@@ -38,7 +37,7 @@ impl StatusLine {
         let (end, ended) = channel();
         let handle = handle.clone();
         let show = move || show(&handle, &ended, is_free);
-        // A recording without it is as good.
+        // A recording does not need it.
         let thread = std::thread::Builder::new().spawn(show).ok()?;
         Some(StatusLine {
             end: Some(end),
@@ -51,7 +50,7 @@ impl Drop for StatusLine {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // One that failed has shown nothing more.
+            // A thread that failed shows nothing more.
             let _ = thread.join();
         }
     }

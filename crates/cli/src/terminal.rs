@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 pub const UNUSABLE: &str = "the terminal cannot be used";
 
-/// How long it takes until another size of the terminal is noticed.
+/// The time within which a new size of the terminal is noticed.
 pub const REACTION: Duration = Duration::from_millis(100);
 
 /// The keys that were pressed, after a wait for one of at most this long. `None`: the terminal is gone.
@@ -27,7 +27,8 @@ pub fn keys(wait: Duration) -> Result<Option<Vec<KeyEvent>>> {
     Ok(Some(keys))
 }
 
-/// Whether there still is a terminal, which the library that reads keys does not show. Waits for a key, at most so long.
+/// Whether there still is a terminal, which the library that reads keys does not show. Waits for a key, at most for
+/// this time.
 pub fn is_there(wait: Duration) -> Result<bool> {
     let stdin = io::stdin();
     let mut input = [PollFd::new(&stdin, PollFlags::IN)];

@@ -1,4 +1,4 @@
-//! Files of configuration, which decide what nopal does in the name of its user.
+//! Configuration files, by which nopal acts in the name of its user.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -9,10 +9,11 @@ use anyhow::{Context, Result, ensure};
 
 const LARGEST: u64 = 64 << 10;
 
-/// The text of a file that belongs to this user or to root, and that nobody else may write to; none if there is no file.
+/// The text of a file that belongs to this user or to root, and that no other user may write to; none if there is no
+/// file.
 pub fn read(path: &Path) -> Result<Option<String>> {
     let shown = path.display();
-    // A pipe would be waited for.
+    // Opening a pipe would wait.
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NONBLOCK);
     let mut file = match options.open(path) {

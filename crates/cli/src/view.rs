@@ -47,7 +47,7 @@ fn shown(what: &Path) -> Result<Shown> {
     Ok(Shown::new(trace, workers, Some(&update)))
 }
 
-/// Opens the address in a browser, if there is one: the user has the address.
+/// Opens the address in a browser, if there is one. Errors are ignored, since the user has the address.
 fn open(address: &str) {
     let browser = Command::new(OPENER)
         .arg(address)
@@ -57,7 +57,7 @@ fn open(address: &str) {
         .spawn();
     match browser {
         Ok(mut browser) => {
-            // It may run as long as the browser does.
+            // The command may run as long as the browser does.
             let wait = move || match browser.wait() {
                 Ok(status) if !status.success() => eprintln!("{NO_BROWSER}"),
                 _ => {}
@@ -70,7 +70,7 @@ fn open(address: &str) {
 
 const NO_BROWSER: &str = "nopal: the browser could not be opened: open the address yourself";
 
-/// The trace that is meant: a directory, or that of the session which traces a process.
+/// The directory of a trace: as given, or that of the session which traces a process.
 fn directory(what: &Path) -> Result<PathBuf> {
     let process = what.to_str().and_then(|word| word.parse::<u32>().ok());
     match process {
@@ -79,7 +79,7 @@ fn directory(what: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The trace that is being recorded of a process: the one that knows the process, of those that are open for writing.
+/// The trace that is being recorded of a process: among those that are open for writing, the one that has the process.
 fn of_process(process: u32) -> Result<PathBuf> {
     let is_of = |directory: &PathBuf| {
         let trace = Trace::open(directory);

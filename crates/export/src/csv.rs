@@ -1,7 +1,7 @@
 //! Comma-separated values: a line of column names, and one for each call.
 //!
-//! Text stands in quotes. A spreadsheet would take text that begins with `=`, `+`, `-` or `@` for a formula: a `'` is
-//! put before it.
+//! Text stands in quotes. A `'` stands before text that begins with `=`, `+`, `-` or `@`, which a spreadsheet would
+//! take for a formula.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Begins and ends of calls for formats that have nothing else: each begin has its end, and times do not go back.
+//! Begins and ends of calls, for formats that have only these: each begin has its end, and times do not go back.
 
 use anyhow::Result;
 use nopal_analysis::calls::{Ending, Frame, Sink, Style};
@@ -14,10 +14,10 @@ use crate::pending::Pending;
 pub trait Events: Send {
     fn begin_thread(&mut self, thread: &ThreadInfo, begin_ns: u64, end_ns: u64);
     fn begin_call(&mut self, function: u32, ns: u64);
-    /// Of the last call that has begun and not ended.
+    /// Ends the last call that has begun and not ended.
     fn end_call(&mut self, function: u32, ns: u64);
     fn end_thread(&mut self);
-    /// After some events.
+    /// Called after some events.
     fn pause(&mut self) -> Result<()> {
         Ok(())
     }
@@ -34,7 +34,7 @@ pub struct Evented<'a> {
     names: &'a Names,
     clocks: &'a Clocks,
     begin_ns: u64,
-    /// Where the selected time begins.
+    /// The begin of the selected time.
     from: u64,
     /// Functions of the calls whose begins have been passed on, and whose ends have not.
     open: Vec<u32>,
@@ -67,7 +67,7 @@ impl<'a> Evented<'a> {
         }
     }
 
-    /// After the last thread: what is left to be written.
+    /// The bytes that are written after the last thread.
     pub fn end(&mut self) -> Vec<u8> {
         self.end_thread();
         self.events.rest()
@@ -88,7 +88,7 @@ impl<'a> Evented<'a> {
         ns.saturating_sub(self.begin_ns)
     }
 
-    /// Goes on to a clock, not back and not behind the thread's end.
+    /// Moves on to a clock, but not back, and not behind the thread's end.
     fn go_to(&mut self, clock: u64) -> u64 {
         self.at_ns = self.ns(clock).min(self.end_ns).max(self.at_ns);
         self.at_ns
@@ -108,14 +108,14 @@ impl<'a> Evented<'a> {
         }
     }
 
-    /// The begins of pending frames, before an event at `clock`.
+    /// Writes the begins of pending frames, before an event at `clock`.
     fn begin_pending(&mut self, clock: u64) {
         for pending in std::mem::take(&mut self.pending) {
             self.begin_call(pending.frame.site(), pending.begin(clock));
         }
     }
 
-    /// Whether the frame was pending, and is no longer.
+    /// Drops the frame if it is pending, and returns whether it was.
     fn drop_pending(&mut self) -> bool {
         self.pending.pop().is_some()
     }

@@ -49,12 +49,12 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether it is no text.
+    /// Whether it is binary, not text.
     pub fn is_binary(self) -> bool {
         matches!(self, Format::Perfetto | Format::Pprof | Format::Otlp)
     }
 
-    /// Whether it has a place for what the trace lost.
+    /// Whether it has a place for the trace's losses.
     pub fn states_losses(self) -> bool {
         self != Format::Csv
     }
@@ -70,7 +70,7 @@ pub struct Options {
     pub spans: Vec<String>,
     /// Sections that are spans.
     pub sections: Vec<String>,
-    /// Where a trace's tables stand among those of others.
+    /// The place of a trace's tables among those of others.
     pub labels: Vec<Label>,
     /// No table of calls.
     pub functions_only: bool,
@@ -100,7 +100,7 @@ pub struct LeftOut {
     pub markers: u64,
     /// Calls in too many others, or on too many paths.
     pub deep: u64,
-    /// Within times of so many nanoseconds, the order of calls.
+    /// The order of calls within times of so many nanoseconds.
     pub merged_ns: u64,
 }
 

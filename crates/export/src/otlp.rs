@@ -1,7 +1,7 @@
 //! OpenTelemetry's protocol: a `TracesData` message, as collectors take it from files and by HTTP.
 //!
-//! Spans are the calls of chosen functions, and the cases of sections. Never every call: a collector keeps a span in
-//! hundreds of bytes. Numbers of fields are those of `opentelemetry/proto/trace/v1/trace.proto`.
+//! Spans are the calls of chosen functions, and the cases of sections. Not every call is one: a collector needs
+//! hundreds of bytes for a span. Numbers of fields are those of `opentelemetry/proto/trace/v1/trace.proto`.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -37,7 +37,7 @@ mod span {
 
 const INTERNAL: u64 = 1;
 
-/// Spans that a thread has open, and events of them; the others are counted.
+/// The most open spans of a thread, and the most events of a span; further ones are counted.
 const MOST_OPEN: usize = 1 << 12;
 const MOST_EVENTS: usize = 1 << 10;
 
@@ -89,7 +89,7 @@ pub fn write(
     Ok(left_out)
 }
 
-/// The identity of a span or a trace: a hash of what it is, so that the same trace has the same identities always.
+/// The identity of a span or a trace: a hash of its content, so that the same trace always has the same identities.
 fn span_id(trace: &Trace, thread: u64, clock: u64, site: u32) -> [u8; 8] {
     let text = format!("{} {thread} {clock} {site}", trace.session().uuid);
     xxh3_64(text.as_bytes()).max(1).to_be_bytes()
@@ -198,7 +198,7 @@ struct Open {
     id: [u8; 8],
     parent: Option<[u8; 8]>,
     trace: [u8; 16],
-    /// Written ones, and the number of others.
+    /// The written events, and the number of others.
     events: Message,
     event_count: usize,
 }

@@ -2,8 +2,8 @@
 
 use nopal_analysis::calls::Frame;
 
-/// A frame that the thread has come back to (a coroutine's), or one that is open where the selected time begins, unless it
-/// turns out to end before.
+/// A frame to which the thread has returned (a coroutine's), or one that is open where the selected time begins, unless
+/// it ends before that.
 pub struct Pending {
     pub frame: Frame,
     pub is_resumed: bool,
@@ -24,7 +24,7 @@ impl Pending {
         }
     }
 
-    /// When it begins if the next event is at `clock`: when the thread came back is not known.
+    /// Its begin if the next event is at `clock`: the time of the thread's return is not known.
     pub fn begin(&self, clock: u64) -> u64 {
         match self.is_resumed {
             true => clock,

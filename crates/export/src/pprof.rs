@@ -1,4 +1,4 @@
-//! The format of `go tool pprof`: for each path of calls, how many there were, and the self time of the last function.
+//! The format of `go tool pprof`: for each path, the number of calls and the self time of its last function.
 //!
 //! Numbers of fields are those of pprof's `profile.proto`. A profile is small: it grows with the paths, not the calls.
 
@@ -80,7 +80,7 @@ pub fn write(trace: &Trace, names: &Names, drive: &Drive, out: &mut dyn Write) -
     for (number, function) in (1..).zip(names.functions()) {
         let known = modules.len() as u64 + 1;
         let module = match &*function.path {
-            // The module of no file.
+            // "?" is no file.
             "?" => 0,
             path => *modules.entry(path).or_insert(known),
         };

@@ -1,5 +1,5 @@
-//! The request that each call works for: it begins with a call of a function or at a marker, and has the identity that
-//! an argument or a field gives it.
+//! The request that each call works for. It begins with a call of a function or at a marker, and an argument or a field
+//! gives its identity.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use nopal_analysis::markers::push_value;
 use nopal_analysis::names::{Names, printable};
 use nopal_trace::Trace;
 
-/// Identities that are kept; later requests beyond them have none.
+/// The most identities that are kept; later requests have none.
 const MOST: usize = 1 << 22;
 
 /// Where requests begin: `FUNCTION`, `FUNCTION.argN`, `MARKER.FIELD`.
@@ -83,7 +83,7 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Another thread begins.
+    /// Begins another thread.
     pub fn begin(&mut self) {
         self.marked = None;
     }

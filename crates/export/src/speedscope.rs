@@ -40,7 +40,7 @@ pub fn write(trace: &Trace, names: &Names, drive: &Drive, out: &mut dyn Write) -
     Ok(left_out)
 }
 
-/// All that stands before the profiles.
+/// The text before the profiles.
 fn head(trace: &Trace, names: &Names) -> Vec<u8> {
     let mut text =
         b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\"exporter\":\"nopal\",\"name\":"

@@ -35,7 +35,7 @@ pub enum State {
     Unwound,
     /// The end is not known: duration and self time are the least possible ones.
     Unfinished,
-    /// It had begun before the records: likewise, from when it is known to have run.
+    /// It had begun before the records: likewise, from the first time at which it is known to have run.
     BeganBefore,
     /// Only its entry was recorded: it has no duration and no self time.
     Entry,
@@ -81,9 +81,9 @@ pub struct Call {
 /// Takes rows. The calls of a thread come in the order of their ends.
 pub trait Rows: Send {
     fn row(&mut self, call: Call);
-    /// After some of them, and after the last of a thread.
+    /// Called after some rows, and after the last of a thread.
     fn pause(&mut self, requests: &Requests) -> Result<()>;
-    /// After the last of all.
+    /// Called after the last row of all.
     fn end(&mut self, _requests: &Requests) -> Result<()> {
         Ok(())
     }
@@ -112,7 +112,7 @@ impl<'a, R: Rows> Table<'a, R> {
         }
     }
 
-    /// All workers have ended.
+    /// Called when all workers have ended.
     pub fn end(&mut self) -> Result<()> {
         self.rows.end(&self.requests)
     }

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Files that are written whole or not at all.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -15,14 +15,14 @@ pub struct WholeFile(UnderWay);
 enum UnderWay {
     /// It has no name yet, so that nothing is left if nopal is killed.
     Nameless(File),
-    /// Where the file system has no files without a name.
+    /// For file systems without nameless files.
     Named(NamedTempFile),
     /// A device or a pipe, which is written to as it is.
     Device(File),
 }
 
 impl WholeFile {
-    /// A file that [`Self::finish`] may name `path`. Until then an older file of that name stays as it was.
+    /// Opens a file that [`Self::finish`] may name `path`. Until then an older file of that name stays as it was.
     pub fn open(path: &Path) -> Result<WholeFile> {
         if let Ok(found) = fs::metadata(path)
             && !found.is_file()
@@ -63,7 +63,7 @@ impl WholeFile {
             }
             UnderWay::Nameless(file) => {
                 file.sync_data()?;
-                // A link replaces nothing: it gets a name of its own, which is then renamed.
+                // A link cannot replace a file, so it gets a name of its own, which is then renamed.
                 let place = tempfile::Builder::new().make_in(directory(path), |name| {
                     let from = format!("/proc/self/fd/{}", file.as_raw_fd());
                     let linked = rustix::fs::linkat(CWD, from, CWD, name, AtFlags::SYMLINK_FOLLOW);

@@ -9,7 +9,7 @@ struct Node {
     markers: u64,
     /// The nodes of the level below that are in it.
     nodes: usize,
-    /// One for each depth that was reached. In a block, one for every depth, and the last for what is deeper.
+    /// One for each depth that was reached. In a block, one for every depth, and the last for deeper calls.
     cells: Vec<Cell>,
 }
 

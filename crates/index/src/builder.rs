@@ -17,12 +17,12 @@ const CHECKPOINT_PART: u64 = 256;
 /// Packets after which progress is reported and memory is released.
 const PAUSE_PACKETS: usize = 16;
 
-/// Where the reading of a thread's records stands.
+/// The state of reading a thread's records.
 pub struct Builder {
     rebuilder: CallRebuilder,
     chart: Chart<Blocks>,
-    /// Words of the block that is not complete, and words since the last checkpoint, of which so many must have been read
-    /// before the next one is worth its size.
+    /// Words of the incomplete block; words since the last checkpoint; and how many of these must be read before the
+    /// next one is worth its size.
     words: u64,
     unchecked: u64,
     enough: u64,

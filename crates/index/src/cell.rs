@@ -5,7 +5,7 @@ use std::ops::Range;
 use nopal_abi::SITE_LIMIT;
 use serde::{Deserialize, Serialize};
 
-/// Nodes of a level that are one node of the next.
+/// The number of nodes that one node of the next level sums up.
 pub const FAN_OUT: usize = 8;
 
 /// Calls that are nested deeper are in no cell.
@@ -19,7 +19,7 @@ const LONGEST: u64 = (1 << (64 - SITE_BITS)) - 1;
 pub struct Cell {
     /// Ticks of the longest piece above its site, so that the greater word is the longer piece.
     longest: u64,
-    /// Ticks that pieces cover, which do not overlap.
+    /// Ticks that pieces cover. Pieces do not overlap.
     pub covered: u64,
     /// Calls that begin.
     pub calls: u64,
@@ -65,11 +65,11 @@ impl Cell {
 /// Blocks, or sums of [`FAN_OUT`] nodes of the level below.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
-    /// Where each node ends in time, and the next one begins.
+    /// The time at which each node ends and the next one begins.
     pub(crate) ends: Vec<u64>,
     /// Markers in each node.
     pub(crate) markers: Vec<u64>,
-    /// Where the cells of each node end, which begin behind those of the one before.
+    /// The place where the cells of each node end, and those of the next one begin.
     cell_ends: Vec<u32>,
     cells: Vec<Cell>,
 }

@@ -8,8 +8,8 @@ pub trait Pieces {
     fn call(&mut self, depth: usize, site: u32, clock: u64);
     /// A piece ends.
     fn piece(&mut self, depth: usize, open: Open, end: u64);
-    /// One of both, which may be done without a branch: `exit` is 0 for a call at `clock`, and 1 for the end of `open`
-    /// there. Both are of `site`.
+    /// Either of the two, which may be done without a branch: `exit` is 0 for a call at `clock`, and 1 for the end of
+    /// `open` there. Both are of `site`.
     #[inline(always)]
     fn event(&mut self, depth: usize, site: u32, exit: u64, open: Open, clock: u64) {
         match exit {
@@ -41,7 +41,7 @@ impl Open {
 
 /// Follows the stack of a thread, and passes its pieces on.
 ///
-/// The sink hears of most changes of the stack. Silent changes are found by comparing the top of the stack: below a
+/// The sink is told of most changes of the stack. Silent changes are found by comparing the top of the stack: below a
 /// call that stands at the same depth as before, nothing has changed.
 pub struct Chart<P> {
     /// The first `depth` of these.
@@ -51,7 +51,7 @@ pub struct Chart<P> {
     now: u64,
     /// Entries and exits.
     pub events: u64,
-    /// Since when the call was open of which only the exit is known, of the last of these.
+    /// The time since which the last call without a known entry was open.
     pub stray: Option<u64>,
     pub past: Past,
     pub pieces: P,
@@ -198,7 +198,7 @@ impl<P: Pieces> Sink for Chart<P> {
             return 0;
         };
         self.pieces.event(at, site, exit, *open, clock);
-        // Behind an exit, nothing looks at it.
+        // After an exit it is not used.
         *open = Open {
             begin: clock,
             clock,

@@ -36,13 +36,13 @@ pub enum End {
         result: Option<u64>,
         unwound: bool,
     },
-    /// It is not known when it ended; it was open at this clock.
+    /// Its end is not known; it was open at this clock.
     Lost(u64),
     /// Only its entry was recorded.
     Only,
 }
 
-/// Collects the pieces in which a moment is, by depth.
+/// Collects the pieces that contain a moment, by depth.
 struct Covering {
     at: u64,
     found: Vec<Option<Open>>,
@@ -186,7 +186,7 @@ impl ThreadIndex {
         (clock >= self.from && block < level.len()).then_some(block)
     }
 
-    /// When a call that began in a block ended. Where it is still open at a later checkpoint, reading begins there.
+    /// The end of a call that began in a block. If it is still open at a later checkpoint, reading begins there.
     fn end_of(&self, thread: &ThreadInfo, id: CallId, block: usize) -> End {
         let is_open =
             |rebuilder: &CallRebuilder| rebuilder.frames().iter().any(|frame| is(frame, id));
@@ -340,7 +340,7 @@ impl ThreadIndex {
         Some(sums)
     }
 
-    /// The numbers of the blocks in which a time is, and the time of a block.
+    /// The numbers of the blocks that a time touches, and the time of a block.
     pub fn blocks_in(&self, time: &Range<u64>) -> Range<usize> {
         let Some(level) = self.levels.first() else {
             return 0..0;

@@ -14,8 +14,7 @@ pub struct GridCell {
     pub covered: f64,
     /// Calls that begin.
     pub calls: f64,
-    /// The site that takes most of this, and how many ticks of it at least: of a node of the index, only the longest piece
-    /// is known.
+    /// The site that takes most of this, and its least ticks: for a node of the index, only the longest piece is known.
     pub most: f64,
     pub site: u32,
 }
@@ -30,7 +29,7 @@ pub struct Grid {
     pub markers: Vec<f64>,
     /// Words of records that were read.
     pub read: u64,
-    /// Whether all that is wider than a column was read. If not, its calls are spread evenly over its time.
+    /// Whether all nodes wider than a column were read. If not, its calls are spread evenly over its time.
     pub is_exact: bool,
     scale: f64,
 }
@@ -86,7 +85,7 @@ impl Grid {
         Some(column)
     }
 
-    /// The columns that a time is in, and the ticks of it that are in each.
+    /// The columns that a time touches, and its ticks in each.
     fn parts(&self, begin: u64, end: u64) -> impl Iterator<Item = (usize, u64)> + use<'_> {
         let first = self.column_at(begin.max(self.begin()));
         let columns = first.map_or(0..0, |first| first..self.columns());
@@ -199,8 +198,9 @@ impl Pieces for Drawing<'_> {
 }
 
 impl ThreadIndex {
-    /// The picture of some depths. `bounds` are where columns begin, in order, and where the last one ends. Blocks that
-    /// are wider than a column are read, the widest first, as long as that takes no more than `budget` words of records.
+    /// The picture of some depths. `bounds` are the begins of the columns, in order, and the end of the last one.
+    /// Blocks that are wider than a column are read, the widest first, as long as that takes no more than `budget`
+    /// words of records.
     pub fn grid(
         &self,
         thread: &ThreadInfo,
@@ -213,7 +213,7 @@ impl ThreadIndex {
             return grid;
         }
         let mut wide = Vec::new();
-        // The nodes that have none above them: from the top level on, those behind what is summed up.
+        // The nodes that have none above them: from the top level on, those behind the summed-up ones.
         let mut summed = 0;
         for level in (0..self.levels.len()).rev() {
             let first = summed * crate::FAN_OUT;
@@ -250,7 +250,7 @@ impl ThreadIndex {
         }
     }
 
-    /// Draws blocks from their records, or, where that would be too much, from their sums.
+    /// Draws blocks from their records, or from their sums if that would be too much.
     fn read_blocks(&self, grid: &mut Grid, thread: &ThreadInfo, mut wide: Vec<usize>, budget: u64) {
         let blocks = &self.levels[0];
         let words = self.words / self.blocks() as u64 + 1;
@@ -258,7 +258,7 @@ impl ThreadIndex {
             let time = blocks.time(*block, self.from);
             std::cmp::Reverse(time.end - time.start)
         });
-        // About, since blocks differ: what is before a block up to a checkpoint is read as well.
+        // An estimate, since blocks differ: the records from a checkpoint up to the block are read as well.
         let mut cost = 0;
         let cost_of = |block: usize| (block + 1 - self.checkpoint_before(block)) as u64 * words;
         let affordable = wide

@@ -17,13 +17,13 @@ use crate::thread_index::ThreadIndex;
 /// The index of a trace. Its threads are those of the trace, in their order.
 pub struct Index {
     pub threads: Vec<ThreadIndex>,
-    /// Where the reading of each of them stands, if the trace may still grow.
+    /// The state of reading each of them, if the trace may still grow.
     builders: Vec<Builder>,
     block_events: u64,
 }
 
 impl Index {
-    /// The index that is kept beside a trace, or a new one, which is then kept unless the trace may still grow.
+    /// The index beside a trace, or a new one, which is then written there unless the trace may still grow.
     pub fn open(trace: &Trace, workers: usize, progress: Option<Progress>) -> Index {
         if let Some(index) = Index::kept(trace) {
             return index;
@@ -37,7 +37,7 @@ impl Index {
         index
     }
 
-    /// The index that is kept beside a trace, if there is a valid one.
+    /// The index beside a trace, if there is a valid one.
     pub fn kept(trace: &Trace) -> Option<Index> {
         let threads = store::read(trace).ok()?;
         Some(Index {
@@ -70,7 +70,7 @@ impl Index {
         }
     }
 
-    /// Adds what was recorded since to an index that was made.
+    /// Adds later records to an index.
     pub fn extend(&mut self, trace: &Trace, workers: usize, progress: Option<Progress>) {
         let infos = trace.threads();
         let known = std::mem::take(&mut self.builders).into_iter();
@@ -79,7 +79,7 @@ impl Index {
         let mut work = Vec::new();
         for (at, thread) in infos.iter().enumerate() {
             let one = known.remove(&thread.key());
-            // It is not known when a thread without records begins.
+            // The begin of a thread without records is not known.
             let one = one.filter(|(_, index)| index.packets > 0);
             work.push((
                 at,
@@ -131,7 +131,7 @@ impl Index {
         self.builders[at].extend(&mut self.threads[at], thread, until, |_| ());
     }
 
-    /// Where the index of a trace is kept.
+    /// The path of a trace's index.
     pub fn path(trace: &Trace) -> PathBuf {
         store::path(trace)
     }

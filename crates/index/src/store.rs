@@ -1,8 +1,8 @@
 //! The index as a file beside the trace.
 //!
-//! It is the version, a checksum of the rest, what the index was made from, and the index, by `postcard`. An index of
-//! another version, of another trace or of an earlier state of this one, and one whose parts do not fit together, is as
-//! good as none.
+//! It holds the version, a checksum of the rest, the state of the trace, and the index, by `postcard`. An index of
+//! another version, of another trace or of an earlier state of this one is not used, nor one whose parts do not fit
+//! together.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ const VERSION: &[u8; 8] = b"nopal-x3";
 
 const HEADER: usize = 16;
 
-/// The file in the trace's directory for what does not belong to CTF.
+/// The file, among those of the trace's directory that do not belong to CTF.
 const FILE: &str = "session/index";
 
 /// The state of the trace that an index was made from.

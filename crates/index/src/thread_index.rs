@@ -22,12 +22,13 @@ pub struct ThreadIndex {
     pub calls: u64,
     /// The first packet of each block.
     pub(crate) firsts: Vec<u32>,
-    /// Blocks, and what sums them up. A level has no node for the last nodes of the one below, if they are too few.
+    /// Blocks, and the levels that sum them up. A level has no node for the last nodes of the one below if these are
+    /// too few.
     pub levels: Vec<Level>,
     pub(crate) checkpoints: Vec<Checkpoint>,
     /// Times in which records are missing.
     pub missing: Vec<(u64, u64)>,
-    /// As of [`ThreadCheckpoints`].
+    /// As in [`ThreadCheckpoints`].
     pub(crate) strays: Vec<(u64, u32)>,
 }
 
@@ -71,7 +72,7 @@ impl ThreadIndex {
         self.firsts[block] as usize..*end as usize
     }
 
-    /// The block in whose time a moment is, if it is in one.
+    /// The block whose time contains a moment, if any.
     pub(crate) fn block_at(&self, clock: u64) -> Option<usize> {
         let level = self.levels.first()?;
         let block = level.ends.partition_point(|end| *end <= clock);
@@ -80,7 +81,7 @@ impl ThreadIndex {
             .then(|| block.min(level.len() - 1))
     }
 
-    /// The last checkpoint that is not behind a block: the block that it is at, and the state.
+    /// The last checkpoint that is not behind a block: its block and its state.
     pub(crate) fn before(&self, block: usize) -> (usize, (CallRebuilder, Past)) {
         let after = self
             .checkpoints

@@ -26,9 +26,9 @@ pub enum Key {
 /// The meaning of a second begin of an open case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nesting {
-    /// It ends when it has ended as often.
+    /// The case ends after as many ends.
     Counts = layout::nesting::COUNTS as isize,
-    /// It begins anew: the one before never ended.
+    /// A new case begins: the previous one never ended.
     Again = layout::nesting::AGAIN as isize,
 }
 
@@ -87,7 +87,7 @@ impl Case {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub case: Case,
-    /// It is the worst of its [`Own`] so far, or above the threshold where there is one.
+    /// It is the worst of its [`Own`] so far, or above the threshold if there is one.
     pub kept: bool,
 }
 
@@ -114,7 +114,7 @@ pub struct Latency {
 // SAFETY: the pointer in `raw` leads to memory that the structure owns, and that nobody writes.
 unsafe impl Send for Latency {}
 
-/// The state of a tracer for each thread, or other unit, that has a histogram and a worst case of its own.
+/// The state of a tracer for one thread, or another unit, with its own histogram and worst case.
 pub struct Own {
     raw: Box<RawOwn>,
 }

@@ -51,7 +51,7 @@ impl Axis {
         }
     }
 
-    /// For values: from 0 on, or on a logarithmic axis from the power of 10 below the least.
+    /// An axis for values: from 0 on, or, if logarithmic, from the power of 10 below the least.
     pub fn values(least: f64, most: f64, scale: AxisScale, unit: Unit) -> Axis {
         let axis = Axis::new(least.min(0.0), most, scale, unit);
         if !axis.log || least < 10.0 {
@@ -63,7 +63,7 @@ impl Axis {
         }
     }
 
-    /// From 0 to a round number that is not less than `most`.
+    /// An axis from 0 to a round number that is not less than `most`.
     pub fn counts(most: f64) -> Axis {
         let step = nice(most / 5.0);
         let most = (most / step).ceil() * step;
@@ -86,7 +86,7 @@ impl Axis {
         let [value, least, most] =
             [value, self.least, self.most].map(|value| self.transformed(value));
         let part = (value - least) / (most - least);
-        // Numbers so large that the ends of the axis are one.
+        // The numbers are so large that both ends of the axis are equal.
         if part.is_nan() {
             return 0.0;
         }
@@ -124,7 +124,7 @@ impl Axis {
             return steps(self.least, self.most, room.min(5));
         }
         let every = all.len().div_ceil(room);
-        // The same powers, however the axis begins.
+        // The choice does not depend on the begin of the axis.
         let chosen = all.iter().filter(|value| {
             let power = value.abs().max(1.0).log10().round() as usize;
             **value == 0.0 || power.is_multiple_of(every)

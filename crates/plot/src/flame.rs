@@ -49,16 +49,16 @@ const WITHOUT_WAITS: &str =
 /// Boxes narrower than this part of the picture, in percent, are left out.
 const NARROWEST: f64 = 0.02;
 
-/// The stacks of an older trace, which another one's are compared with.
+/// The stacks of an older trace, with which those of another are compared.
 pub struct Old {
     folded: String,
-    /// How the user calls it.
+    /// The user's name for it.
     name: String,
     losses: Option<String>,
 }
 
 impl Old {
-    /// The stacks with weights as a picture of this look has them.
+    /// The stacks with the weights of a picture of this look.
     pub fn new(
         name: &str,
         trace: &Trace,
@@ -92,7 +92,7 @@ impl Old {
         })
     }
 
-    /// Lines with both weights, as differential flame graphs are drawn from, and the weight of stacks that are no more.
+    /// Lines with both weights, for differential flame graphs, and the weight of stacks that the new trace lacks.
     fn beside(&self, new: &str) -> (String, u64) {
         let mut stacks: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
         for (side, lines) in [&self.folded, new].into_iter().enumerate() {
@@ -150,7 +150,7 @@ pub fn draw(
             fold(folded::Weight::Wait, NARROWEST, &mut folded)?;
             ensure!(!folded.is_empty(), "no call waited");
         }
-        // Narrow paths may be of one function.
+        // Narrow paths may end in one function, whose box is wide.
         Weight::Own => fold(folded::Weight::Time, 0.0, &mut folded)?,
     }
     let untimed = folded.is_empty() && look.weight != Weight::Calls;

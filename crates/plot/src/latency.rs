@@ -73,7 +73,7 @@ pub fn draw(
             caption,
         },
     );
-    // Curves end where there was nothing.
+    // Curves end at columns without values.
     let mut parts: Vec<[Vec<(f64, f64)>; 3]> = Vec::new();
     let mut gap = true;
     for (at, column) in columns.iter().enumerate() {
@@ -128,7 +128,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Which of equal parts holds a moment.
+    /// The number of the equal part that holds a moment.
     pub fn part(&self, counter: u64, parts: usize) -> usize {
         let ns = self.clocks.monotonic_ns(counter).saturating_sub(self.from);
         let at = u128::from(ns) * parts as u128 / u128::from(self.until - self.from);

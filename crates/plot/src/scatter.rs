@@ -17,7 +17,7 @@ use crate::cdf::{name_of, of_which, unit_of};
 use crate::latency::Span;
 use crate::lines::{Field, Labels};
 
-/// Places for dots, so that neither a picture nor what draws it grows with the trace.
+/// Places for dots, so that neither a picture nor the memory for drawing it grows with the trace.
 const COLUMNS: usize = 500;
 const ROWS: usize = 200;
 
@@ -115,7 +115,7 @@ fn most(groups: &[Group]) -> i64 {
     all.max().unwrap_or(0)
 }
 
-/// Registers have no type: where all are this large, they are addresses.
+/// Registers have no type: if all values are this large, they are taken for addresses.
 const ADDRESSES: i64 = 1 << 32;
 
 fn value_axis(

@@ -17,7 +17,7 @@ use crate::Picture;
 use crate::canvas::{Anchor, Canvas, Caption, FAINT, INK, PLAIN, TITLE, WIDTH, Words, text_width};
 use crate::cdf::name_of;
 
-/// Different pairs of process and value; with more, a table is the wrong picture.
+/// The most pairs of process and value; with more, a table is the wrong picture.
 const MOST: usize = 1 << 22;
 
 /// Rows, by process and value.
@@ -114,7 +114,7 @@ impl Counts {
         notes.try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// In as many blocks beside each other as there is room for.
+    /// Draws the table in as many blocks side by side as fit.
     pub fn draw(&self) -> Picture {
         const ROW: f64 = 17.0;
         const GAP: f64 = 18.0;

@@ -1,4 +1,4 @@
-// Asks the server. An answer that is not wanted any more is given up.
+// Requests to the server. A request whose answer is no longer needed is aborted.
 
 /**
  * @import {Trace, Cells, Comparison, Rows, Stack, FunctionRow, Graph, Hits, Histogram, KernelEvents, Markers, Selection,
@@ -14,7 +14,7 @@ function query(parameters) {
 }
 
 /**
- * Where a cell is in the data of cells.
+ * The offset of a cell in the data of cells.
  * @param {Cells} cells
  * @param {number} row
  * @param {number} column
@@ -173,7 +173,7 @@ export class Api {
 	}
 
 	/**
-	 * Where the trace is in another format.
+	 * The address of the trace in another format.
 	 * @param {string} format
 	 * @param {Selection} selection
 	 */

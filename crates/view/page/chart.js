@@ -1,7 +1,7 @@
 // Draws threads, and the strip of the whole trace.
 //
 // A row of cells is a row of pixels of an image, which is then stretched to the height of the row. While new cells are
-// asked for, the image of the old ones is moved and stretched, so that the chart follows the hand at once.
+// asked for, the image of the old ones is moved and stretched, so that the chart follows the pointer at once.
 
 /** @import {Cells, Name, Picture, Shown} from "./types.js" */
 /** @import {View} from "./view.js" */
@@ -48,7 +48,7 @@ export class Chart {
 		/** @type {Map<number, number[]>} their calls in the columns of `hitTime`, by thread */
 		this.hits = new Map();
 		this.hitTime = [0, 1];
-		/** Called when cells have come, or cannot be had. */
+		/** Called when cells have arrived, or cannot be read. */
 		this.onCells = (/** @type {boolean} */ _isExact) => {};
 		this.onError = (/** @type {unknown} */ _error) => {};
 		/** Milliseconds that the last frames took. */
@@ -112,7 +112,7 @@ export class Chart {
 		return from + x / this.canvas.clientWidth * (until - from);
 	}
 
-	/** The rows that are in sight. */
+	/** The visible rows. */
 	rows() {
 		const bottom = this.view.scroll + this.canvas.clientHeight - AXIS;
 		return this.view.seen(this.canvas.clientHeight).filter(({ thread }) => thread >= 0).map(({ top, thread, depths }) => {
@@ -122,7 +122,7 @@ export class Chart {
 		});
 	}
 
-	/** Asks for the cells of what is in sight, unless they are there. */
+	/** Asks for the visible cells, unless they are there. */
 	ask() {
 		const { from, until, trace } = this.view;
 		const width = this.canvas.clientWidth;
@@ -207,7 +207,7 @@ export class Chart {
 				}
 				const site = data.getUint32(at, true);
 				const pure = covered > 0 ? data.getUint8(at + 5) / covered : 1;
-				// At least a trace of what is there.
+				// Even the smallest part is faintly visible.
 				const strength = Math.max(covered / 255, 0.12);
 				// Where a call begins beside another one, a line separates them.
 				const edge = calls > 0 && calls < 3 && before > 0 ? 0.72 : 1;
@@ -421,7 +421,7 @@ export class Chart {
 	}
 
 	/**
-	 * The call that is looked at.
+	 * Marks the call that is looked at.
 	 * @param {CanvasRenderingContext2D} context
 	 */
 	drawPoint(context) {
@@ -556,7 +556,7 @@ export class Chart {
 			context.fillRect(x(range[0]), 0, Math.max(1, x(range[1]) - x(range[0])), height);
 			context.globalAlpha = 1;
 		}
-		// The rest is darker than what is looked at.
+		// All but the selected time is darker.
 		context.fillStyle = styled("--ground");
 		context.globalAlpha = 0.55;
 		context.fillRect(0, 0, x(from), height);

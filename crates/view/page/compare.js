@@ -1,4 +1,4 @@
-// The functions of two traces and their differences, as `nopal diff` has them.
+// The functions of two traces and their differences, as in `nopal diff`.
 
 /** @import {Details} from "./details.js" */
 /** @import {Change, Comparison, Measure} from "./types.js" */
@@ -55,7 +55,7 @@ function text(row, column) {
 }
 
 /**
- * Compares the selected times and threads anew; what was shown stays until then.
+ * Compares the selected times and threads anew; the old rows stay until then.
  * @param {Details} details
  */
 export async function showCompare(details) {

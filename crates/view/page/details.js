@@ -1,4 +1,4 @@
-// The panels below the chart, and those of them that are plain tables: a call, functions, markers, threads.
+// The panels below the chart, and the panels that are plain tables: a call, functions, markers, threads.
 
 /** @import {Timeline} from "./timeline.js" */
 /** @import {Call, FunctionRow, Selection, Stack} from "./types.js" */
@@ -69,7 +69,7 @@ export class Details {
 	 */
 	constructor(timelines, actions) {
 		this.timelines = timelines;
-		/** That of which the panels are. */
+		/** The timeline that the panels show. */
 		this.timeline = timelines[0];
 		this.actions = actions;
 		this.panels = PANELS.filter(panel => panel !== "compare" || timelines.length > 1);
@@ -111,7 +111,7 @@ export class Details {
 		return this.timeline.chart;
 	}
 
-	/** Shows the panel that is chosen, and fills it if what it shows has changed. */
+	/** Shows the chosen panel, and fills it if its contents have changed. */
 	update() {
 		const { view } = this;
 		if (!this.panels.includes(view.panel)) {
@@ -188,7 +188,8 @@ export class Details {
 	}
 
 	/**
-	 * Waits for an answer to show in the panel that is chosen, unless another one has been asked for there meanwhile.
+	 * Waits for an answer, and shows it in the chosen panel unless another answer has been asked for there
+	 * meanwhile.
 	 * @template Answer
 	 * @param {Promise<Answer>} asked
 	 * @param {(answer: Answer) => void} show
@@ -239,7 +240,7 @@ export class Details {
 	}
 
 	/**
-	 * Adds where the call is in the source, once that is known.
+	 * Adds the place of the call in the source, once it is known.
 	 * @param {HTMLTableElement} facts
 	 * @param {Stack} stack
 	 * @param {Call} call

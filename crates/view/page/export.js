@@ -1,4 +1,4 @@
-// Takes what is selected out of the page: a picture, a table, or the trace in a format of other viewers.
+// Exports the selection: as a picture, as a table, or as a trace in the format of another viewer.
 
 /** @import {Details} from "./details.js" */
 /** @import {Timeline} from "./timeline.js" */
@@ -86,7 +86,7 @@ function save(blob, name) {
 }
 
 /**
- * A cell of a table that no program takes for a formula.
+ * A cell of a table, written so that no program takes it for a formula.
  * @param {string | number | boolean | null | undefined} value
  */
 export function cell(value) {

@@ -8,7 +8,7 @@ import { byId, count, duration, element } from "./text.js";
 
 /** A row opens by itself if one of its calls takes this part of its time. */
 const HOT = 0.5;
-/** Parts of the width of which a flame graph has nothing narrower. */
+/** The narrowest box of a flame graph, as a part of the width. */
 const NARROWEST = 0.0008;
 
 /**
@@ -113,7 +113,7 @@ export function showTree(details, graph) {
 export function showFlame(details, graph) {
 	const flame = element("div", "", "flame");
 	const all = whole(graph);
-	/** Where each node begins and what is taken of it, in parts of the width, and its depth. */
+	/** For each node, its begin and the part taken by its children, in parts of the width, and its depth. */
 	/** @type {{left: number, taken: number, depth: number}[]} */
 	const places = [{ left: 0, taken: 0, depth: -1 }];
 	let deepest = 0;

@@ -1,4 +1,4 @@
-// The distribution of what `nopal hist` takes: durations of a function, values of markers, cases of a tracer.
+// The distribution of a subject of `nopal hist`: durations of a function, values of markers, cases of a tracer.
 
 /** @import {Details} from "./details.js" */
 /** @import {Histogram} from "./types.js" */

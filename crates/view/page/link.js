@@ -1,4 +1,4 @@
-// Two timelines at one scale: what is moved in one moves in the other.
+// Two timelines at one scale: a move of one moves the other.
 
 /** @import {Timeline} from "./timeline.js" */
 
@@ -17,9 +17,9 @@ export class Link {
 	/** @param {Timeline[]} timelines two */
 	constructor(timelines) {
 		this.timelines = timelines;
-		/** How much later the second trace's time is than the first one's, at each place of the page. */
+		/** The second trace's time minus the first one's, at each place of the page. */
 		this.shift = 0;
-		/** Whether both move: both are zoomed in any case. */
+		/** Whether both move. Both are zoomed in any case. */
 		this.isLinked = true;
 		timelines.forEach(({ view }, at) => {
 			view.margin = 0.5;

@@ -67,7 +67,7 @@ function describe() {
 let calm;
 let written = "";
 
-/** The state as it stands behind the # of the address: that of each timeline, and how they stand to each other. */
+/** The state behind the # of the address: that of each timeline, and their relation. */
 function address() {
 	const own = timelines.map(({ view }) => view.address());
 	const both = link ? [`${timelines.indexOf(active)},${link.shift},${Number(link.isLinked)}`] : [];
@@ -87,7 +87,7 @@ function changed() {
 }
 
 /**
- * The panels and keys are of this timeline from now on.
+ * Gives the panels and keys to this timeline.
  * @param {Timeline} timeline
  */
 function activate(timeline) {
@@ -109,7 +109,7 @@ function showActive() {
 }
 
 /**
- * Shows in the panels what a timeline has, if they are of it.
+ * Fills the panels from a timeline, if they show it.
  * @param {Timeline} timeline
  * @param {(details: Details) => void} fill
  */
@@ -278,10 +278,10 @@ function restore() {
 	active = timelines[at] ?? timelines[0];
 	if (link) {
 		link.shift = Number.isSafeInteger(Math.round(shift)) ? Math.round(shift) : 0;
-		// Each moves the other to where that will be.
+		// Each moves the other to its place.
 		link.isLinked = true;
 	}
-	// The first one last: a link that has only its time moves both.
+	// The first timeline comes last: a link with only its time moves both.
 	[...timelines.entries()].reverse().forEach(([number, { view }]) => view.restore(parts[number] ?? ""));
 	if (link) {
 		link.isLinked = linked.checked = isLinked !== 0;

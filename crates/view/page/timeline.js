@@ -1,4 +1,4 @@
-// A trace as a timeline: its strip, the names of its threads, its chart, and what mouse and fingers do there.
+// A trace as a timeline: its strip, the names of its threads, its chart, and the effects of mouse and fingers.
 
 /** @import {Details} from "./details.js" */
 /** @import {Page, Stack} from "./types.js" */
@@ -9,7 +9,7 @@ import { count, duration, element, matcher, moment } from "./text.js";
 import { Tracks } from "./tracks.js";
 import { AXIS, CPU, ROW } from "./view.js";
 
-/** Pixels that a hand moves while it clicks. */
+/** The most pixels that the pointer moves in a click. */
 const STILL = 4;
 
 export class Timeline {
@@ -38,11 +38,11 @@ export class Timeline {
 		this.chart.onCells = (/** @type {boolean} */ isExact) => {
 			this.root.dataset.state = isExact ? "exact" : "quick";
 		};
-		/** Shows again what was looked at last. */
+		/** Shows the last contents again. */
 		this.fill = (/** @type {Details} */ details) => details.call(0, null);
 		/** The result of the search, in words. */
 		this.found = "";
-		/** The numbers of what was looked at last, and of what is asked for. */
+		/** The number of the last look, and the address that is asked for. */
 		this.looked = 0;
 		this.asked = "";
 		/** @type {AbortController | null} */
@@ -105,7 +105,7 @@ export class Timeline {
 	}
 
 	/**
-	 * Shows the call at a point, and tells the name of its function.
+	 * Shows the call at a point, and the name of its function.
 	 * @param {number} thread
 	 * @param {number} at
 	 * @param {number} depth
@@ -149,7 +149,7 @@ export class Timeline {
 	}
 
 	/**
-	 * Shows what a track holds at a moment.
+	 * Shows the span of a track at a moment.
 	 * @param {{track: string, lane: number, at: number}} place
 	 */
 	async lookAtSpan({ track, lane, at }) {
@@ -417,7 +417,7 @@ export class Timeline {
 	}
 
 	/**
-	 * Adds what is known of the call, once the mouse rests.
+	 * Adds the facts about the call, once the mouse rests.
 	 * @param {{thread: number, at: number, depth: number}} point
 	 * @param {number} x
 	 * @param {number} y
@@ -440,7 +440,7 @@ export class Timeline {
 					this.placeHover(x, y);
 				}
 			} catch {
-				// The chart tells what is wrong.
+				// The chart shows the error.
 			}
 		}, 120);
 	}

@@ -1,4 +1,4 @@
-// The panel that chooses tracks, and tells what they have within the selected time.
+// The panel that chooses tracks, and shows their contents within the selected time.
 
 /** @import {Details} from "./details.js" */
 /** @import {Sums, TrackSpan} from "./types.js" */

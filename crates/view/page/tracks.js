@@ -11,7 +11,7 @@ import { colorOf, parse, styled } from "./colors.js";
 import { count, duration, element, moment } from "./text.js";
 import { AXIS, CPU, ROW } from "./view.js";
 
-/** Bytes of a column of states: running, able to run, waiting, not known, functions of the kernel. */
+/** Bytes of a column of states: running, runnable, waiting, unknown, functions of the kernel. */
 const STATE = 5;
 /** @type {string[]} */
 const STATES = ["--running", "--ready", "--waiting", "--unknown"];
@@ -80,7 +80,7 @@ export class Tracks {
 	}
 
 	/**
-	 * Asks for what is in sight.
+	 * Asks for the visible parts.
 	 * @param {number} from
 	 * @param {number} until
 	 * @param {number} columns
@@ -209,7 +209,7 @@ export class Tracks {
 	}
 
 	/**
-	 * A line from value to value; where a column has several, from the least to the most.
+	 * A line from value to value; in a column with several, from the least to the greatest.
 	 * @param {CanvasRenderingContext2D} context
 	 * @param {Line} line
 	 */

@@ -1,4 +1,5 @@
-// The shapes of what the server answers (see crates/view/src/api), and of what modules share. Only tsc reads this file: it is not served.
+// The types of the server's answers (see crates/view/src/api), and of data that modules share. Only tsc reads this
+// file: it is not served.
 
 /** @import {Details} from "./details.js" */
 /** @import {Timeline} from "./timeline.js" */
@@ -82,7 +83,7 @@
  */
 
 /**
- * The selected time and threads: all where there is none.
+ * The selected time and threads; an absent one selects all.
  * @typedef {object} Selection
  * @property {number} [from]
  * @property {number} [until]
@@ -90,7 +91,7 @@
  */
 
 /**
- * Where a function and its calls are in the source, if that is known.
+ * The places of a function and its calls in the source, if known.
  * @typedef {object} Source
  * @property {string | null} line
  * @property {string[]} calls
@@ -240,7 +241,7 @@
 /** @typedef {{cells: Cells, image: HTMLCanvasElement}} Picture */
 /** @typedef {{text: string, x: number, y: number}} Name */
 /**
- * Rows of an image, and where they are drawn.
+ * Rows of an image, and the place where they are drawn.
  * @typedef {object} Shown
  * @property {HTMLCanvasElement} image
  * @property {number} first

@@ -14,7 +14,7 @@ const GAP_WITH_STATES = 15;
 /** The track of processors. */
 export const CPU = "cpu";
 
-/** Depths of a thread that are drawn at most. */
+/** The most depths of a thread that are drawn. */
 const MOST_DEPTHS = 200;
 
 /** The shortest time that fills the chart, in nanoseconds. */
@@ -85,7 +85,7 @@ export class View extends EventTarget {
 		return Math.max(this.trace.duration, SHORTEST);
 	}
 
-	/** Puts the threads below each other: the most active process first, and in it the most active thread. */
+	/** Orders the threads: the most active process first, and in it the most active thread. */
 	order() {
 		/** @type {Map<number, {calls: number, threads: number[]}>} */
 		const processes = new Map();
@@ -155,7 +155,7 @@ export class View extends EventTarget {
 	}
 
 	/**
-	 * The lines that are in sight.
+	 * The visible lines.
 	 * @param {number} height of the chart
 	 */
 	seen(height) {
@@ -193,7 +193,7 @@ export class View extends EventTarget {
 		const most = Math.max((last - first) * 1.1, this.until - this.from);
 		const width = Math.min(Math.max(until - from, SHORTEST), most);
 		const middle = (from + until) / 2;
-		// A part of the time always stays in sight.
+		// A part of the time always stays visible.
 		const begin = Math.max(Math.min(middle - width / 2, last - width * 0.5), first - width * this.margin);
 		this.from = Math.round(begin);
 		this.until = Math.max(this.from + SHORTEST, Math.round(this.from + width));
@@ -231,7 +231,7 @@ export class View extends EventTarget {
 		this.changed();
 	}
 
-	/** The state as it stands behind the # of the address. */
+	/** The state behind the # of the address. */
 	address() {
 		const parts = [`t=${this.from},${this.until}`];
 		const add = (/** @type {string} */ name, /** @type {string} */ text) => {
@@ -255,7 +255,7 @@ export class View extends EventTarget {
 	}
 
 	/**
-	 * Nothing of what was not written here.
+	 * Restores nothing that `address` has not written.
 	 * @param {string} text
 	 */
 	static decoded(text) {

@@ -9,9 +9,9 @@ use nopal_trace::{Event, Field, FieldKind, Markers, Trace, Value};
 
 use crate::track::{Span, Track};
 
-/// Cases that overlap are below each other in so many rows at most.
+/// The most rows for cases that overlap.
 const MOST_LANES: usize = 32;
-/// More are refused: 24 and 48 bytes each.
+/// More are refused: they take 24 and 48 bytes each.
 const MOST_CASES: usize = 1 << 22;
 const MOST_VALUES: usize = 1 << 23;
 
@@ -64,7 +64,7 @@ impl Cases {
     }
 }
 
-/// The tracers that may have cases in a trace, as far as what was recorded tells.
+/// The tracers that may have cases in a trace, as far as its records tell.
 pub fn tracers_of(trace: &Trace, names: &Names) -> Vec<&'static str> {
     let has_processors = trace.processors().next().is_some();
     let named = Tracer::NAMED.into_iter().filter(|(_, tracer)| {
@@ -96,7 +96,7 @@ pub fn curves_of(markers: &Markers) -> Vec<String> {
 #[derive(Debug)]
 pub struct Curve {
     pub points: Vec<(u64, f64)>,
-    /// Markers of which the value is not known.
+    /// Markers whose value could not be read.
     pub unread: u64,
 }
 
@@ -155,7 +155,7 @@ impl Curve {
     }
 }
 
-/// The least and the most of some values.
+/// The least and the greatest of some values.
 pub fn extent(points: &[(u64, f64)]) -> Option<(f64, f64)> {
     let (_, first) = *points.first()?;
     Some(

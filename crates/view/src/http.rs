@@ -58,7 +58,7 @@ impl<'s> Requests<'s> {
             if self.bytes.len() >= MOST_BYTES {
                 bail!("a request that is too long");
             }
-            // One that comes byte by byte keeps others waiting.
+            // A request that comes byte by byte keeps others waiting.
             if begun.is_some_and(|begun| begun.elapsed() > PATIENCE) {
                 bail!("a request that takes too long");
             }
@@ -71,7 +71,7 @@ impl<'s> Requests<'s> {
     }
 }
 
-/// A request at the beginning of some bytes, and its length, if it is there as a whole.
+/// The request at the beginning of some bytes, and its length, if it is complete.
 fn parse(bytes: &[u8]) -> Result<Option<(usize, Request)>> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -154,7 +154,8 @@ impl Response {
         }
     }
 
-    /// Fails where the client is gone, or the file cannot be written as a whole: the client finds it cut short.
+    /// Fails if the client is gone, or if the file cannot be written completely: the client then sees that it is cut
+    /// short.
     pub fn write(self, stream: &mut dyn Write) -> Result<()> {
         let Response { status, kind, body } = self;
         let length = match &body {
@@ -191,7 +192,7 @@ impl Response {
 /// Bytes of a file that are sent at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Writes what it gets as chunks of HTTP.
+/// Writes its input as chunks of HTTP.
 struct Chunks<'s>(&'s mut dyn Write);
 
 impl Write for Chunks<'_> {

@@ -15,7 +15,7 @@ use crate::track::{Lane, Span, Track};
 pub struct Wake {
     pub clock: u64,
     pub processor: u32,
-    /// The places of threads in the trace; none of others.
+    /// The place of the thread in the trace; none for other threads.
     pub waker: Option<u32>,
     pub woken: u32,
 }
@@ -107,7 +107,7 @@ struct Processor {
     lane: Lane,
     /// The thread that runs, and since when.
     running: Option<Running>,
-    /// Since when nothing is known.
+    /// The begin of the time of which nothing is known.
     unknown: Option<u64>,
     last: u64,
 }
@@ -151,7 +151,7 @@ impl Processor {
         self.unknown.get_or_insert(clock);
     }
 
-    /// It is taken from one thread, and given to another, as far as that is told.
+    /// Takes the processor from one thread and gives it to another, as far as these are known.
     fn switch(&mut self, clock: u64, previous: Option<u32>, next: Option<Running>) {
         if let Some(since) = self.unknown.take() {
             self.lane.missing.push((since, clock));
@@ -160,7 +160,7 @@ impl Processor {
         let Some(before) = before else {
             return;
         };
-        // A processor that idles is taken from nobody else: a switch was not told.
+        // An idle processor was taken from a thread: an earlier switch was not recorded.
         if before.thread == 0 && previous.is_some_and(|thread| thread != 0) {
             self.lane.missing.push((before.since, clock));
         } else {
@@ -280,7 +280,7 @@ mod tests {
 
     type Ran = Vec<(u64, u64, String)>;
 
-    /// The times that a processor ran threads, as begin, end and label, and the times of which that is not known.
+    /// The times in which a processor ran threads, as begin, end and label, and the unknown times.
     fn read(events: &[(u64, KernelEvent)]) -> (Ran, Vec<(u64, u64)>) {
         let mut reading = Reading {
             processors: BTreeMap::new(),

@@ -15,7 +15,7 @@ use crate::{Shown, api, page};
 
 /// Clients at once. A browser has six connections to a host.
 const MOST_CLIENTS: usize = 64;
-/// A client that says or reads nothing for so long is left.
+/// A client that neither sends nor reads for so long is dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Server {
@@ -43,7 +43,7 @@ impl Server {
         })
     }
 
-    /// Where the page is.
+    /// The address of the page.
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/{}/", self.port, self.token)
     }
@@ -67,7 +67,7 @@ impl Server {
             let (traces, token) = (Arc::clone(&self.traces), self.token.clone());
             let clients = Arc::clone(&self.clients);
             let started = thread::Builder::new().spawn(move || {
-                // A client that is gone is no error of ours.
+                // A client that has gone is no error.
                 let _ = answer_all(&stream, &traces, &token);
                 clients.fetch_sub(1, Ordering::Relaxed);
             });
@@ -123,7 +123,7 @@ fn answer(request: &Request, traces: &[Shown], token: &str) -> Response {
     }
 }
 
-/// Takes the same time wherever both differ.
+/// Takes the same time wherever the two differ.
 fn is_equal(given: &str, token: &str) -> bool {
     let differences = given
         .bytes()

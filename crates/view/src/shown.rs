@@ -37,7 +37,7 @@ pub struct State {
     curves: Mutex<Kept<String, Curve>>,
 }
 
-/// The last answers, by what was asked.
+/// The last answers, by their questions.
 type Kept<Key, Answer> = Vec<(Key, Arc<Answer>)>;
 
 const MOST_KEPT: usize = 8;
@@ -128,12 +128,12 @@ impl State {
 pub struct Shown {
     directory: PathBuf,
     workers: usize,
-    /// None once a trace that grew could not be read again.
+    /// None after a growing trace could not be read again.
     state: RwLock<Option<State>>,
 }
 
 impl Shown {
-    /// Takes a trace, and makes its index if there is none.
+    /// Shows a trace, and makes its index if there is none.
     pub fn new(trace: Trace, workers: usize, progress: Option<Progress>) -> Shown {
         let index = Index::open(&trace, workers, progress);
         Shown {

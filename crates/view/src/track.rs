@@ -38,7 +38,7 @@ pub struct Cell {
 }
 
 impl Lane {
-    /// The spans of which a part is in a time.
+    /// The spans that overlap a time.
     pub fn within(&self, from: u64, until: u64) -> &[Span] {
         let first = self.spans.partition_point(|span| span.end <= from);
         let last = self.spans.partition_point(|span| span.begin < until);

@@ -6,7 +6,7 @@ use nopal_plan::JUMP;
 /// `int3`
 pub const BREAKPOINT: u8 = 0xcc;
 
-/// Stands where no thread comes.
+/// Fills places that no thread reaches.
 pub(crate) const NEVER_RUN: u8 = 0xcc;
 
 /// The bytes below its stack pointer that a leaf function may use.
@@ -30,10 +30,10 @@ pub fn jump(distance: i32) -> [u8; JUMP] {
     [0xe9, a, b, c, d]
 }
 
-/// Bytes of the number that an instruction ends with which loads it.
+/// Bytes of the constant at the end of an instruction that loads one.
 pub(crate) const IMMEDIATE: usize = 4;
 
-/// Bytes of the distance that a call or a jump ends with.
+/// Bytes of the distance at the end of a call or a jump.
 pub(crate) const DISTANCE: usize = 4;
 
 /// The distance of a call or a jump that ends at `end`.
@@ -42,7 +42,7 @@ pub(crate) fn distance(end: u64, target: u64) -> Result<[u8; DISTANCE]> {
     Ok(i32::try_from(distance)?.to_le_bytes())
 }
 
-/// Code that pushes registers so that the first one comes to lie lowest, and where in it each is pushed.
+/// Code that pushes registers so that the first one lies lowest, and the offset of each push.
 pub(crate) fn pushes(registers: &[u8]) -> Result<(Vec<u8>, Vec<usize>)> {
     /// In the processor's numbering.
     const STACK_POINTER: u8 = 4;
@@ -62,7 +62,7 @@ pub(crate) fn pushes(registers: &[u8]) -> Result<(Vec<u8>, Vec<usize>)> {
     Ok((code, ends))
 }
 
-/// Whether programs may ask for their thread pointer by an instruction (`rdfsbase`), by the word of the kernel.
+/// Whether the kernel says that programs may read their thread pointer by an instruction (`rdfsbase`).
 pub fn reads_pointer() -> bool {
     const HWCAP2_FSGSBASE: u64 = 1 << 1;
     // SAFETY: looks a number up that the kernel has given to this process.

@@ -157,7 +157,7 @@ impl Tracer {
     pub fn needs(&self) -> Vec<Need> {
         match self {
             Tracer::LockHold => vec![
-                // First, since the release of a taken lock must be seen. The fact is enough.
+                // First, since the release of a taken lock must be seen. The end of that call need not be.
                 Need::all_of(locks::RELEASE, false),
                 Need::all_of(locks::TAKE, true),
                 Need::of_handlers(),

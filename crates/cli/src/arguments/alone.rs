@@ -9,7 +9,7 @@ use nopal_analysis::names::printable;
 use super::{Arguments, Color, Command, NamesArgument, Record};
 use crate::examples;
 
-/// The status of a command line that makes no sense.
+/// The status after an invalid command line.
 const OF_USAGE: i32 = 2;
 
 impl Arguments {
@@ -47,7 +47,7 @@ fn parsed<Word: Into<OsString> + Clone>(
     Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Ends the process with what is wrong with its words, which are shown with nothing in them that a terminal would obey.
+/// Ends the process with an error about its words, which are shown without control characters for terminals.
 fn refuse(error: clap::Error) -> ! {
     let words = std::env::args_os().map(|word| printable(&word.to_string_lossy()));
     parsed(words).err().unwrap_or(error).exit()

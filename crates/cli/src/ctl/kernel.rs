@@ -13,7 +13,7 @@ use crate::output::{self, width};
 
 /// The tool's own command: the module cannot find the functions itself.
 const LOAD: &str = "load";
-/// Their answers are in the state.
+/// Commands whose answers are in the state.
 const QUESTIONS: [&str; 2] = ["query ", "testtracein "];
 
 pub fn run(commands: Option<&str>) -> Result<()> {

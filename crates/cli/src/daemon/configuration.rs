@@ -22,7 +22,7 @@ const SUFFIX: &str = ".toml";
 /// How many bytes of a service's recordings are kept, and how long, if its file does not say.
 const KEEP: u64 = 1 << 30;
 const KEEP_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// At least.
+/// The least that a file may ask for.
 const LEAST_KEPT: u64 = 16 << 20;
 /// A recording ends after this, and the next one begins, if its file does not say.
 const FOR: &str = "1h";
@@ -35,9 +35,9 @@ const PAIR: &str = "keep-slowest";
 /// A service, as its file describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
-    /// That of the file.
+    /// The name of the file.
     pub name: String,
-    /// Those behind `nopal attach -o DIR`.
+    /// The words behind `nopal attach -o DIR`.
     pub words: Vec<String>,
     /// Commands for the session, as `nopal ctl` takes them.
     pub control: Vec<String>,
@@ -52,7 +52,7 @@ struct Key {
     name: String,
     place: Range<usize>,
     values: Vec<String>,
-    /// Whether `true`, and no text, stands there.
+    /// Whether the value is `true`, not a text.
     is_flag: bool,
 }
 
@@ -95,7 +95,7 @@ pub fn read(directory: &Path) -> Result<Described> {
     Ok(described)
 }
 
-/// The place of what is wrong, in bytes, and why.
+/// The place of an error, in bytes, and its text.
 type Wrong = (usize, String);
 
 fn service(name: &str, text: &str) -> Result<Service, Wrong> {
@@ -161,7 +161,7 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
             Some((check(&words).err()?.0, key.place.start))
         };
         let mut wrong: Vec<(ErrorKind, usize)> = options.iter().filter_map(alone).collect();
-        // An option that needs another is wrong alone, and may be right beside that.
+        // An option that needs another is refused alone, and may be accepted beside it.
         sort::by_key(&mut wrong, |(kind, _)| {
             *kind == ErrorKind::MissingRequiredArgument
         });
@@ -225,7 +225,7 @@ fn check(words: &[String]) -> Result<(), (ErrorKind, String)> {
         return Ok(());
     };
     let (kind, error) = (error.kind(), error.to_string());
-    // Usage and help follow, which are those of the command line.
+    // The rest is usage and help, which are of the command line.
     let said = error.split("\n\nUsage:").next().unwrap_or_default();
     let said = said.split("\n\nFor more").next().unwrap_or_default();
     let said = said.trim_start_matches("error: ");

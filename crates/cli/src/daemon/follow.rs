@@ -23,13 +23,13 @@ use crate::message;
 
 /// Between one look for a service that does not run and the next, and between two recordings.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The longest pause, where a recording failed again and again.
+/// The longest pause, if recordings fail again and again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Between two looks at the disk.
 const LOOK: Duration = Duration::from_secs(10);
 /// How long the end of a recording waits for its last messages.
 const FOR_WORDS: Duration = Duration::from_secs(1);
-/// Different lines that are remembered as said.
+/// The most lines that are remembered as printed.
 const MOST_SAID: usize = 256;
 
 pub struct Followed {
@@ -49,10 +49,10 @@ pub struct Followed {
 
 struct Recording {
     tool: Child,
-    /// Says what the tool says.
+    /// Passes on the tool's messages.
     said: Option<JoinHandle<()>>,
     directory: PathBuf,
-    /// The session is there, and has got its commands.
+    /// The session exists, and has got its commands.
     is_controlled: bool,
     is_ending: bool,
 }
@@ -77,7 +77,7 @@ impl Followed {
         self.recording.is_some()
     }
 
-    /// Does what is to be done now. The calling thread is the one that lives as long as the daemon.
+    /// Does the work that is due. The calling thread must live as long as the daemon.
     pub fn work(&mut self) {
         if let Err(error) = self.go_on() {
             say(&self.said, &self.service.name, &format!("{error:#}"));
@@ -104,7 +104,7 @@ impl Followed {
             return Ok(());
         };
         if let Some(status) = recording.tool.try_wait().context("no status")? {
-            // Its last words are on their way, unless another process holds the pipe open.
+            // Its last messages arrive soon, unless another process holds the pipe open.
             let since = Instant::now();
             let is_saying = |said: &JoinHandle<()>| !said.is_finished();
             while recording.said.as_ref().is_some_and(is_saying) && since.elapsed() < FOR_WORDS {
@@ -134,7 +134,7 @@ impl Followed {
         made.with_context(|| format!("cannot make {}", self.directory.display()))?;
         let directory = recordings::name_now(&self.directory);
         if directory.exists() {
-            // Of this very second: the next one has another name.
+            // It has the name of this second; the next recording has another.
             return Ok(());
         }
         let tool = std::env::current_exe().ok().filter(|path| path.exists());
@@ -161,7 +161,7 @@ impl Followed {
         Ok(())
     }
 
-    /// Once the session is there, gives it the service's commands.
+    /// Gives the session the service's commands, once it exists.
     fn control(&mut self) {
         let Some(recording) = &mut self.recording else {
             return;
@@ -199,7 +199,7 @@ impl Followed {
         }
     }
 
-    /// Lets the recording end. Whether it was not ending already.
+    /// Lets the recording end. Returns whether it was not ending already.
     pub fn end(&mut self) -> bool {
         let Some(recording) = &mut self.recording else {
             return false;
@@ -225,15 +225,15 @@ impl Followed {
     }
 }
 
-/// Bytes that a recording may have: half of what is kept, for those before it, and of what is free.
+/// The most bytes of a recording: half of what is kept, since earlier ones need the rest, and half of the free space.
 fn most_bytes(keep: u64, directory: &Path) -> u64 {
     let disk = rustix::fs::statvfs(directory);
     let free = disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
     keep.min(free) / 2
 }
 
-/// Runs in the child, before it executes nopal. It is to have no signal blocked or ignored, and to end its recording when
-/// the daemon has been killed.
+/// Runs in the child, before it executes nopal. nopal must have no signal blocked or ignored, and end its recording
+/// when the daemon is killed.
 fn prepare(daemon: i32) -> io::Result<()> {
     // SAFETY: system calls, and a set that sigemptyset makes.
     unsafe {
@@ -246,7 +246,7 @@ fn prepare(daemon: i32) -> io::Result<()> {
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGINT) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // It may have been killed before.
+        // The daemon may have been killed before.
         match libc::getppid() == daemon {
             true => Ok(()),
             false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
@@ -254,7 +254,7 @@ fn prepare(daemon: i32) -> io::Result<()> {
     }
 }
 
-/// Says what a recording says, in the name of its service. Without a thread it is silent.
+/// Prints the messages of a recording with the name of its service. If no thread can be made, it is silent.
 fn pass_on(
     lines: ChildStderr,
     service: &str,
@@ -271,7 +271,7 @@ fn pass_on(
     thread::Builder::new().spawn(work).ok()
 }
 
-/// Once, while the service does not run.
+/// Prints a line once while the service does not run.
 fn say(said: &Mutex<HashSet<String>>, service: &str, line: &str) {
     let mut said = said.lock();
     if said.len() >= MOST_SAID {

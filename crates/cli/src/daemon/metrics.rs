@@ -27,7 +27,7 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Clients at once.
 const MOST_CLIENTS: usize = 8;
 
-/// Where metrics can be read.
+/// The port or socket at which metrics can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// Of 127.0.0.1.
@@ -86,7 +86,7 @@ pub fn serve(endpoint: &Endpoint, statuses: &Statuses) -> Result<()> {
     Ok(())
 }
 
-/// A socket for this user alone. One that nobody listens at is replaced.
+/// A socket for this user alone. A socket without a listener is replaced.
 fn listen(path: &Path) -> Result<UnixListener> {
     let shown = path.display();
     if let Ok(facts) = std::fs::symlink_metadata(path) {
@@ -100,7 +100,7 @@ fn listen(path: &Path) -> Result<UnixListener> {
             _ => bail!("{shown} is there already"),
         }
     }
-    // Before there are other threads that make files.
+    // This comes before other threads that make files.
     let mask = umask(Mode::from_bits_truncate(0o177));
     let listener = UnixListener::bind(path);
     umask(mask);
@@ -127,7 +127,7 @@ fn each<Stream: Send + 'static>(
     }
     let (of_client, statuses) = (Arc::clone(clients), Arc::clone(statuses));
     let work = move || {
-        // A client that is gone is no error of ours.
+        // A client that has gone is no error.
         let _ = answer(&stream, &statuses);
         leave(&of_client);
     };
@@ -148,7 +148,8 @@ fn of_socket(stream: &UnixStream, statuses: &Statuses) -> Result<()> {
     answer(&mut { stream }, &mut { stream }, statuses, false)
 }
 
-/// One request. `by_name`: a page of another site could make the browser ask, under a name of its own for this machine.
+/// Answers one request. `by_name`: a page of another site could make the browser ask, by the site's name for this
+/// machine.
 fn answer(
     incoming: &mut dyn Read,
     out: &mut dyn Write,
@@ -238,7 +239,7 @@ fn of_session(tool: i32) -> Result<String> {
     Ok(String::from_utf8(session.read_all()?)?)
 }
 
-/// Whether nothing more is recorded.
+/// Whether the session has stopped recording.
 pub fn is_full(tool: i32) -> bool {
     of_session(tool).is_ok_and(|text| text.lines().any(|line| line == "nopal_trace_full 1"))
 }

@@ -1,4 +1,4 @@
-//! The recordings of a service on the disk: a trace each, named by when it began, `2026-11-26T15-04-05`.
+//! The recordings of a service on the disk: a trace each, named after its begin, `2026-11-26T15-04-05`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,8 @@ struct Kept {
     changed: SystemTime,
 }
 
-/// Removes recordings and snapshots that have not changed for `keep_for`, and the oldest while all have more than `keep`
-/// bytes. `running` goes on, and stays. The bytes that are there afterwards, and what cannot be removed.
+/// Removes recordings and snapshots that have not changed for `keep_for`, and the oldest while all have more than
+/// `keep` bytes. `running` goes on, and stays. Returns the bytes that remain, and errors of removal.
 pub fn limit(
     directory: &Path,
     running: Option<&Path>,
@@ -107,7 +107,7 @@ fn measured(path: PathBuf) -> Option<Kept> {
     })
 }
 
-/// Of all files below a path, without what links lead to.
+/// The bytes of all files below a path. Links are not followed.
 fn bytes(path: &Path) -> u64 {
     match fs::symlink_metadata(path) {
         Ok(facts) if facts.is_dir() => below(path).iter().map(|(_, path)| bytes(path)).sum(),

@@ -79,7 +79,7 @@ fn status(field: &str) -> Option<String> {
     Some(line.trim().to_string())
 }
 
-/// The soft limit; nothing where it is unlimited or not to be known.
+/// The soft limit; none if it is unlimited or unknown.
 fn limit(resource: Resource) -> Option<u64> {
     rustix::process::getrlimit(resource).current
 }
@@ -333,7 +333,7 @@ fn kernel_functions(missing: Option<String>) -> Finding {
     }
 }
 
-/// `may_mount`: by itself, or by the program that mounts for users.
+/// `may_mount`: whether nopal may mount, by itself or by the program that mounts for users.
 fn fuse(device: io::Result<()>, may_mount: bool) -> Finding {
     const WITHOUT: &str = "`nopal mount` cannot work; `nopal ctl` and recording do not need it";
     match device {

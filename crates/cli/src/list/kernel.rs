@@ -65,7 +65,8 @@ pub fn run(list: &List) -> Result<()> {
     finish(out, written.map_err(Into::into))
 }
 
-/// Those that the tool refuses and those that nopal's module does, which leave the plan; in order of their addresses.
+/// The functions that the tool refuses, and those that nopal's module does, which leave the plan; in order of their
+/// addresses.
 fn refused(plan: &mut Plan, verdicts: &HashMap<u64, Verdict>) -> Vec<Refused> {
     let of_plan = plan.refused.iter().map(|refused| Refused {
         address: refused.address,
@@ -89,7 +90,7 @@ fn refused(plan: &mut Plan, verdicts: &HashMap<u64, Verdict>) -> Vec<Refused> {
     all
 }
 
-/// Those of modules, which nopal's module finds.
+/// The markers of modules, which nopal's module finds.
 fn markers(device: Option<Device>, selection: &Selection) -> Result<Vec<Marker>> {
     let Some(mut device) = device else {
         return Ok(Vec::new());

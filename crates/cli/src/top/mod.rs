@@ -77,7 +77,7 @@ struct End<'a>(&'a Handle);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        // Where it is over already, there is nothing to end.
+        // If the session is over already, there is nothing to end.
         let _ = self.0.run(|session| session.end());
     }
 }
@@ -90,7 +90,7 @@ fn show(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32) -> Result<()> {
     let shown = thread::scope(|scope| {
         scope.spawn(|| update(handle, ongoing, process, updates));
         let shown = serve(handle, ongoing, updated, &mut terminal, Table::new(title));
-        // Before the wait for the other thread, which may wait for all that a busy process has recorded.
+        // This comes before the wait for the other thread, which may take all records of a busy process.
         drop(end);
         shown
     });
@@ -98,7 +98,7 @@ fn show(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32) -> Result<()> {
         ratatui::restore();
         return shown;
     }
-    // The terminal is gone. Dropped, it would be told so, and the library panics when that fails.
+    // The terminal is gone. Dropping it would write to it, and the library panics if that fails.
     std::mem::forget(terminal);
     Ok(())
 }

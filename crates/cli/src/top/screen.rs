@@ -26,7 +26,7 @@ const FUNCTION: Column = Column {
     cell: |row, _| row.name.clone(),
 };
 
-/// Numbers stand before names. Where the screen is narrow, the last ones are left out, but for the function.
+/// Numbers stand before names. On a narrow screen the last columns are left out, except for the function.
 const OTHERS: [Column; 7] = [
     number("calls/s", Order::CallsPerSecond, 11, |row, off| {
         match (row.sum.off_ns, off) {
@@ -61,7 +61,7 @@ const OTHERS: [Column; 7] = [
 ];
 
 const KEYS: &str = "q quit  ↑↓ choose  space off/on  / filter  order: c calls/s  s self %  t total %  C calls  S self  T total  n name";
-/// The same on a screen that is too narrow for that: each letter begins the name of a column.
+/// The same for a narrower screen: each letter begins the name of a column.
 const KEYS_IN_SHORT: &str = "q quit  ↑↓ choose  space off/on  / filter  order: c s t C S T n";
 
 const fn number(

@@ -1,4 +1,4 @@
-//! The rows of the table, their order, and what keys do.
+//! The rows of the table, their order, and the effects of keys.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -23,7 +23,7 @@ pub enum Order {
     Name,
 }
 
-/// Keys, and what they order by.
+/// Keys, and the orders that they choose.
 pub const ORDERS: [(char, Order); 7] = [
     ('c', Order::CallsPerSecond),
     ('s', Order::SelfShare),
@@ -42,10 +42,10 @@ pub struct Row {
     pub module: String,
     pub sum: Sum,
     pub calls_per_second: f64,
-    /// Parts of the time since the update before, over all threads: 1 is one thread all the time.
+    /// Parts of the time since the previous update, over all threads: 1 is one thread all the time.
     pub self_share: f64,
     pub total_share: f64,
-    /// Events were lost in that time: it may have been more.
+    /// Events were lost in that time, so the shares may be larger.
     pub shares_are_least: bool,
 }
 

@@ -11,7 +11,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 use crate::terminal::{Pressed, pressed};
 
-/// Keys, and what they order functions by.
+/// Keys, and the orders of functions that they choose.
 const ORDERS: [(char, Sort); 6] = [
     ('t', Sort::Total),
     ('s', Sort::Own),
@@ -45,7 +45,7 @@ pub enum Item {
     /// The number of its row.
     Function(usize),
     Heading(&'static str),
-    /// A function, or none, on the other side of calls.
+    /// The function on the other side of calls, if any.
     Related(Option<u32>, Sum),
     /// A node of the tree.
     Node(u32),
@@ -79,7 +79,7 @@ pub struct Browser<'a> {
     open: HashSet<u32>,
     pub order: Sort,
     levels: Vec<Level>,
-    /// The filter, or what is looked for in the tree, is being typed.
+    /// The filter, or the text to find in the tree, is being typed.
     pub typing: bool,
     /// The first line that is shown, and how many there is room for.
     pub first: usize,
@@ -119,7 +119,7 @@ impl<'a> Browser<'a> {
     }
 
     fn level(&self) -> &Level {
-        // There always is that of all functions.
+        // The view of all functions is always there.
         &self.levels[self.levels.len() - 1]
     }
 
@@ -399,8 +399,8 @@ impl<'a> Browser<'a> {
         }
     }
 
-    /// Goes to the next node whose name has what is looked for, in order of the whole tree: from the marked one, or from
-    /// the one behind it, and then from the first. Opens the path to it.
+    /// Goes to the next node whose name contains the searched text, in order of the whole tree: from the marked node,
+    /// or from the one behind it, and then from the first. Opens the path to it.
     fn find(&mut self, is_next: bool) {
         let wanted = self.filter().to_lowercase();
         if wanted.is_empty() {

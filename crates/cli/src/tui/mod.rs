@@ -57,7 +57,7 @@ pub fn run(arguments: &Tui) -> Result<()> {
         ratatui::restore();
         return shown;
     }
-    // The terminal is gone. Dropped, it would be told so, and the library panics when that fails.
+    // The terminal is gone. Dropping it would write to it, and the library panics if that fails.
     std::mem::forget(terminal);
     Ok(())
 }

@@ -179,7 +179,7 @@ fn line(browser: &Browser, item: &Item, width: usize) -> String {
                 (true, true) => '▾',
                 (true, false) => '▸',
             };
-            // A part of the screen stays for the names.
+            // A part of the screen is kept for the names.
             let indent = (2 * node.depth.saturating_sub(1) as usize).min(width / 4);
             let name = format!("{:indent$}{sign} {}", "", browser.name(node.function));
             let module = browser.functions.get(node.function as usize);

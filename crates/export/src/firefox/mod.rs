@@ -1,7 +1,8 @@
-//! The format of profiler.firefox.com: JSON with the stacks of each thread, and for how long it had each.
+//! The format of profiler.firefox.com: JSON with the stacks of each thread, and their durations.
 //!
-//! It is the processed profile format, version 55, which the profiler brings up to date when it opens a file. Samples have
-//! a duration: that of a stack, from one begin or end of a call to the next. Sums are exact, also where stacks are merged.
+//! It is the processed profile format, version 55, which the profiler brings up to date when it opens a file. A
+//! sample's duration is that of its stack, from one begin or end of a call to the next. Sums are exact, also where
+//! stacks are merged.
 
 mod samples;
 mod stacks;
@@ -33,7 +34,7 @@ pub fn write(trace: &Trace, names: &Names, drive: &Drive, out: &mut dyn Write) -
         thread_names: &ThreadNames::new(trace),
         all: Samples::new(SAMPLES),
     };
-    // They share the number of samples.
+    // All threads share the number of samples.
     let drive = Drive {
         workers: 1,
         ..*drive
@@ -129,7 +130,7 @@ impl<'a> Modules<'a> {
         let mut all = Vec::new();
         let mut numbers: HashMap<&str, usize> = HashMap::new();
         let of = names.functions().iter().map(|function| {
-            // The module of no file.
+            // "?" is no file.
             (function.path != "?").then(|| {
                 *numbers.entry(&function.path).or_insert_with(|| {
                     all.push((&*function.module, &*function.path));

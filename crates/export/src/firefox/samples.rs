@@ -1,14 +1,14 @@
-//! The stacks of threads in order of time, merged where they are too many.
+//! The stacks of threads in order of time, merged if they are too many.
 
 use super::stacks::{NOTHING, Stacks};
 
-/// Of a first merge, in nanoseconds.
+/// The cell of a first merge, in nanoseconds.
 const FIRST_CELL: u64 = 1 << 10;
 
-/// Of all threads; a call on one path more counts as its caller's.
+/// The most stacks of all threads; further calls count as their callers'.
 const STACKS: usize = 1 << 22;
 
-/// For how long a thread had a stack. It ends where the next one begins.
+/// The time for which a thread had a stack. It ends where the next one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     pub stack: u32,
@@ -33,13 +33,13 @@ pub struct Profile {
 pub struct Samples {
     pub profiles: Vec<Profile>,
     limit: usize,
-    /// How many stacks the present thread may have.
+    /// The most stacks of the present thread.
     stacks: usize,
     /// The samples of the threads before the present one.
     before: usize,
     /// In nanoseconds; 0: nothing has been merged.
     cell: u64,
-    /// The present stack, since when, and the stacks below it.
+    /// The present stack, its begin, and the stacks below it.
     stack: u32,
     since_ns: u64,
     below: Vec<u32>,
@@ -61,7 +61,7 @@ impl Samples {
         }
     }
 
-    /// Within such times the order of stacks is not known; 0: it is.
+    /// The order of stacks is unknown within times of this length; 0: it is known.
     pub fn merged_ns(&self) -> u64 {
         self.cell
     }
@@ -145,7 +145,7 @@ impl Samples {
                 break;
             }
             let Some(longer) = cell.checked_mul(2).filter(|_| Some(cell) <= end) else {
-                // There are as many stacks.
+                // There are as many stacks as samples.
                 self.limit = 2 * length;
                 break;
             };

@@ -1,11 +1,11 @@
-//! The stacks that a thread had, each as the one below it and a function.
+//! The stacks of a thread, each as the one below it and a function.
 
 use std::collections::HashMap;
 
 /// The stack of no call.
 pub const NOTHING: u32 = u32::MAX;
 
-/// A call that is deeper counts as its caller's.
+/// Deeper calls count as their callers'.
 const DEPTH_LIMIT: u32 = 1000;
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ impl Stacks {
         &self.all
     }
 
-    /// The stack with one call more; none where it is too deep, or there would be more than `limit`.
+    /// The stack with one call more; none if it is too deep, or if there would be more than `limit`.
     #[inline(always)]
     pub fn with(&mut self, prefix: u32, function: u32, limit: usize) -> Option<u32> {
         if let Some(below) = self.all.get(prefix as usize)

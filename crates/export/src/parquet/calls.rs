@@ -52,8 +52,8 @@ pub fn write(
     file.into_inner().finish()
 }
 
-/// The calls of a worker, until they fill a row group. Texts are its own, as other workers would wait for their counts
-/// of references.
+/// The calls of a worker, until they fill a row group. Its texts are its own: workers that share texts would wait for
+/// their reference counts.
 struct Groups<'a, W: Write + Send> {
     layout: &'a Layout,
     file: &'a Mutex<TableFile<W>>,
@@ -70,7 +70,7 @@ struct Groups<'a, W: Write + Send> {
     calls: Vec<Call>,
 }
 
-/// The values of a column, each once, and by what their numbers are found.
+/// The values of a column, each once, and the numbers of values.
 struct Values<T> {
     values: Vec<T>,
     numbers: Vec<u32>,

@@ -23,14 +23,14 @@ use super::dictionary::{self, Distinct, LEVEL, PAGE, distinct};
 /// Rows that are encoded at a time.
 const BATCH: usize = 4096;
 
-/// Bytes of a column's dictionary, beyond which the rest of a row group has none, unless the dictionary is given.
+/// The most bytes of a column's dictionary, unless it is given. The rest of a row group then has none.
 const DICTIONARY: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Text,
     Number,
-    /// One of 32 bits.
+    /// A number of 32 bits.
     Small,
 }
 
@@ -50,7 +50,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `ascending`: the column that rows are in order of, in each row group.
+    /// `ascending`: the column by which the rows of each row group are sorted.
     pub fn new(columns: &[Column], ascending: Option<&str>) -> Result<Layout> {
         let fields = columns.iter().map(|column| Ok(Arc::new(column.field()?)));
         let fields = fields.collect::<Result<Vec<_>>>()?;
@@ -104,7 +104,7 @@ impl Column {
 /// Rows, encoded column after column in the order of the layout.
 pub struct RowGroup<'a> {
     layout: &'a Layout,
-    /// The first column that it has.
+    /// Its first column.
     first: usize,
     chunks: Vec<(Bytes, ColumnCloseResult)>,
 }

@@ -10,7 +10,7 @@ use nopal_trace::Trace;
 /// The longest name of a directory.
 const LONGEST: usize = 255;
 
-/// Which directory of a table a label is.
+/// The directory level of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Service,
@@ -77,7 +77,7 @@ pub fn partition(trace: &Trace, begin_ns: u64, labels: &[Label]) -> PathBuf {
 }
 
 /// `version=1.4%2Frc`: as Hive, Spark and DuckDB write and read it. Only harmless characters of ASCII stand for
-/// themselves, so that no value is several directories, or is taken for something else by a shell.
+/// themselves, so that no value makes several directories, or has a meaning for a shell.
 fn directory(name: &str, value: &str) -> String {
     let mut directory = format!("{name}=");
     for character in value.chars() {

@@ -22,8 +22,8 @@ use crate::requests::RequestBegin;
 use crate::whole::WholeFile;
 pub use labels::Label;
 
-/// Writes the tables of a trace below `root`. Each file is there whole or not at all, and that of the table `traces`
-/// only once the others are.
+/// Writes the tables of a trace below `root`. Each file is written whole or not at all; that of the table `traces`
+/// comes last.
 pub fn write(trace: &Trace, options: &Options, drive: &Drive, root: &Path) -> Result<()> {
     let names = Names::new(trace);
     let begins = options.request.as_deref();

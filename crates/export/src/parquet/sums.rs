@@ -147,7 +147,7 @@ impl Functions {
     }
 }
 
-/// Writes a file of one row group, or of none if that has no rows.
+/// Writes a file of one row group; of none if the group has no rows.
 fn finish(layout: &Layout, group: RowGroup, out: impl Write + Send) -> Result<()> {
     let mut file = TableFile::new(out, layout)?;
     if !group.is_empty() {

@@ -60,7 +60,7 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// How often each function occurs in one packet of some.
+/// How often each function occurs in a sample of the packets.
 fn calls(threads: &[ThreadInfo], names: &Names) -> Vec<u64> {
     let mut calls = vec![0; names.functions().len()];
     for packet in threads.iter().flat_map(|one| one.packets().step_by(SAMPLE)) {
@@ -85,14 +85,14 @@ fn ranks(counts: &[u64]) -> Vec<u32> {
     ranks
 }
 
-/// One packet of so many is looked at to find the functions that occur most.
+/// One packet in so many is examined to find the most frequent functions.
 const SAMPLE: usize = 8;
 
 /// The names of values, whose numbers are from 1 on.
 const VALUES: [&str; 7] = ["arg1", "arg2", "arg3", "arg4", "arg5", "arg6", "result"];
 const RESULT: u64 = 7;
 
-/// Exits without entries that are gathered, before they are written.
+/// The most exits without entries that are gathered before they are written.
 const STRAYS: usize = 1 << 12;
 
 /// Writes the calls of one thread after the other.
@@ -108,7 +108,7 @@ pub struct Calls<'a> {
     stream: usize,
     /// The time of the sequence's last packet.
     last_ns: u64,
-    /// The period in which each function and module was last named: one is a sequence, or the part of one up to a gap.
+    /// The period in which each function and module was last named. A period is a sequence, or its part up to a gap.
     function_named: Vec<u32>,
     module_named: Vec<u32>,
     period: u32,
@@ -118,10 +118,10 @@ pub struct Calls<'a> {
     /// Calls without a known begin whose end has been written, innermost first.
     strays: Vec<Frame>,
     stray_groups: u64,
-    /// Frames whose begins are to be written with the next event: the thread has come back to them, or they are open
-    /// where the selected time begins.
+    /// Frames whose begins are written with the next event: the thread has returned to them, or they are open where the
+    /// selected time begins.
     pending: Vec<Pending>,
-    /// Where the selected time begins.
+    /// The begin of the selected time.
     from: u64,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Calls<'a> {
         self.labels.sequences[self.stream]
     }
 
-    /// Begins the sequence, or begins it again after a gap, with no name known.
+    /// Begins the sequence, or begins it again after a gap, without known names.
     fn open(&mut self, ns: u64, behind_gap: bool) {
         let (sequence, track) = (self.sequence(), THREADS + self.stream as u64);
         self.period += 1;
@@ -198,8 +198,8 @@ impl<'a> Calls<'a> {
         self.packet_with(clock, true, write);
     }
 
-    /// `has_names`: readers are to check that they know the sequence's names and defaults. They always do: no packet is
-    /// left out.
+    /// `has_names`: readers must check that they know the sequence's names and defaults. They always do, since no
+    /// packet is left out.
     #[inline(always)]
     fn packet_with(&mut self, clock: u64, has_names: bool, write: impl FnOnce(&mut Message)) {
         let ns = self.clocks.monotonic_ns(clock);
@@ -271,7 +271,7 @@ impl<'a> Calls<'a> {
         });
     }
 
-    /// Tells the names of arguments and results, before an event at `clock`.
+    /// Writes the names of arguments and results, before an event at `clock`.
     fn name_values(&mut self, clock: u64) {
         if !self.is_open {
             let ns = self.clocks.monotonic_ns(clock);
@@ -292,7 +292,7 @@ impl<'a> Calls<'a> {
         });
     }
 
-    /// The begins of pending frames, before an event at `clock`.
+    /// Writes the begins of pending frames, before an event at `clock`.
     fn begin_pending(&mut self, clock: u64) {
         for pending in std::mem::take(&mut self.pending) {
             let remark = match pending.is_resumed {
@@ -306,12 +306,12 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Whether the frame was pending, and is no longer.
+    /// Drops the frame if it is pending, and returns whether it was.
     fn drop_pending(&mut self) -> bool {
         self.pending.pop().is_some()
     }
 
-    /// Writes the begins of calls that had begun before the records: outermost first, at a time before all that is in
+    /// Writes the begins of calls that had begun before the records: outermost first, at a time before all events in
     /// them.
     fn write_strays(&mut self) {
         if self.strays.is_empty() {
@@ -488,7 +488,7 @@ impl Sink for Calls<'_> {
         });
     }
 
-    /// Their slices end where the thread left them: others may begin, which are not in them.
+    /// Their slices end where the thread left them: other calls may begin, which are not in them.
     fn aside(&mut self, frames: &[Frame]) {
         for frame in frames {
             if frame.style() != Style::Only && !self.drop_pending() {

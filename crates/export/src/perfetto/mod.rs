@@ -3,7 +3,8 @@
 //! Each thread is a sequence of packets of its own, with its own numbers for names, and a clock that counts on from
 //! packet to packet. Packets of different sequences may stand in any order. The trace's clock is CLOCK_MONOTONIC. Sched
 //! events of the kernel have Perfetto's own form, from which it makes the tracks of processors and the states of
-//! threads; Perfetto expects CLOCK_BOOTTIME in them, which a trace of nopal does not have. It is written as the same.
+//! threads; Perfetto expects CLOCK_BOOTTIME in them, which a trace of nopal does not have: CLOCK_MONOTONIC is written
+//! in its place.
 //!
 //! Numbers of fields are those of `protos/perfetto/trace/perfetto_trace.proto`.
 
@@ -74,7 +75,7 @@ const BOOTTIME: u64 = 6;
 /// A sequence's own clock.
 const INCREMENTAL: u64 = 64;
 
-/// The sequence of what belongs to no thread. Those of threads follow.
+/// The sequence of packets that belong to no thread. The sequences of threads follow.
 const COMMON_SEQUENCE: u64 = 1;
 
 /// The tracks: of losses, of each counter, of each processor, of each process, of each thread.

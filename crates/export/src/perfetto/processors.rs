@@ -250,7 +250,7 @@ fn state_bits(state: TaskState) -> u64 {
         'Z' => 32,
         'P' => 64,
         'I' => 128,
-        // Not known: as the kernel shows a task that waits.
+        // An unknown state is shown as that of a waiting task.
         _ => 1,
     }
 }

@@ -29,7 +29,7 @@ struct Thread {
     stack: Vec<u32>,
     /// Calls that are open since before a gap.
     hidden: Vec<u32>,
-    /// How deep it goes at present.
+    /// The present limit of its depth.
     most: usize,
     is_only: bool,
     is_wild: bool,

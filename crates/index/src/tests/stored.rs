@@ -45,7 +45,7 @@ fn an_index_of_another_trace_or_another_version_is_made_anew() {
     assert!(store::read(&other).is_err());
 }
 
-/// With a checksum that is right, so that the parts are looked at.
+/// The checksum is valid, so that the parts are checked.
 #[test]
 fn a_hostile_index_is_refused_or_harmless() {
     for seed in seeds(4) {

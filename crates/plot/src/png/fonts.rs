@@ -7,11 +7,11 @@ use anyhow::{Result, ensure};
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
 use zeno::{Command, PathBuilder};
 
-/// Longer texts leave any picture.
+/// Longer texts do not fit any picture.
 const LONGEST: usize = 16_384;
-/// Folders in folders of fonts.
+/// The deepest nesting of font folders that is searched.
 const DEEPEST: usize = 8;
-/// Bytes of all fonts that are searched for letters that the chosen font has not.
+/// The most bytes of fonts that are searched for letters that the chosen font lacks.
 const MOST_BYTES: usize = 256 << 20;
 
 pub struct Font<'a> {
@@ -25,7 +25,7 @@ struct File {
     /// The file's name, as letters and digits.
     name: String,
     path: PathBuf,
-    /// Once it was needed; none if it is not a font.
+    /// Read when first needed; none if it is not a font.
     bytes: Option<Vec<u8>>,
 }
 
@@ -118,7 +118,7 @@ impl Fonts {
             .unwrap_or(0)
     }
 
-    /// A letter of the chosen font, or of another one that has it; else the sign for an unknown letter.
+    /// The glyph of a letter in the chosen font, or in another one that has it; else that for an unknown letter.
     fn glyph(&mut self, letter: char, chosen: usize) -> Option<(Face<'_>, GlyphId)> {
         let has = |file: &mut File| {
             let face = Face::parse(file.read(), 0).ok()?;

@@ -41,7 +41,7 @@ pub fn png(svg: &[u8]) -> Result<Vec<u8>> {
     painter.image.encode()
 }
 
-/// The part of the picture that an element `svg` is.
+/// The part of the picture that an `svg` element covers.
 #[derive(Clone, Copy)]
 struct Area {
     left: f32,

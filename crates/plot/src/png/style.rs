@@ -36,7 +36,8 @@ impl<'a> Styles<'a> {
         Styles { rules }
     }
 
-    /// By the last rule for the element's name, id or class; other selectors mean a pointer. Else by its attribute.
+    /// A property by the last rule for the element's name, id or class, else by its attribute. Other selectors depend
+    /// on a pointer, and are ignored.
     pub fn property<'n>(&'n self, node: Node<'n, 'n>, name: &str) -> Option<&'n str> {
         let selects = |selector: &str| match selector.split_at_checked(1) {
             Some(("#", id)) => node.attribute("id") == Some(id),

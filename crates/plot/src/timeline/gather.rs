@@ -25,7 +25,7 @@ const NEVER: Function = Function {
 pub struct Found {
     /// By number.
     pub functions: Vec<Function>,
-    /// By thread: how many calls.
+    /// By thread: the number of calls.
     pub threads: Vec<u64>,
     pub begin: u64,
     pub end: u64,
@@ -50,7 +50,7 @@ impl Found {
 
 /// Takes the calls of threads, one thread after the other, as wholes.
 pub trait WholeCalls: Send {
-    /// A thread begins; `stream` is which of the trace's threads it is.
+    /// A thread begins; `stream` is its place in the trace.
     fn begin(&mut self, stream: usize);
     /// A call of a site that ended at `end`, or was last known to be open then.
     fn call(&mut self, site: u32, end: u64, ticks: u64, is_finished: bool);
@@ -103,7 +103,7 @@ impl<T: WholeCalls> Worker for Each<T> {
     }
 }
 
-/// Finds which functions were called, when first and how long.
+/// Finds the functions that were called, their first calls and their longest ones.
 pub struct Surveyor<'a> {
     /// By site: the number of the function; the last function is a dummy.
     by_site: Vec<u32>,
@@ -163,7 +163,7 @@ impl WholeCalls for Surveyor<'_> {
     }
 }
 
-/// For each row and lane, how many calls begin less how many end at each column.
+/// For each row and lane, the number of calls that begin in each column minus those that end there.
 pub struct Rows {
     lanes: usize,
     begin: u64,
@@ -172,7 +172,7 @@ pub struct Rows {
     changes: Vec<i64>,
 }
 
-/// One more, where calls end that reach the right edge.
+/// One more than columns, for the ends of calls that reach the right edge.
 const PLACES: usize = COLUMNS + 1;
 
 impl Rows {

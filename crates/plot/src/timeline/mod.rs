@@ -33,7 +33,7 @@ pub struct Shown {
     pub filter: Filter,
     /// The largest number of functions, or of threads.
     pub rows: usize,
-    /// A line on the case of a tracer that it shows.
+    /// A line about the tracer's case that it shows.
     case: Option<String>,
 }
 
@@ -136,10 +136,10 @@ struct Survey {
     /// In order of their first calls.
     rows: Vec<Row>,
     extent: Extent,
-    /// By thread: how many calls.
+    /// By thread: the number of calls.
     threads: Vec<u64>,
     functions: usize,
-    /// If not all functions are shown: the shortest of their longest calls.
+    /// If not all functions are shown: the shortest of the longest calls of those that are.
     cut_ns: Option<u64>,
     unfinished: u64,
 }

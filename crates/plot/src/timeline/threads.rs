@@ -1,4 +1,4 @@
-//! A timeline by thread: of each thread, its calls below one another as they are nested.
+//! A timeline by thread: the nested calls of each thread below one another.
 
 use anyhow::{Result, bail};
 use nopal_analysis::calls::{Ending, Frame, Sink, Style};
@@ -22,7 +22,7 @@ const DEPTH: usize = 40;
 const LEVEL: f64 = 13.0;
 const NAME: f64 = 17.0;
 const LEFT: f64 = 30.0;
-/// Of calls that are too short for bars of their own.
+/// The colour of calls that are too short for bars of their own.
 const DENSE: &str = "#bbbbbb";
 /// No valid thread has more bars than columns in a level.
 const MOST_BARS: usize = 2 * COLUMNS;
@@ -35,7 +35,7 @@ struct Bar {
     end: u64,
 }
 
-/// The calls of a thread at one depth: those that are wider than a column, and the columns in which others are.
+/// The calls of a thread at one depth: those that are wider than a column, and the columns that hold others.
 #[derive(Default)]
 struct Level {
     bars: Vec<Bar>,

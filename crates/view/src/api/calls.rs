@@ -19,9 +19,9 @@ use crate::shown::State;
 
 const MOST_MARKERS: usize = 2000;
 const MOST_CHILDREN: usize = 100;
-/// Words of records that are read for the children of a call, and for markers.
+/// The most words of records that are read for the children of a call, and for markers.
 const WORDS: u64 = 1 << 22;
-/// Blocks that are read for the hits of a view.
+/// The most blocks that are read for the hits of a view.
 const HIT_BLOCKS: usize = 256;
 
 #[derive(Serialize)]
@@ -37,19 +37,19 @@ struct Details {
     #[serde(flatten)]
     place: CallPosition,
     address: String,
-    /// Where it ended, or was last known to be open.
+    /// The time at which it ended, or was last known to be open.
     end: u64,
-    /// In it alone.
+    /// Its self time.
     own: Option<u64>,
-    /// `returned`, `unwound`, `open` (when it ended is not known) or `entry` (only that was recorded).
+    /// `returned`, `unwound`, `open` (its end is not known) or `entry` (only its entry was recorded).
     how: &'static str,
     arguments: Option<[String; 6]>,
     result: Option<String>,
-    /// Nanoseconds of it on a processor, waiting for one, waiting for something else, and not known, if kernel events tell.
+    /// Its nanoseconds on a processor, waiting for one, waiting for something else, and unknown, if kernel events tell.
     times: Option<[u64; 4]>,
-    /// Functions of the kernel that were entered in it, by name, with how often.
+    /// Functions of the kernel that were entered in it, by name, with their numbers.
     kernel: Vec<(String, u64)>,
-    /// The functions that it called: number, calls, nanoseconds. None if the call is too long to be read.
+    /// The functions that it called: number, calls, nanoseconds. None if the call is too long to read.
     children: Option<Vec<(u32, u64, u64)>>,
 }
 
@@ -131,7 +131,7 @@ fn times(state: &State, thread: usize, from: u64, until: u64) -> Option<[u64; 4]
     Some(times.map(|ticks| state.trace.clocks().duration_ns(ticks)))
 }
 
-/// Those that were entered most often.
+/// The functions of the kernel that were entered most often.
 fn kernel_functions(state: &State, thread: usize, from: u64, until: u64) -> Vec<(String, u64)> {
     let mut counts: HashMap<u64, u64> = HashMap::new();
     for entered in state.kernel().functions_in(thread, from, until) {
@@ -148,7 +148,7 @@ fn kernel_functions(state: &State, thread: usize, from: u64, until: u64) -> Vec<
         .collect()
 }
 
-/// `stack?thread=&at=&depth=`: the calls at a moment, and what is known of the one at a depth.
+/// `stack?thread=&at=&depth=`: the calls at a moment, and the facts about the one at a depth.
 pub fn stack(state: &State, query: &Query) -> Result<Stack> {
     let (thread, info, index) = thread(state, query)?;
     let at = state.counter(query.number("at")?);
@@ -195,11 +195,11 @@ pub fn step(state: &State, query: &Query) -> Result<Stack> {
 pub struct Source {
     /// `FILE:LINE` of the function.
     line: Option<String>,
-    /// Where the caller calls it by name.
+    /// The lines where the caller calls it by name.
     calls: Vec<String>,
 }
 
-/// `source?function=&caller=`: where a function and its calls are in the source, as debug information tells.
+/// `source?function=&caller=`: the places of a function and its calls in the source, by debug information.
 pub fn source(state: &State, query: &Query) -> Result<Source> {
     let (trace, names) = (&state.trace, &state.names);
     let function = query.number("function")? as u32;
@@ -227,7 +227,7 @@ pub struct Hits {
     columns: Vec<(usize, Vec<f32>)>,
 }
 
-/// `hits?functions=&from=&until=&columns=`: where calls of some functions are.
+/// `hits?functions=&from=&until=&columns=`: the places of calls of some functions.
 pub fn hits(state: &State, query: &Query) -> Result<Hits> {
     let mut functions = query.numbers("functions")?;
     functions.sort_unstable();
@@ -311,7 +311,7 @@ fn hits_of(
 pub struct Markers {
     /// Time, and text with the values.
     markers: Vec<(u64, String)>,
-    /// There are more, which are not among these.
+    /// Further ones are left out.
     is_cut: bool,
 }
 

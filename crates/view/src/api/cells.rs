@@ -16,11 +16,11 @@ use crate::shown::State;
 const MOST_COLUMNS: u64 = 8192;
 const MOST_CELLS: usize = 1 << 22;
 
-/// Words of records that are read for an answer, and for an exact one.
+/// The most words of records that are read for an answer, and for an exact one.
 const QUICK: u64 = 1 << 18;
 const EXACT: u64 = 1 << 25;
 
-/// The counter where each column begins, and where the last one ends.
+/// The counter at the begin of each column, and at the end of the last one.
 pub fn bounds(state: &State, query: &Query) -> Result<Vec<u64>> {
     let (from, until) = (query.number("from")?, query.number("until")?);
     let columns = query.number("columns")?;
@@ -93,7 +93,7 @@ pub fn cells(state: &State, query: &Query) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Two at a time.
+/// Makes two at a time.
 fn grids(state: &State, rows: &[Rows], bounds: &[u64], budget: u64) -> Result<Vec<Grid>> {
     let infos = state.trace.threads();
     let one = |rows: &Rows| {

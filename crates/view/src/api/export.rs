@@ -1,4 +1,4 @@
-//! `export?as=FORMAT&from=&until=&threads=`: what `nopal export` writes, as a file to keep.
+//! `export?as=FORMAT&from=&until=&threads=`: the output of `nopal export`, as a file to keep.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub fn export(state: &State, query: &Query) -> Result<Response> {
         .map(|places| keys(&state.trace, &places));
     let directory = state.trace.directory().to_owned();
     let options = Options::new(format);
-    // A client may take its time, and others want a trace that grows to be read again meanwhile.
+    // A client may be slow, and others need a growing trace to be read again meanwhile.
     let work = move |out: &mut dyn std::io::Write| {
         let trace = Trace::open(&directory)?;
         filter.checkpoints = Index::kept(&trace).map(|index| Arc::new(index.checkpoints()));

@@ -1,4 +1,5 @@
-//! Tracks beside the threads: processors, cases of tracers, values of markers; and what kernel events tell of threads.
+//! Tracks beside the threads: processors, cases of tracers, values of markers; and the states of threads by kernel
+//! events.
 //!
 //! `of` names a track: `cpu`, a tracer or `FROM..TO`, or `MARKER.FIELD`.
 
@@ -20,7 +21,7 @@ use crate::track::{Lane, Span, Track};
 /// The track of processors.
 const PROCESSORS: &str = "cpu";
 
-/// Spans of a table, wake-ups and events of an answer.
+/// The most spans of a table, and the most wake-ups and events of an answer.
 const MOST: usize = 100;
 const MOST_WAKES: usize = 150;
 const MOST_EVENTS: usize = 1000;
@@ -39,7 +40,7 @@ fn time(state: &State, query: &Query) -> Result<(u64, u64)> {
     Ok((from.unwrap_or(0), until.unwrap_or(u64::MAX)))
 }
 
-/// Gives a track to `work`, and the cases that it is made of.
+/// Gives `work` a track, and the cases that it shows.
 fn with<T>(
     state: &State,
     query: &Query,
@@ -67,7 +68,7 @@ struct DescribedLane<'a> {
     missing: Vec<(u64, u64)>,
 }
 
-/// `track?of=`: what a track has.
+/// `track?of=`: the description of a track.
 pub fn track(state: &State, query: &Query) -> Result<Vec<u8>> {
     with(state, query, |track, cases| {
         let lane = |lane: &'_ Lane| {
@@ -135,7 +136,7 @@ struct ShownSpan {
     end: u64,
     duration: u64,
     label: u32,
-    /// The thread of the trace that it is of, and, of a case, that in which it began.
+    /// The thread of the trace to which it belongs, and, for a case, the thread in which it began.
     thread: Option<u32>,
     from: Option<u32>,
     /// The key that pairs begin and end of a case, if its thread does not: a lock, a value.
@@ -162,7 +163,7 @@ fn shown_span(state: &State, lane: usize, span: &Span, cases: Option<&Cases>) ->
     }
 }
 
-/// `span?of=&lane=&at=`: what a lane holds at a moment.
+/// `span?of=&lane=&at=`: the span of a lane at a moment.
 pub fn span(state: &State, query: &Query) -> Result<Vec<u8>> {
     let (lane, at) = (query.number("lane")? as usize, query.number("at")?);
     let at = state.counter(at);
@@ -175,15 +176,15 @@ pub fn span(state: &State, query: &Query) -> Result<Vec<u8>> {
 
 #[derive(Serialize)]
 struct Sums {
-    /// Spans of which a part is in the time.
+    /// The spans that overlap the time.
     count: u64,
     /// The longest of them, as a whole.
     longest: Vec<ShownSpan>,
-    /// By label: spans, and nanoseconds of them that are in the time; by lane.
+    /// By label: the spans, and their nanoseconds within the time; by lane, too.
     labels: Vec<(u32, u64, u64, Vec<u64>)>,
 }
 
-/// `spans?of=&from=&until=`: sums of what is in a time, all without these.
+/// `spans?of=&from=&until=`: the sums within a time; of all without these.
 pub fn spans(state: &State, query: &Query) -> Result<Vec<u8>> {
     let (from, until) = time(state, query)?;
     with(state, query, |track, cases| {
@@ -222,13 +223,13 @@ pub fn spans(state: &State, query: &Query) -> Result<Vec<u8>> {
 
 #[derive(Serialize)]
 pub struct Values {
-    /// Of all values: their number, the least, the most.
+    /// The number of all values, the least and the greatest.
     count: usize,
     extent: Option<(f64, f64)>,
     unread: u64,
     /// The last value before.
     before: Option<f64>,
-    /// The values of each column: their number, the least, the most, the last.
+    /// For each column, the number of values, the least, the greatest and the last.
     columns: Vec<Option<(usize, f64, f64, f64)>>,
 }
 
@@ -251,8 +252,8 @@ pub fn curve(state: &State, query: &Query) -> Result<Values> {
 }
 
 /// `states?from=&until=&columns=&threads=`: five bytes for each column of each thread: the parts of it (255 is all) in
-/// which it ran, could have run, and waited, in which that is not known, and the functions of the kernel that it entered
-/// (255 or more).
+/// which the thread ran, was runnable, waited, and was in an unknown state; and the functions of the kernel that it
+/// entered (255 or more).
 pub fn states(state: &State, query: &Query) -> Result<Vec<u8>> {
     let bounds = bounds(state, query)?;
     let kernel = state.kernel();
@@ -277,7 +278,7 @@ pub fn states(state: &State, query: &Query) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Of a time: running, able to run, waiting, not known.
+/// The parts of a time: running, runnable, waiting, unknown.
 pub fn times(waited: Waited, all: u64) -> [u64; 4] {
     let ready = waited.runnable.saturating_add(waited.preempted);
     let away = ready
@@ -296,7 +297,7 @@ type ShownWake = (u64, u32, Option<u32>, u32, Option<u64>);
 
 #[derive(Serialize)]
 pub struct Wakes {
-    /// None are told if there are too many.
+    /// Empty if there are too many.
     wakes: Vec<ShownWake>,
     all: usize,
 }
