@@ -11,7 +11,7 @@ use std::{env, fs};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Part of the core that a process under control of the tool has no use for.
+/// Files of the core that a traced process does not use.
 const NOT_IN_A_PROCESS: [&str; 2] = ["control.c", "traces.c"];
 
 fn main() -> Result<(), Failure> {

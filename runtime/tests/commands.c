@@ -94,7 +94,7 @@ static void every_command(void)
 	probe("probe auto f new p", NOPAL_PROBE_AUTO | NOPAL_PROBE_NAMED, "f", "p", "");
 	probe("probe breakpoint f new p fetch $ax", NOPAL_PROBE_BREAKPOINT | NOPAL_PROBE_NAMED | NOPAL_PROBE_FETCHES, "f", "p",
 	      "$ax");
-	/* Functions of these names; a part is taken where it can be. */
+	/* Functions have these names; a word is taken for an optional part where possible. */
 	probe("probe return", 0, "return", "", "");
 	probe("probe return new p", NOPAL_PROBE_NAMED, "return", "p", "");
 	probe("probe return fetch fetch a", NOPAL_PROBE_RETURN | NOPAL_PROBE_FETCHES, "fetch", "", "a");
@@ -316,8 +316,8 @@ static bool within(struct nopal_span span, uint32_t length)
 	return span.begin <= span.end && span.end <= length;
 }
 
-/* Pieces of commands, put together by chance, and bytes: nothing outside of the line is touched (the sanitizer looks
- * at a buffer that ends where the line does), and all that is given lies in it. */
+/* Random combinations of pieces of commands, and bytes: the parser touches nothing outside of the line (the sanitizer
+ * watches a buffer that ends with the line), and all its results lie in the line. */
 static void random_lines(void)
 {
 	static const char *const pieces[] = { "trace", "new",   "on",   " ", " ", " ",    "\"", "!",  "#",   "0x",   "f0004944",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Threads and what they are known by.
+ * Threads, and how they are identified.
  */
 #include "stubs.h"
 #include "world.h"
@@ -57,7 +57,7 @@ static void chunk_of_a_predecessor_may_be_anothers(void)
 	world_end(0);
 }
 
-/* A forked child: contexts are zero, all else is as it was. By a raw system call the block holds the parent's id. */
+/* A forked child: contexts are zero, all else is as before. After a raw system call the block holds the parent's id. */
 static void fork_child(bool raw)
 {
 	static struct nopal_context parents;
@@ -119,7 +119,7 @@ static void more_threads_than_contexts(void)
 	world_end(0);
 }
 
-/* A thread that must not read the counter, as the kernel or a hook says, reads it never again. */
+/* A thread that must not read the counter, as the kernel or a hook says, never reads it again. */
 static void muted_thread(void)
 {
 	world_begin(2);
@@ -158,7 +158,7 @@ static void new_thread_in_a_quiet_process(void)
 	struct nopal_context *context = context_of(&above);
 	CHECK(context->thread == 1000 && context->process == 100);
 
-	/* Nothing else is looked at: there may be no memory. */
+	/* Nothing else is read: there may be no memory. */
 	const uintptr_t elsewhere[] = { 8, 4096, (uintptr_t)&above - 0x100000, (uintptr_t)&above + 0x100000000 };
 	for (unsigned i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
 		sim.astray = elsewhere[i];
@@ -169,10 +169,10 @@ static void new_thread_in_a_quiet_process(void)
 	CHECK(events[unmirrored].found_kind == NOPAL_KIND_ONLY);
 }
 
-/* Of the scenario below, which sets it before it plays: a thread whose control block is not on the simulated stack. */
+/* Set by the scenario below before it plays: a thread whose control block is not on the simulated stack. */
 static struct sim_thread *above_the_stack;
 
-/* There handlers find contexts half made. Nothing is lost; a chunk may wait for the end of the thread. */
+/* There, handlers find unfinished contexts. Nothing is lost; a chunk may wait for the end of the thread. */
 static void first_event_of_a_quiet_process(void)
 {
 	world_begin(8);
@@ -204,8 +204,8 @@ static void handlers_while_a_quiet_thread_begins(void)
 	at_all_race_points(first_event_of_a_quiet_process, handler, all_is_found);
 }
 
-/* A program has put its thread pointer elsewhere: its calls are lost meanwhile, and nothing is looked at but whether
- * there is memory. */
+/* A program has changed its thread pointer: its calls are lost meanwhile, and only the presence of memory is
+ * checked. */
 static void thread_pointer_leads_elsewhere(void)
 {
 	static _Alignas(4096) unsigned char pages[2][SIM_UNREADABLE];
@@ -232,8 +232,8 @@ static void thread_pointer_leads_elsewhere(void)
 	world_end(0);
 }
 
-/* Threads with the thread pointer of another one, as those that share a control block: only its owner records, and
- * what it has recorded is not touched. */
+/* Threads with the thread pointer of another one, such as those that share a control block: only its owner records, and
+ * its records stay as they are. */
 static void thread_pointer_of_another_thread(void)
 {
 	struct nopal_arguments arguments = { 0 };
@@ -271,7 +271,7 @@ static bool is_below_first_alive(uint32_t thread)
 	return thread != 100 && thread < first_alive;
 }
 
-/* Threads at ever other places, of which a few live at once, and one all the time. Some record. */
+/* Threads at ever new places. A few live at once, and one all the time. Some record. */
 static void threads_that_end_make_room(void)
 {
 	static struct sim_thread many[3 * NOPAL_THREADS];

@@ -67,7 +67,7 @@ static void a_handler_counts_while_counters_are_looked_for(void)
 	world_end(0);
 }
 
-/* A forked child has the region, and none of what its parent knows of it. */
+/* A forked child has the region, but not its parent's table of counters. */
 static void a_forked_child_has_counters_of_its_own(void)
 {
 	world_begin(2);
@@ -122,7 +122,7 @@ static void all_calls_are_counted_where_counters_are_used_up(void)
 	world_end(0);
 }
 
-/* Of more stacks than a group knows, some have no counters of their own. */
+/* If there are more stacks than a group has places for, some have no counters of their own. */
 static void more_stacks_than_places(void)
 {
 	const uint64_t stacks = 4 * NOPAL_COUNTED_STACKS;

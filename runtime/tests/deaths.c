@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Threads that die at any race point: what they had recorded is there, and nothing that they held stays taken.
+ * Threads that die at any race point: their records are there, and nothing that they held stays taken.
  */
 #include "world.h"
 
 static struct sim_thread other_thread;
 
-/* A chunk has no name in its header yet, or no more: only the end of the session tells that nobody writes into it. */
+/* A chunk's header names no thread yet, or no longer: only the end of the session tells that no thread writes into
+ * it. */
 static uint32_t chunks_of_nobody(const char *point)
 {
 	return point && (!strcmp(point, "chunk taken") || !strcmp(point, "chunk given back"));

@@ -26,7 +26,7 @@ static void dropped_events_are_counted(void)
 	world_end(0);
 }
 
-/* Large records do not fit any more where small ones do: exits of calls that were recorded have to find room. */
+/* Large records no longer fit where small ones do: exits of recorded calls must find room. */
 static void small_events_go_on_where_large_ones_are_dropped(void)
 {
 	world_begin(1);
@@ -52,7 +52,7 @@ static void the_counter_advances_at_a_loss(void)
 	CHECK(events[small].gaps == 1 && resyncs_found(NOPAL_RESYNC_CLOCK) == 1);
 }
 
-/* Events lost on another stack, and then none on the first: the next one that is recorded says where it is. */
+/* Events are lost on another stack, and then none on the first: the next recorded one says where it is. */
 static void stack_is_told_after_a_loss(void)
 {
 	world_begin(2);
@@ -142,7 +142,7 @@ static void waiting_has_a_bound(void)
 	world_end(0);
 }
 
-/* All chunks are held by threads that sleep: when one has waited as long as it may, the others need not. */
+/* All chunks are held by sleeping threads: when one thread has waited as long as it may, the others need not. */
 static void a_vain_wait_is_for_all(void)
 {
 	for (uint32_t mode = NOPAL_WHEN_FULL_DROP; mode <= NOPAL_WHEN_FULL_BLOCK; mode++) {

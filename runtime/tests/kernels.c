@@ -14,7 +14,7 @@ static uint32_t random_below(uint32_t limit)
 	return (uint32_t)(seed >> 33) % limit;
 }
 
-/* ---- Counted by looking at each tick: how long something holds, on each processor ---- */
+/* ---- Counted tick by tick: how long a state holds, on each processor ---- */
 
 struct counted {
 	uint64_t since[SIM_KERNEL_PROCESSORS];
@@ -46,7 +46,7 @@ static void look_at_all(void)
 	}
 }
 
-/* Sections of both kinds begin and end in any order, as with spin_lock_irqsave and what is nested in it. */
+/* Sections of both kinds begin and end in any order, as with spin_lock_irqsave and the sections nested in it. */
 static void do_something(uint32_t processor)
 {
 	bool irqs_off = sim_kernel.processors[processor].irqs_off;

@@ -203,8 +203,8 @@ static void clock_that_goes_back_makes_no_case(void)
 
 static uint64_t handled;
 
-/* Begins and ends cases, of its own key and of that which it has interrupted; each is worse than those before, and
- * there are more than places for the worst. */
+/* Begins and ends cases, of its own key and of the interrupted one. Each is worse than those before, and there are more
+ * than places for the worst. */
 static void cases_in_a_handler(void)
 {
 	uint64_t number = ++handled, clock = 1000 * number;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Enumerates what can happen at race points.
+ * Enumerates the handlers and deaths at race points.
  */
 #include "world.h"
 

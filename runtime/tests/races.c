@@ -5,7 +5,7 @@
 #include "stubs.h"
 #include "world.h"
 
-/* ---- Handlers. Slots are below those of what is interrupted, and in nested handlers below those. ---- */
+/* ---- Handlers. Slots are below those of the interrupted code; those of nested handlers are below these. ---- */
 
 static uint64_t nested;
 
@@ -97,7 +97,7 @@ static void handler_switches_contexts(void) { at_every_pair(4); }
 static void handler_comes_long_after(void) { at_every_pair(5); }
 static void handler_comes_while_the_tool_collects(void) { at_every_pair(6); }
 
-/* As in a program that steps through itself: what is interrupted at every instruction may be lost, but ends. */
+/* As in a program that single-steps itself: an event that is interrupted at every instruction may be lost, but ends. */
 static void handler_comes_at_every_point(void)
 {
 	for (unsigned i = 0; scenarios[i]; i++)

@@ -77,7 +77,7 @@ static void request_is_given_up(void)
 	all_requests_are_free();
 }
 
-/* Signals end naps early: these are not taken for time without the tool, and still there is a bound. */
+/* Signals end naps early: such naps do not count as time without the tool, and still there is a bound. */
 static void request_is_given_up_no_sooner_where_signals_come(void)
 {
 	for (uint64_t every = 100000; every <= 100000000; every *= 3) {
@@ -115,7 +115,7 @@ static void answer_comes_at(const char *point)
 	all_requests_are_free();
 }
 
-/* Before the thread waits, and when it waits no longer: what the tool has done is not taken for undone. */
+/* Before the thread waits, and when it no longer waits: the tool's work counts as done. */
 static void answer_comes_early_or_late(void)
 {
 	answer_comes_at("request made");

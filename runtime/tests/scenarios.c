@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Short stretches of recording, one for each thing that the slow path makes ready.
+ * Short stretches of recording, one for each part that the slow path provides.
  */
 #include "stubs.h"
 #include "world.h"
@@ -64,7 +64,7 @@ static void going_down_into_a_new_part(void)
 	play_call(NOPAL_KIND_ENTRY, STACK - 0x10);
 }
 
-/* The range begins deep in the stack, and its mirror ends where the next event is. */
+/* The range begins deep in the stack, and its mirror ends before the next event. */
 static void going_up_into_a_new_part(void)
 {
 	world_begin(8);

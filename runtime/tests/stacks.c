@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Which stack parts are mirrored, and what the trace says of stacks and clocks.
+ * The stack parts that are mirrored, and the stacks and clocks in the trace.
  */
 #include "stubs.h"
 #include "world.h"
@@ -76,7 +76,7 @@ static void stack_that_cannot_be_mirrored_is_traced_at_entry(void)
 	CHECK(resyncs_found(NOPAL_RESYNC_STACK) == 3);
 }
 
-/* Nobody could unwrap its frames. */
+/* The tool could not unwrap its frames. */
 static void stack_that_the_tool_cannot_read_is_traced_at_entry(void)
 {
 	world_begin(8);
@@ -102,7 +102,7 @@ static void mirrors_leave_mappings_to_the_program(void)
 	world_end(0);
 }
 
-/* Nothing is asked for then, and nothing failed. */
+/* Then no mapping is requested, and none failed. */
 static void process_without_mirrors(void)
 {
 	world_begin(8);
@@ -178,7 +178,7 @@ static void clock_goes_on_over_its_halves(void)
 		CHECK(events[i].clock);
 }
 
-/* Also on a stack without a mirror, where the fast path has no part in it. */
+/* Also on a stack without a mirror, where the fast path takes no part. */
 static void clock_goes_on_without_a_mirror(void)
 {
 	world_begin(8);

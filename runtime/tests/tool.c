@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * A tool that collects chunks as crates/record does, and checks what is in them.
+ * A tool that collects chunks as crates/record does, and checks their records.
  */
 #include "world.h"
 
@@ -135,8 +135,8 @@ static int compare(const void *a, const void *b)
 	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
 }
 
-/* Where the thread's last event was: it may not be on another stack, unless a resync says so in between. Events of
- * stacks without a mirror are not told apart. */
+/* The slot of the thread's last event: the next one may not be on another stack, unless a resync says so in between.
+ * Events of stacks without a mirror are not told apart. */
 static uint64_t place;
 
 /* The gaps that the thread's reader has been told of so far. */
@@ -208,7 +208,7 @@ static uint64_t read_chunk(const struct collected *chunk, uint64_t clock, uint32
 	return clock;
 }
 
-/* Between what its thread had recorded when an event began that was lost, and what began when that was done. */
+/* The gap lies between the last record before a lost event and the first event that began after it. */
 static void gap_is_told(uint32_t lost)
 {
 	uint32_t before = 0, behind = UINT32_MAX;

@@ -39,7 +39,7 @@ void world_begin(uint32_t chunks)
 	CHECK(chunks <= CHUNKS_AT_MOST);
 	if (!memory)
 		memory = zeroed_pages(0, (CHUNKS_AT_MOST + 1) * NOPAL_CHUNK_BYTES);
-	memset(memory, 0, NOPAL_CHUNK_BYTES);   /* the chunks behind are zero since the last end of the world */
+	memset(memory, 0, NOPAL_CHUNK_BYTES);   /* the other chunks are zero since the last end of the world */
 	contexts = zeroed_pages(contexts, NOPAL_CONTEXTS * sizeof(struct nopal_context));
 	parts = zeroed_pages(parts, NOPAL_STACK_PARTS * 8);
 	threads = zeroed_pages(threads, sizeof(struct nopal_threads));

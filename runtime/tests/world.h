@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * A simulated process, a tool that collects its chunks, and what became of every event.
+ * A simulated process, a tool that collects its chunks, and the outcome of every event.
  */
 #ifndef NOPAL_TEST_WORLD_H
 #define NOPAL_TEST_WORLD_H
@@ -45,7 +45,7 @@ struct nopal_context *context_of(const struct sim_thread *thread);
 enum outcome {
 	RECORDED,       /* an entry is wrapped */
 	NOT_WRAPPED,    /* recorded without wrapping, or lost */
-	UNKNOWN,        /* the thread died over it */
+	UNKNOWN,        /* the thread died before it was done */
 };
 
 struct event {
@@ -77,15 +77,16 @@ void play_down(uint64_t slot, uint32_t calls);
 /* Events of the current chunk until there is room for less than `bytes` more. */
 void fill_chunk(uint64_t slot, uint32_t bytes);
 
-/* The tool: takes what threads have handed over, but for chunks in which a record is still to be stored. */
+/* The tool takes the chunks that threads have handed over, except those in which a record is still to be stored. */
 void tool_collect(void);
 
 /* The same for a chunk of a thread that has ended. */
 void tool_take_over(uint32_t thread);
 
-/* All threads have ended. The tool takes what is left. Checks that every chunk is free again, that records are in the
- * order of time and of sequence, that clocks come out right, that every event was found once, or is counted as lost, or
- * its thread died over it, and that a gap is told where one is lost. `holes` words may be unwritten. */
+/* Call it when all threads have ended. The tool takes the remaining chunks. Checks that every chunk is free again, that
+ * records are in the order of time and of sequence, that clocks are right, that every event was found once, or is
+ * counted as lost, or its thread died before it was done, and that a gap is told where one is lost. `holes` words may
+ * be unwritten. */
 void world_end(uint32_t holes);
 
 uint64_t lost_events(void);
@@ -105,10 +106,10 @@ void arm(void);
  * checks each run. */
 void at_all_race_points(void (*scenario)(void), void (*handler)(void), void (*end)(void));
 
-/* Runs `scenario` with `handler` at each race point that it passes, but for those of the handler. */
+/* Runs `scenario` with `handler` at each race point that it passes, except those of the handler. */
 void at_every_race_point(void (*scenario)(void), void (*handler)(void), void (*end)(void));
 
-/* Runs `scenario` for each race point that it passes, and has the running thread die there; or the process, which may
+/* Runs `scenario` for each race point that it passes, and kills the running thread there; or the process, which may
  * also end while the thread has signals blocked. `after` checks each run; it gets the name of the point, 0 for the run
  * in which nobody died. */
 void die_at_all_race_points(bool also_blocked, void (*scenario)(void), void (*after)(const char *point));

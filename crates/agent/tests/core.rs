@@ -1,21 +1,21 @@
 //! Runs the C unit tests of `runtime/core`, on the simulated host, each in a process of its own; and the explorations
-//! of its protocols, of larger worlds where `NOPAL_EXPLORE` is `far`.
+//! of its protocols, of larger worlds if `NOPAL_EXPLORE` is `far`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// All of the core but the functions that a hosted C library has.
+/// All of the core except functions that a hosted C library has.
 const SOURCES: [&str; 3] = ["core", "port/sim", "tests"];
 const NOT_HOSTED: &str = "memory.c";
 
-/// The hooks of a Linux process, which ask nothing of their host but by `port.h`.
+/// The hooks of a Linux process, which use their host only by `port.h`.
 const HOOKS: [&str; 2] = ["port/linux/hooks.c", "port/linux/unwinders.c"];
 
-/// Beside `tests/explore`, what its program needs.
+/// The files beside `tests/explore` that its program needs.
 const EXPLORED: [&str; 3] = ["core/poke.c", "port/sim/explore.c", "port/sim/sim_text.c"];
 
-/// Compiled so that all it does with memory is watched, by `tests/explore/actors.c`.
+/// Compiled so that `tests/explore/actors.c` watches all of its memory accesses.
 const WATCHED: [&str; 3] = [
     "core/chunk.c",
     "tests/explore/actors_of_chunks.c",
@@ -62,7 +62,7 @@ fn compile(output: &Path, flags: &[&str], sources: &[PathBuf]) {
     );
 }
 
-/// `None`, or what the test says of its failure.
+/// The output of a test that fails; `None` if it passes.
 fn run(program: &Path, test: &str) -> Option<String> {
     let output = Command::new(program).arg(test).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Everything that port.h and text.h declare, but for the race points of tests.
+/// Everything that port.h and text.h declare, except the race points of tests.
 const PORT: [&str; 21] = [
     "port_allow_tracer",
     "port_block_signals",
@@ -58,7 +58,7 @@ fn includes(file: &Path) -> Vec<String> {
         .collect()
 }
 
-/// A compiler, the folder of its CPU in `arch`, and what it needs to be told.
+/// A compiler, the folder of its CPU in `arch`, and its options.
 struct Target {
     compiler: &'static str,
     arch: &'static str,
@@ -131,7 +131,7 @@ fn core_compiles_for_another_processor() {
         arch: "arch/aarch64",
         flag: "-mno-outline-atomics",
     };
-    // Where no code is generated, no exception lands in any.
+    // Without generated code, no exception lands in any.
     let others: Vec<String> = needed_by_core(&aarch64)
         .difference(&allowed)
         .cloned()

@@ -14,7 +14,7 @@ fn threads_are_looked_for_all_over_their_table() {
     assert!(met.iter().all(|met| *met));
 }
 
-/// Points at which tests let others go on: their names would be in the image with them.
+/// The race points of tests would bring their names into the image.
 #[test]
 fn race_points_are_not_in_the_image() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/core");

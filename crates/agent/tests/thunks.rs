@@ -1,4 +1,4 @@
-//! Thunks and hooks, read by a disassembler and compared with what `runtime/arch/x86_64/thunk.S` says they are.
+//! Thunks and hooks, read by a disassembler and compared with the description in `runtime/arch/x86_64/thunk.S`.
 
 mod common;
 

@@ -85,7 +85,7 @@ struct Asked {
     only: Vec<u32>,
     not: Vec<u32>,
     least: u64,
-    /// Since the trace began.
+    /// The time since the trace began.
     from: Option<u64>,
     until: Option<u64>,
 }

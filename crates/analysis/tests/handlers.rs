@@ -16,7 +16,8 @@ const TWO: u32 = 2;
 
 const HANDLER: u32 = abi::EVENT_DEFINED | 3 << abi::EVENT_WORDS_SHIFT;
 
-/// A thread of a process, from a clock on, and the handlers that it sets: when, the site, and whether that is read.
+/// A thread of a process, from a clock on, and the handlers that it sets: the clock, the site, and whether its address
+/// is read.
 type Made<'a> = (u32, u64, &'a [(u64, u32, bool)]);
 
 /// `begins`: process, parent, clock, and whether it runs a program of its own then. The image of both sites is at the
@@ -165,7 +166,7 @@ fn a_program_that_is_executed_has_no_handlers_yet() {
         (100, 55, &[(70, TWO, true)]),
         (200, 30, &[]),
         (200, 65, &[]),
-        // Before it executes; that it was forked is not told.
+        // Before it executes a program; its fork is not recorded.
         (300, 80, &[]),
     ];
     assert_eq!(

@@ -199,7 +199,7 @@ fn records_that_are_noise_do_no_harm() {
     }
 }
 
-/// All texts that a trace has, in all readers; also in names so long that nobody would have them.
+/// All texts of a trace, in all readers; also names of extreme length.
 #[test]
 fn no_text_of_a_trace_is_more_than_text() {
     for long in [10, 1 << 16] {

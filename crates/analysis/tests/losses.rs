@@ -1,4 +1,4 @@
-//! Random programs whose records are lost at random: no reader tells of more than there was.
+//! Random programs whose records are lost at random: no reader shows more than there was.
 //!
 //! `NOPAL_SEED=N` tries one seed; each failure says its own.
 
@@ -47,7 +47,7 @@ enum Step {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     calls: u64,
-    /// Of all, of those that were not in another call of their function, and the longest of all.
+    /// The ticks of all, of those that were not in another call of their function, and of the longest.
     all: u64,
     total: u64,
     longest: u64,
@@ -118,7 +118,7 @@ impl Program {
             clock += 1 + random.below(50) + random.below(2) * random.below(400);
             let what = random.below(100);
             if what < 3 && open.len() > 3 && left.is_empty() {
-                // Not to where somebody was only jumped to.
+                // A jump does not lead to a frame that was entered by a jump.
                 let kept = 1 + random.below(open.len() as u64 - 1) as usize;
                 if program.calls[open[kept].number].owner == open[kept].number {
                     left = open.split_off(kept);

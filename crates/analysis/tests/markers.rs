@@ -1,4 +1,4 @@
-//! Values of markers, of records made by hand: what is not among them is told.
+//! Values of markers, of records made by hand: the number of those left out is shown.
 
 use std::path::Path;
 
@@ -98,7 +98,7 @@ fn found(made: Made, value: &str, by: Option<&str>, filter: &Filter) -> anyhow::
     })
 }
 
-/// Some have the group's field, some do not, and of one it is a text, which is no group.
+/// Some have the group's field, some do not, and in one it is a text, which is no group.
 const REQUESTS: Made = &[
     (
         &[("len", NUMBER), ("user", NUMBER)],

@@ -30,7 +30,7 @@ struct Call {
     inside: u64,
 }
 
-/// Goes through calls at random, and records those of the kernel apart.
+/// Makes calls at random, and records those of the kernel in packets of their own.
 struct Thread {
     own: Recorder,
     kernel: Recorder,

@@ -17,10 +17,10 @@ const SITES: u32 = 6;
 /// The counter has a tick each nanosecond.
 const LEAST: u64 = 40;
 
-/// A chunk as its thread leaves it, and how much of it had been recorded when it was written before that.
+/// A chunk as its thread leaves it, and the lengths that it had when it was written before.
 type Made = (Vec<u64>, Vec<usize>);
 
-/// How far a writer comes before it is killed: chunks, and parts of the next one.
+/// The progress of a writer before it is killed: chunks, and parts of the next one.
 type Killed = (usize, usize);
 
 fn begin(path: &Path, least: u64) -> Writer {
@@ -75,7 +75,7 @@ fn write(path: &Path, least: u64, chunks: &[Made], killed: Option<Killed>) -> Tr
         drop(writer);
         writer = Writer::adopt(path).unwrap();
     }
-    // A chunk that was read in part is there with all that was read.
+    // A chunk that was read in part is there with all that was read of it.
     let read = killed.map_or(0, |(whole, _)| whole + 1).min(chunks.len());
     for (chunk, _) in &chunks[..read] {
         write_whole(&mut writer, &(chunk.clone(), Vec::new()));
@@ -256,7 +256,7 @@ fn ends(chunk: &[u64]) -> Vec<usize> {
 struct Seen {
     /// Site, begin, end, result and how it ended.
     calls: BTreeMap<(u64, u64, u32), (Option<u64>, bool)>,
-    /// Site, begin, and until when it is known to have been open.
+    /// Site, begin, and the time until which it is known to have been open.
     lost: BTreeMap<(u64, u32), u64>,
     strays: Vec<(u64, u32)>,
     only: BTreeSet<(u64, u32)>,

@@ -1,4 +1,4 @@
-//! Cases of locks and sections, of records made by hand: each is known.
+//! Cases of locks and sections, in records made by hand: all cases are known.
 
 use std::path::Path;
 
@@ -186,7 +186,7 @@ fn a_lock_is_held_from_its_return_to_the_call_that_gives_it_back() {
     one.unlock(500, 0xc0);
     one.call(600, 620, LOCK, 0xe0, 130);
     one.unlock(630, 0xe0);
-    // Its thread did not take it.
+    // Its thread did not take this lock.
     one.unlock(640, 0xf0);
     let mut two = Thread::new(2);
     two.call(120, 310, LOCK, 0xa0, 0);
@@ -231,7 +231,7 @@ fn waiting_ends_also_without_the_lock() {
     assert_eq!(past.open, 1, "the last one waits still");
 }
 
-/// Where records are missing, nothing is claimed of what was held meanwhile.
+/// Where records are missing, no locks are claimed to have been held.
 #[test]
 fn a_lock_that_may_have_been_given_back_in_between_is_no_case() {
     let mut one = Thread::new(1);
@@ -352,10 +352,10 @@ fn signals_are_off_while_any_is_blocked() {
     one.change_mask(100, BLOCK, 8, Some(1 << 9));
     one.change_mask(150, BLOCK, 8, Some(1 << 11));
     one.change_mask(170, UNBLOCK, 8, Some(1 << 9));
-    // Asks only.
+    // This call only asks.
     one.change_mask(180, SET, 0, None);
     one.change_mask(200, UNBLOCK, 8, Some(u64::MAX));
-    // KILL and STOP, which nobody can block, and those that libc keeps for itself.
+    // KILL and STOP, which no thread can block, and libc's own signals.
     one.change_mask(300, SET, 8, Some(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32));
     one.change_mask(400, SET, 8, Some(1));
     one.change_mask(450, SET, 8, Some(0));

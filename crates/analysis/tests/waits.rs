@@ -1,4 +1,4 @@
-//! Random programs that wait at random: what each function waited, and what it waited itself.
+//! Random programs that wait at random: how long each function waited, and how long it waited itself.
 //!
 //! `NOPAL_SEED=N` tries one seed; each failure says its own.
 
@@ -201,7 +201,8 @@ fn each_wait_is_told_of_the_calls_that_were_open() {
         let outermost = outermost.waited.unwrap();
         assert_eq!(outermost.total, all, "seed {seed}");
         assert_eq!(own + outermost.own, all, "seed {seed}");
-        // Both halves of the time have all of it; where a call goes on, and a wait in it, each has its part.
+        // Both halves of the time together have all of it; if a call and a wait in it cross the middle, each half has
+        // its part.
         let middle =
             nopal_analysis::span::begin(&trace).midpoint(nopal_analysis::span::end(&trace));
         let halves = [(None, Some(middle)), (Some(middle), None)].map(|(from, until)| {
@@ -217,8 +218,8 @@ fn each_wait_is_told_of_the_calls_that_were_open() {
     }
 }
 
-/// The kernel tells that a thread leaves its processor, and not when it runs again: until its next record, it may have
-/// waited or run.
+/// Kernel events show that a thread leaves its processor, but not when it runs again: until its next record, it may
+/// have waited or run.
 #[test]
 fn a_return_that_is_not_told_makes_parts_the_least() {
     let place = tempfile::tempdir().unwrap();
@@ -255,7 +256,7 @@ fn a_return_that_is_not_told_makes_parts_the_least() {
             flags: None,
         },
     };
-    // It comes back from neither.
+    // It returns from neither.
     writer.system(0, &[leave(1200, 9), leave(2400, 9)]).unwrap();
     writer.flush_kernel_events().unwrap();
     drop(writer);

@@ -1,4 +1,4 @@
-//! Every kind of picture: what is in it, and that it can be read.
+//! Every kind of picture: its contents, and its legibility.
 
 #[path = "../../analysis/tests/made/mod.rs"]
 mod made;
@@ -72,7 +72,7 @@ impl Sample {
         timeline::draw_threads(&self.trace, &self.names, &shown, &drive()).unwrap()
     }
 
-    /// A picture of each other kind, of the values that `text` means.
+    /// A picture of each other kind, of the values that `text` names.
     fn of_values(&self, text: &str, scale: AxisScale) -> Vec<Picture> {
         let (trace, names, drive) = (&self.trace, &self.names, &drive());
         let what = &ValueSelection::new(Some(text), names, trace.markers()).unwrap();
@@ -134,7 +134,7 @@ fn tree(picture: &Picture) -> usvg::Tree {
     usvg::Tree::from_data(&picture.svg, &options).unwrap()
 }
 
-/// All texts, and where they are.
+/// All texts, and their places.
 fn texts(group: &usvg::Group, found: &mut Vec<(String, usvg::Rect)>) {
     for node in group.children() {
         match node {
@@ -154,7 +154,7 @@ fn words(tree: &usvg::Tree) -> Vec<(String, usvg::Rect)> {
     found
 }
 
-/// No text leaves the picture, or meets another.
+/// No text leaves the picture, or overlaps another.
 fn assert_readable(picture: &Picture, what: &str) {
     let tree = tree(picture);
     let size = tree.size();
@@ -268,7 +268,7 @@ fn a_timeline_has_rows_in_order_of_the_first_call() {
     assert!(names[2].starts_with("made::parse"));
 }
 
-/// The level lines of a timeline: from, to, and how high.
+/// The level lines of a timeline: from, to, and height.
 fn level_lines(picture: &Picture) -> Vec<(f64, f64)> {
     let text = String::from_utf8(picture.svg.clone()).unwrap();
     let paths = text.split(" d=\"").skip(1);
@@ -320,7 +320,7 @@ fn a_scatter_plot_has_a_dot_for_each_value_where_and_when_it_was() {
     // Values that fall on the same place share a dot.
     let number = group.distribution.count() as usize;
     assert!(all.len() > number / 2 && all.len() <= number, "{number}");
-    // The longest is alone on top, and only it is left when the others are not within the bounds.
+    // The longest is alone on top; it alone is left if the others are not within the bounds.
     let most = group.distribution.most();
     let top = all.iter().map(|dot| dot.2).fold(f64::MAX, f64::min);
     assert_eq!(all.iter().filter(|dot| dot.2 == top).count(), 1);

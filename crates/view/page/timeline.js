@@ -42,7 +42,7 @@ export class Timeline {
 		this.fill = (/** @type {Details} */ details) => details.call(0, null);
 		/** The result of the search, in words. */
 		this.found = "";
-		/** The number of the last look, and the address that is asked for. */
+		/** The number of the last look, and the key of the hits that are asked for. */
 		this.looked = 0;
 		this.asked = "";
 		/** @type {AbortController | null} */

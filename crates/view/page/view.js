@@ -255,7 +255,7 @@ export class View extends EventTarget {
 	}
 
 	/**
-	 * Restores nothing that `address` has not written.
+	 * Decodes a text; empty if `address` cannot have written it.
 	 * @param {string} text
 	 */
 	static decoded(text) {

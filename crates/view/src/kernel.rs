@@ -160,7 +160,7 @@ impl Processor {
         let Some(before) = before else {
             return;
         };
-        // An idle processor was taken from a thread: an earlier switch was not recorded.
+        // The event names another thread than the idle task: an earlier switch was not recorded.
         if before.thread == 0 && previous.is_some_and(|thread| thread != 0) {
             self.lane.missing.push((before.since, clock));
         } else {

@@ -67,7 +67,7 @@ void sim_actor_begin(uint32_t actor, void (*run)(void))
 {
 	struct sim_actor *begun = &sim_actor[actor];
 	memset(begun, 0, sizeof *begun);
-	/* The registers, where to begin, and where that returns to: aligned as where a function is called. */
+	/* The registers, the first function, and its return address: aligned as at a call. */
 	void **top = (void **)(begun->stack + SIM_STACK_BYTES) - 1;
 	top[0] = (void *)ended;
 	*--top = (void *)run;

@@ -15,14 +15,14 @@
 #include <stdint.h>
 
 #define SIM_ACTORS 4
-#define SIM_PLACES 3            /* memory that is handed about */
-#define SIM_WORDS 8             /* atomic variables by which it is */
+#define SIM_PLACES 3            /* memory that passes between actors */
+#define SIM_WORDS 8             /* atomic variables by which it passes */
 #define SIM_STACK_BYTES 2048
 
 struct sim_actor {
 	void *stack_pointer;            /* 0: it does not run, or has come to its end */
 	const char *before;             /* what it will do next */
-	bool alone;                     /* that concerns nobody else, so that nobody else need go on before it */
+	bool alone;                     /* this concerns no other actor, so none need go on before it */
 	void (*on_signal)(void);        /* to be run first */
 	_Alignas(16) uint8_t stack[SIM_STACK_BYTES];
 };
@@ -50,8 +50,8 @@ extern void *sim_word[SIM_WORDS];
 /* Whether actors stop before operations on other words too, where a signal handler may come. */
 extern bool sim_stops_alone;
 
-/* Mistakes to plant. Asked before an atomic operation of the running actor, with what it stores if it stores something;
- * may be 0. */
+/* Mistakes to plant. Asked before an atomic operation of the running actor, with the value that it stores, if any; may
+ * be 0. */
 enum sim_operation { SIM_LOAD, SIM_STORE, SIM_COMPARE_EXCHANGE, SIM_ADDITION };
 enum sim_weakness {
 	SIM_SOUND,
@@ -63,13 +63,13 @@ extern enum sim_weakness (*sim_weakness_of)(enum sim_operation operation, const 
 void sim_actors_begin(void);
 void sim_actor_begin(uint32_t actor, void (*run)(void));
 
-/* Lets the actor run to where it stops next. */
+/* Lets the actor run to its next stop. */
 void sim_actor_go_on(uint32_t actor);
 
 /* It never runs again. */
 void sim_actor_kill(uint32_t actor);
 
-/* The running actor has heard all that another one has, which has ended. */
+/* The running actor has learnt all that another one knew, which has ended. */
 void sim_learn_of(uint32_t actor);
 
 /* Called for the accesses of actors' code that is not compiled so. */

@@ -106,7 +106,7 @@ static bool take_chunk(uint32_t chunk, bool settled)
 		uint64_t event = __atomic_load_n(last_word(header), __ATOMIC_ACQUIRE);
 		if (header->content_bits && !event && !settled)
 			return false;
-		/* Without an event, it may be one that its thread has died over before it began it. */
+		/* Without an event, it may be one whose thread died before the first event in it. */
 		if (event && sequence < world.next_sequence[thread])
 			sim_broken("a thread's chunks come out of order");
 		if (event || header->content_bits)
@@ -134,8 +134,8 @@ static uint32_t take_all(bool settled)
 	return taken;
 }
 
-/* Takes over the chunk of a thread that has ended. The owner is looked at before the header is: by the time that the
- * thread named there is known to have ended, the chunk may be another one's, which has not filled in its name yet. */
+/* Takes over the chunk of a thread that has ended. The owner is read before the header: when the thread named there is
+ * known to have ended, the chunk may belong to another one, which has not filled in its name yet. */
 static uint32_t take_over(uint32_t chunk, bool settled)
 {
 	uint32_t owned = __atomic_load_n(state_word(chunk), __ATOMIC_ACQUIRE);

@@ -16,14 +16,14 @@ bool looks_late, takes_any_first;
 
 static _Alignas(NOPAL_CHUNK_BYTES) uint8_t memory[(1 + CHUNKS_AT_MOST) * NOPAL_CHUNK_BYTES];
 
-/* The world to explore, with what is planted in it. */
+/* The world to explore, with its planted mistakes. */
 static struct setting {
 	uint32_t threads;
 	uint32_t chunks;
 	uint8_t events;         /* of each thread, that of a handler included */
 	uint8_t signals;
 	uint8_t deaths;
-	bool hints_alone;       /* nobody comes between a step and what it tells of free chunks: fewer states */
+	bool hints_alone;       /* no actor comes between a step and its news of free chunks: fewer states */
 	bool looks_late;
 	bool takes_any_first;
 	enum sim_weakness (*weakness_of)(enum sim_operation operation, const volatile void *at, uint64_t stored);
@@ -151,7 +151,7 @@ static bool take(uint32_t choice)
 	}
 }
 
-/* All have come to their ends. */
+/* All actors have ended. */
 static bool is_settled(void)
 {
 	for (uint32_t thread = 0; thread < THREADS; thread++)

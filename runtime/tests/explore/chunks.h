@@ -34,7 +34,7 @@ extern uint8_t events_to_come;          /* of each thread */
 
 /* Mistakes to plant in the tool. */
 extern bool looks_late;         /* at the owner of a chunk, when it knows that the thread named there has ended */
-extern bool takes_any_first;    /* of the chunks of a thread that it has not seen before */
+extern bool takes_any_first;    /* of the chunks of a thread that is new to it */
 
 /* A chunk's last word. Of an event, all others are taken to be recorded before. */
 #define LAST_WORD (NOPAL_CHUNK_BYTES - 8)

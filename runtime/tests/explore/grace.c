@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * A probe that is disconnected runs nowhere any more when that is done, so that what it uses may be freed.
+ * When the disconnection of a probe is done, the probe runs nowhere any more, so its data may be freed.
  */
 #include "grace.h"
 

@@ -19,7 +19,8 @@ extern struct data *connected;
 extern uint8_t passes, connections;     /* of each passer; in all */
 extern bool waits_once;                 /* a mistake to plant: one phase is taken for enough */
 
-/* The library's counters, of those that run in the two phases, its phase, and how many probes this thread is in. */
+/* The library's counters of running probes in the two phases, its phase, and the number of probes that this thread is
+ * in. */
 uint64_t *grace_counters(void);
 uint32_t *grace_phase(void);
 unsigned *grace_within(void);

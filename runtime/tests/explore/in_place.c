@@ -15,7 +15,7 @@
 
 static const uint8_t nop[ARCH_JUMP_BYTES] = ARCH_NOP;
 
-/* The world to explore, with what is planted in it. */
+/* The world to explore, with its planted mistakes. */
 static struct mistakes {
 	enum nopal_poke_order order;
 	uint32_t step_left_out;
@@ -43,7 +43,7 @@ static struct {
 static uint32_t site_at(uint32_t site) { return 8 * site + with.odd_sites; }
 static uint32_t slot_at(uint32_t slot) { return 16 + 8 * slot; }
 
-/* Where a thread is: in front of a site, in the code that a site led it to, or in the breakpoint handler. */
+/* The place of a thread: in front of a site, in the code that a site led it to, or in the breakpoint handler. */
 enum { AT_SITE = 1, IN_SLOT = AT_SITE + SITES, TRAPPED = IN_SLOT + SLOTS * SITES };
 
 static void begin(void)

@@ -21,7 +21,7 @@ static const uint8_t breakpoint[] = ARCH_BREAKPOINT;
 
 static const char torn[] = "a processor runs bytes that are no switch";
 
-/* The world to explore, with what is planted in it. */
+/* The world to explore, with its planted mistakes. */
 static struct world {
 	uint32_t threads;
 	uint32_t slots;         /* room for thunks */
@@ -31,8 +31,8 @@ static struct world {
 	uint32_t step_left_out;
 	bool code_late;         /* the thunk is written when the jump to it stands already */
 	bool freed_at_once;     /* without a check that no thread can get there */
-	bool saved_unseen;      /* nobody looks at what signal frames hold */
-	bool returns_unseen;    /* nobody looks for return addresses of wrapped frames */
+	bool saved_unseen;      /* the addresses in signal frames are not checked */
+	bool returns_unseen;    /* return addresses of wrapped frames are not searched */
 	bool stale;             /* processors do not synchronise after a stop */
 	bool odd_thunks;        /* switches are not aligned */
 } with;
@@ -41,7 +41,7 @@ enum { SLOT_FREE, SLOT_USED, SLOT_LEFT };
 enum { DEBUGGER_AWAY, DEBUGGER_HERE, DEBUGGER_LEAVES };
 #define DEBUGGED (SITES - 1)
 
-/* Freeing is no order of core's, but is done in such steps. */
+/* Freeing is no order of core, but is done in such steps. */
 #define FREE 100
 
 static struct {
@@ -77,7 +77,7 @@ static void bytes_of(uint8_t bytes[ARCH_JUMP_BYTES], uint32_t site, uint32_t slo
 		memcpy(bytes, before, ARCH_JUMP_BYTES);
 }
 
-/* Where a thread is: in front of an instruction of function `site`, or of one in the slot that is its thunk. */
+/* The place of a thread: in front of an instruction of function `site`, or of one in the slot that is its thunk. */
 enum { FIRST = 1, SECOND = FIRST + SITES, REST = SECOND + SITES, IN_SLOT = REST + SITES };
 enum { SWITCH, ENTER, CALL, BODY_FIRST, BODY_SECOND, LEAVE, SLOT_PLACES };
 
@@ -150,7 +150,7 @@ static void run_first(struct sim_processor *processor, uint32_t site, const uint
 {
 	uint8_t expected[ARCH_JUMP_BYTES];
 	if (!memcmp(bytes, breakpoint, sizeof breakpoint) && site == DEBUGGED && patcher.debugger) {
-		/* The debugger lets the thread do what it has hidden. */
+		/* The debugger lets the thread run the instruction that it has hidden. */
 		bytes_of(expected, site, patcher.slot_of[site]);
 		bytes = expected;
 	}
@@ -283,8 +283,8 @@ static uint64_t address_of(uint32_t place)
 	return sim_text_address(slot_at((place - IN_SLOT) / SLOT_PLACES / SITES) + (place - IN_SLOT) % SLOT_PLACES);
 }
 
-/* Four places each: where it runs, what the signal frame holds, and what the frames of both return to. Places that are
- * not there are at address 0. */
+/* Four places for each: where it runs, the address in the signal frame, and the return addresses of both frames. Absent
+ * places have address 0. */
 static bool place_of(uint32_t number, struct port_place *place)
 {
 	if (number >= 4 * SIM_PROCESSORS)
@@ -449,7 +449,7 @@ static bool free_step(uint32_t step, uint32_t slot)
 	}
 }
 
-/* Calls that have begun, also those that will go on for hours, do not return to the thunk of a site that is removed. */
+/* Open calls, however long they go on, do not return to the thunk of a removed site. */
 static void check_unwrapped(void)
 {
 	struct port_place place;

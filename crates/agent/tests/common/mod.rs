@@ -1,4 +1,4 @@
-//! The image as it was built, and blocks beside it, laid out for addresses of a process that does not exist.
+//! The built image, and blocks beside it, laid out for addresses of an imaginary process.
 
 #![allow(dead_code)]
 
@@ -57,7 +57,7 @@ impl Memory {
         self.pieces.push((at, bytes));
     }
 
-    /// From `address` to the end of the piece that it is in.
+    /// The bytes from `address` to the end of its piece.
     pub fn from(&self, address: u64) -> Option<&[u8]> {
         self.pieces
             .iter()
@@ -76,7 +76,7 @@ impl Memory {
     }
 }
 
-/// Where a jump or call with a distance goes.
+/// The target of a jump or call with a distance.
 pub fn target(instruction: &FullInstruction, at: u64) -> Option<u64> {
     let relative = |operand: &&zydis::ffi::DecodedOperand| matches!(&operand.kind, zydis::ffi::DecodedOperandKind::Imm(immediate) if immediate.is_relative);
     let operand = instruction.operands().iter().find(relative)?;

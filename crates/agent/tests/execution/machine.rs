@@ -1,4 +1,4 @@
-//! Calls with all registers given and all registers seen.
+//! Calls with given values in all registers, after which all registers are read.
 
 use nopal_beside::{Mutex, MutexGuard};
 use std::arch::global_asm;
@@ -31,7 +31,7 @@ const DIRECTION_FLAG: u64 = 0x400;
 const FLAGS: u64 = 0x8d7;
 
 impl Registers {
-    /// On the stack, above the return address.
+    /// The argument on the stack, above the return address.
     pub const STACK_ARGUMENT: u64 = 0x5ace_d0ff;
 
     /// All different, and different for each `seed`.
@@ -173,14 +173,14 @@ impl Observations {
     }
 }
 
-/// Calls `target` with these registers, which become what it leaves in them. Returns its stack pointer.
+/// Calls `target` with these registers, which then hold the values that it leaves. Returns its stack pointer.
 pub fn enter(target: u64, registers: &mut Registers) -> u64 {
     // SAFETY: the target is a function that keeps to the calling conventions; the registers that it must keep are
     // checked by the tests, and those of this function are saved.
     unsafe { nopal_test_enter(target, registers, Registers::STACK_ARGUMENT) }
 }
 
-/// Where `enter` calls from.
+/// The address from which `enter` calls.
 pub fn caller() -> u64 {
     nopal_test_enter as *const () as u64
 }
@@ -258,7 +258,7 @@ global_asm!(
     "pop rbx",
     "pop rbp",
     "ret",
-    // Writes down what it is called with, and changes what a function may change.
+    // Stores the registers that it is called with, and changes all that a function may change.
     ".globl nopal_test_observer",
     "nopal_test_observer:",
     "pushfq",

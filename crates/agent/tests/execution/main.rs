@@ -1,5 +1,5 @@
-//! Runs thunks, hooks and the code behind them in this process, and looks at what they record and what they leave
-//! alone.
+//! Runs thunks, hooks and the code behind them in this process, and checks their records and the registers that they
+//! preserve.
 
 mod machine;
 mod steps;
@@ -68,14 +68,14 @@ fn kinds(records: &[Record]) -> Vec<(u32, u32)> {
     events.map(|record| (record.kind, record.site)).collect()
 }
 
-/// But for those of the clock, whose upper half may change between any two records.
+/// The reasons of resyncs, except for the clock, whose upper half may change between any two records.
 fn resyncs(records: &[Record]) -> Vec<u32> {
     let found = records.iter().filter(|record| record.kind == KIND_EXTENDED);
     let reasons = found.map(|record| record.words[4] as u32);
     reasons.filter(|reason| *reason != RESYNC_CLOCK).collect()
 }
 
-/// Calls the thunk of an observed function, and checks that the function and its caller see what they would without.
+/// Calls the thunk of an observed function, and checks that the function and its caller see the same as without it.
 /// Returns whether the call was wrapped.
 fn call(thunk: &Thunk) -> bool {
     let given = Registers::distinct(1);
@@ -143,7 +143,7 @@ fn every_way_of_recording_keeps_registers() {
             },
             observed(),
         );
-        // The first goes the slow path, the others the fast one.
+        // The first takes the slow path, the others the fast one.
         for _ in 0..3 {
             assert_eq!(call(&thunk), ends);
         }
@@ -204,7 +204,7 @@ fn each_stack_has_counters_of_its_own() {
     let mut world = World::new(4, 0);
     let thunk = world.thunk(7, PLAIN, observed());
     world.write(thunk.entry, &thunk.switch(Switched::Counting));
-    // One that has ended leaves its stack to the next.
+    // A thread that has ended leaves its stack to the next.
     let all_run = Barrier::new(3);
     std::thread::scope(|scope| {
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Counts instructions by the trap flag, and has things happen before one.
+//! Counts instructions by the trap flag, and can change memory before one.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! This process made a traced one: image, blocks, region and process structure, as the tool puts them into another.
+//! Makes this process a traced one: with image, blocks, region and process structure, as the tool puts them into
+//! another.
 
 use nopal_abi::*;
 use nopal_agent::*;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::machine::caller;
 
-/// Far from anything that is mapped here, and another distance for each world: mirrors stay mapped.
+/// A distance far from all mappings of this process, and a different one for each world: mirrors stay mapped.
 fn new_mirror() -> i64 {
     static WORLDS: AtomicI64 = AtomicI64::new(0);
     -(1 << 44) - (WORLDS.fetch_add(1, Ordering::Relaxed) << 37)
@@ -46,7 +47,7 @@ fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Where glibc keeps the thread id in the control block.
+/// The place of the thread id in glibc's control block.
 fn thread_slot() -> i32 {
     // SAFETY: a system call without arguments.
     let id = unsafe { libc::gettid() } as u32;
@@ -57,7 +58,7 @@ fn thread_slot() -> i32 {
     found.expect("the thread control block is glibc's") as i32
 }
 
-/// Zeroed memory, never given back: code in it may still be referred to.
+/// Zeroed memory, never freed: code in it may still be referred to.
 fn memory(bytes: u64, align: u64, protection: i32) -> u64 {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping where the kernel likes.
@@ -75,13 +76,13 @@ fn memory(bytes: u64, align: u64, protection: i32) -> u64 {
     (at as u64).next_multiple_of(align)
 }
 
-/// Memory for an arena whose address has these bits, never given back.
+/// Memory for an arena whose address has these bits, never freed.
 fn arena_memory(mark: u32) -> u64 {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     let repeats = u64::from(MARK_MASK) + ARENA_BYTES;
-    // Below where the kernel maps things now.
+    // Below the present mappings of the kernel.
     let highest = memory(4096, 4096, libc::PROT_NONE) / repeats * repeats;
     let mut places = (0..=highest - repeats).rev().step_by(repeats as usize);
     let found = places.find(|at| {
@@ -103,13 +104,13 @@ fn head_bytes(head: &ProcessHead) -> &[u8] {
 }
 
 impl World {
-    /// For the calling thread, with so many chunks. Callers' addresses do not look like the arena's.
+    /// A world for the calling thread, with so many chunks. Callers' addresses do not look like the arena's.
     pub fn new(chunks: usize, depth_limit: u32) -> World {
         let other = (caller() as u32 & MARK_MASK) ^ ARENA_BYTES as u32;
         World::at(arena_memory(other), chunks, depth_limit)
     }
 
-    /// With callers whose addresses have the arena's bits.
+    /// A world with callers whose addresses have the arena's bits.
     pub fn mistakable(chunks: usize) -> World {
         World::at(arena_memory(caller() as u32 & MARK_MASK), chunks, 0)
     }
@@ -194,7 +195,7 @@ impl World {
         world
     }
 
-    /// The counters of all pages, by sites, but for those that are 0.
+    /// The counters of all pages, by site, except those that are 0.
     pub fn counters(&self) -> BTreeMap<u32, Vec<u64>> {
         let words = |at: u64, count: usize| {
             // SAFETY: within the counters, which nobody writes meanwhile.
@@ -233,7 +234,7 @@ impl World {
         put(self.counted, &[0; COUNTED_BYTES as usize]);
     }
 
-    /// All pages of counters have been given out.
+    /// Gives out all pages of counters.
     pub fn use_up_counters(&self) {
         let asked = self.region + offset_of!(Region, counter_pages) as u64;
         put(asked, &(COUNTER_PAGES as u32).to_le_bytes());
@@ -252,7 +253,7 @@ impl World {
         );
     }
 
-    /// Where generated code is.
+    /// The range of generated code.
     pub fn code(&self) -> Range<u64> {
         self.arena..self.arena + ARENA_BYTES
     }
@@ -273,7 +274,7 @@ impl World {
         thunk
     }
 
-    /// A function that is all displaced.
+    /// A thunk of a function that is displaced completely.
     pub fn thunk(&mut self, site: u32, recorder: Recorder, code: Vec<u8>) -> Thunk {
         let write = |_: u64, out: &mut [u8]| {
             out.copy_from_slice(&code);
@@ -282,7 +283,7 @@ impl World {
         self.build(|block| block.thunk(site, recorder, code.len(), &[], write).unwrap())
     }
 
-    /// Where a function may be that calls: calls from generated code are tail calls to the runtime.
+    /// Memory for a function that makes calls: to the runtime, calls from generated code are tail calls.
     pub fn function_memory(&self) -> u64 {
         memory(
             4096,

@@ -1,5 +1,5 @@
-//! As much of a processor as code has to do with frames: where the stack pointer is, and where the caller's registers
-//! and the return address are.
+//! The part of a processor that concerns frames: the stack pointer, and the places of the caller's registers and of the
+//! return address.
 
 use std::collections::BTreeMap;
 use zydis::ffi::{DecodedOperand, DecodedOperandKind, MemoryInfo};
@@ -49,7 +49,7 @@ pub struct State {
     pub frame: i64,
     /// The mirror of the slot holds the return address.
     pub mirrored: bool,
-    /// Where it is known.
+    /// Its value, if known.
     pub carry: Option<bool>,
 }
 

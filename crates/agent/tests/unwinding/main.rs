@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use table::{Rule, Table};
 use zydis::Mnemonic;
 
-/// Generated code with its tables, and what was learnt about it.
+/// Generated code with its tables, and the states found at its instructions.
 struct World {
     memory: Memory,
     tables: Vec<Table>,
@@ -59,7 +59,7 @@ impl World {
             .find(|table| table.range.contains(&address))
     }
 
-    /// Compares the row for `address` with where things are in `state`.
+    /// Compares the row for `address` with `state`.
     fn check(&self, address: u64, state: &State) {
         let place = || self.describe(address);
         let table = self
@@ -114,10 +114,10 @@ impl World {
         }
     }
 
-    /// Follows all ways from `start`. Where one address is come by with more frames than `FRAMES`, %rbp is none of
-    /// them.
+    /// Follows all paths from `start`. If an address is reached with more frames than `FRAMES`, %rbp is not taken for a
+    /// frame pointer there.
     fn explore(&mut self, start: u64, state: State) {
-        // Ends, as joining only ever forgets.
+        // This ends, since joining only forgets.
         let mut todo = vec![(start, state)];
         while let Some((at, state)) = todo.pop() {
             let seen = self.seen.entry(at).or_default();
@@ -175,7 +175,7 @@ impl World {
             }
             Mnemonic::JMP => match goal {
                 Some(goal) if self.table(goal).is_some() => vec![(goal, state)],
-                // Back into the module, or where a pointer says.
+                // A jump back into the module, or through a pointer.
                 _ => Vec::new(),
             },
             Mnemonic::JB if state.carry.is_some() => {
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    /// Instructions in the ranges of the tables that were never come by, NOPs and what `skipped` names aside.
+    /// Instructions in the ranges of the tables that were never reached, except NOPs and those that `skipped` names.
     fn unseen(&self, table: &Table, skipped: &[&str]) -> Vec<String> {
         let mut unseen = Vec::new();
         for range in table.functions() {
@@ -245,13 +245,13 @@ impl World {
     }
 }
 
-/// More than any address is come by with.
+/// More frames than any address is reached with.
 const FRAMES: usize = 8;
 
 /// Stubs that are called, by markers and detours.
 const CALLED: [&str; 3] = ["nopal_stub_mark", "nopal_stub_probe", "nopal_stub_fetch"];
 
-/// How a function of the image is entered, where not by a call.
+/// The state in which a function of the image is entered, if not by a call.
 fn entry_state(name: &str) -> State {
     match name {
         "nopal_landing" => State::entered(0, true),
@@ -272,7 +272,7 @@ fn image_is_described_at_every_instruction() {
         .collect();
     for start in starts {
         let name = world.names[&start].clone();
-        // Parts that compilers move out of a function are come by from there.
+        // Parts that compilers move out of a function are reached from there.
         if !templates.contains(&name.as_str()) && !name.contains(".cold") {
             world.explore(start, entry_state(&name));
         }

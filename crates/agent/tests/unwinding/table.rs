@@ -16,7 +16,7 @@ const MIRROR_EXPRESSION: usize = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     Unchanged,
-    /// In memory, this far from the frame address.
+    /// In memory, at this distance from the frame address.
     AtFrame(i64),
     /// The same, for the mirror.
     Mirrored(i64),
@@ -80,7 +80,7 @@ impl Table {
         answer(&header, &frames, &bases)
     }
 
-    /// Found by the header's table, as unwinders do.
+    /// The row for an address, found by the header's table, as unwinders do.
     pub fn row(&self, address: u64) -> Option<FrameRow> {
         self.read(|header, frames, bases| {
             let parsed = header.parse(bases, 8).unwrap();
@@ -130,8 +130,8 @@ impl Table {
         })
     }
 
-    /// Where the entries begin and end, in order. The header's table has each of them. None says that the return
-    /// address is again where the common entry has it: libgcc takes that for "saved nowhere".
+    /// The ranges of the entries, in order. The header's table has each of them. None restores the return address to
+    /// the rule of the common entry: libgcc takes that for "saved nowhere".
     pub fn functions(&self) -> Vec<Range<u64>> {
         let ranges = self.read(|_, frames, bases| {
             let mut ranges = Vec::new();
@@ -163,7 +163,7 @@ impl Table {
     }
 }
 
-/// The bytes from the lower of header and frames on, and in front of them how far above that the header is.
+/// The bytes from the lower of header and frames on, after the header's distance from their begin.
 fn frames_and_header(memory: &Memory, header: u64) -> Vec<u8> {
     let bytes = memory.from(header).unwrap();
     let frames = i32::from_le_bytes(bytes[4..8].try_into().unwrap());

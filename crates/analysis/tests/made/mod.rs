@@ -278,7 +278,7 @@ fn second_thread(writer: &mut Writer) {
     pen.finish(writer);
 }
 
-/// A forked child, which has its parent's modules, and a function that the trace does not tell of.
+/// A forked child, which has its parent's modules, and a function that the trace does not describe.
 fn child(writer: &mut Writer) {
     use abi::*;
     let mut pen = Pen::new(101, 101, BEGIN + 400);
@@ -323,7 +323,7 @@ pub fn make_hostile(trace: &Path, long: usize) {
             if let Some(name) = line[2].pointer_mut("/Sites/sites/0/3") {
                 *name = format!("{}{HOSTILE}", "x".repeat(long)).into();
             }
-            // The sum is made again.
+            // The checksum is computed again.
             format!("[\"00000000\",{},{}]\n", line[1], line[2])
         });
         lines.collect::<String>().into_bytes()
