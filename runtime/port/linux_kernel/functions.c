@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Makes the functions that are wanted record, and no others.
+ * Makes exactly the wanted functions record.
  *
- * Functions come on in this order: their words, their slots, their exits, their entries; and go in the other order. So
- * an exit without its entry may be recorded, as of each call that began before, but no entry whose exit is not.
+ * Functions are switched on in this order: their words, slots, exits, entries; and off in reverse. So an exit may be
+ * recorded without its entry, as for each call that began before, but no entry without its exit.
  *
- * An entry is ftrace's: a direct call to the recorder, or where this kernel does not take that for so many functions, a
- * function of an ftrace_ops. The functions that came on together share one; those of them that go are passed over by
- * the recorder until all have gone.
+ * An entry is ftrace's: a direct call to the recorder, or, if this kernel does not allow so many, the function of an
+ * ftrace_ops. Functions that were switched on together share one; the recorder skips those that go until all have gone.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Text that somebody else changes: jump labels, static calls, alternatives, kprobes. The kernel's own answer to that
- * question looks at all jump labels each time, which is too slow for 60,000 sites.
+ * Text that the kernel itself changes: jump labels, static calls, alternatives, kprobes. The kernel's own check walks
+ * all jump labels each time, which is too slow for 60,000 sites.
  */
 #include <linux/jump_label.h>
 #include <linux/sort.h>

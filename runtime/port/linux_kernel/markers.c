@@ -2,9 +2,9 @@
 /*
  * Markers of modules (include/nopal.h): found, switched, recorded, and connected to functions of modules.
  *
- * A marker goes on in this order: what it needs, its `call`, its key; and off in the other one. A task may have worked
- * out the values of a marker that is off by then. It finds no `call`, or is in it still: so the memory that `call`
- * needs is freed only after waiting for tasks.
+ * A marker is switched on in this order: the data that it needs, its `call`, its key; and off in reverse. A task may
+ * have worked out the values of a marker that is off by then. It finds no `call`, or is in it still: so the memory that
+ * `call` needs is freed only after waiting for tasks.
  */
 #include <linux/glob.h>
 #include <linux/jump_label.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * nopal.ko: functions of a kernel that runs, recorded by the core that records those of programs.
+ * nopal.ko: functions of the running kernel, recorded by the same core as those of programs.
  */
 #include <linux/moduleparam.h>
 #include <asm/cpufeature.h>

@@ -11,9 +11,9 @@
  *   65 81 05 REL NN NN NN NN   addl, of four                          2e 2e 2e 2e 2e 2e e8 REL
  *   65 48 ...                  incq and so on, where the count is that wide: one 2e more
  *
- * A 2e before a call means nothing, so the call is one instruction that ends where the old one ended: a task that is
- * interrupted at a site, or returns to it, finds an instruction there before and after each change. One that stands
- * behind the fb finds the e8.
+ * A prefix 2e has no effect before a call, so the call is one instruction that ends where the old one ended: a task
+ * that is interrupted at a site, or returns to it, finds an instruction there before and after each change. A task that
+ * stands behind the fb finds the e8.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>

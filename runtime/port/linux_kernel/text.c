@@ -9,7 +9,7 @@
  *   2. the other bytes become those of the new instruction   every processor synchronises
  *   3. the first byte does                                every processor synchronises, and goes on
  *
- * An NMI that meets the breakpoint does what stood there before. A processor that has answered a step is not in an NMI,
+ * An NMI that meets the breakpoint emulates the old instruction. A processor that has answered a step is not in an NMI,
  * so it runs nothing that it fetched before.
  */
 #include <linux/cpu.h>

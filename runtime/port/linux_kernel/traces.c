@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Traces, and the commands that make and switch them. A command is carried out whole, or changes nothing.
+ * Traces, and the commands that make and switch them. A command is executed completely, or changes nothing.
  */
 #include <linux/bsearch.h>
 #include <linux/fs.h>

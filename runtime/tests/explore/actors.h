@@ -2,11 +2,10 @@
  *
  * Real code of core under exploration: actors run it, each on a stack of its own, and stop before each of its atomic
  * operations and at each race point, where the exploration chooses who goes on. For this it is compiled with
- * -fsanitize=thread, and what the compiler then calls is here, in place of that sanitizer's library.
+ * -fsanitize=thread. The functions that the compiler then calls are here, in place of that sanitizer's library.
  *
- * Which accesses an actor has to know of before it makes one of its own to the same memory is kept by the rules of C's
- * memory model, so that an order left out is found on any processor. An operation can be weakened, as a mistake to
- * plant.
+ * The accesses that an actor must know before it accesses the same memory are kept by the rules of C's memory model, so
+ * that a missing order is found on any processor. An operation can be weakened, as a mistake to plant.
  */
 #ifndef NOPAL_SIM_ACTORS_H
 #define NOPAL_SIM_ACTORS_H
