@@ -9,8 +9,8 @@
  *   2. the other bytes become those of the new instruction   every processor synchronises
  *   3. the first byte does                                every processor synchronises, and goes on
  *
- * An NMI that meets the breakpoint emulates the old instruction. A processor that has answered a step is not in an NMI,
- * so it runs nothing that it fetched before.
+ * An NMI that meets the breakpoint emulates the instruction. A processor that has answered a step is not in an NMI, so
+ * it runs nothing that it fetched before.
  */
 #include <linux/cpu.h>
 #include <linux/kdebug.h>
@@ -159,7 +159,7 @@ static void emulate_add(struct pt_regs *registers, uint32_t offset, int32_t amou
 	registers->flags = (registers->flags & ~status) | (flags & status);
 }
 
-/* Does what the instruction does. If a change inserts or removes a call, it is the instruction without it. */
+/* Emulates the instruction; if a change inserts or removes a call, the one in whose place the call stands. */
 static void emulate(struct pt_regs *registers, const struct nopal_change *change)
 {
 	const uint8_t *bytes = change->before[0] == NOPAL_CALL_PREFIX ? change->after : change->before;
