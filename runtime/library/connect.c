@@ -37,7 +37,7 @@ struct wanted {
 
 /* Changed under library_lock and change_lock; read with one of them. */
 static struct wanted *all_wanted;
-/* To be freed when no probe uses them any more. Under change_lock. */
+/* Connections that are freed when no probe uses them any more. Under change_lock. */
 static struct connections *retired;
 /* The error of the calling thread's last call. */
 static _Thread_local char why[256];

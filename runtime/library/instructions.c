@@ -72,7 +72,7 @@ static unsigned after_one_byte(uint8_t opcode)
 	}
 }
 
-/* Behind 0f; the same with VEX and EVEX. */
+/* The parts of an instruction whose opcode follows 0f; the same with VEX and EVEX. */
 static unsigned after_two_bytes(uint8_t opcode)
 {
 	switch (opcode) {

@@ -177,7 +177,7 @@ const ALIGN: usize = 16;
 /// A block under construction.
 #[derive(Debug)]
 struct Output {
-    /// Behind those that were handed over.
+    /// The bytes that have not been handed over.
     bytes: Vec<u8>,
     handed_over: usize,
     /// The size limit of the block.

@@ -40,7 +40,7 @@ impl Default for Traps {
     }
 }
 
-/// Where the table of blocks begins in the structure.
+/// The offset of the table of blocks in the structure.
 pub const fn blocks_offset() -> u64 {
     offset_of!(Process, blocks) as u64
 }

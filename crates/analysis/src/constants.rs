@@ -35,7 +35,7 @@ struct Module {
 #[derive(Default)]
 pub struct Constants {
     modules: HashMap<u32, Vec<Module>>,
-    /// When a process began, and, later, other programs in it: by process, in order of time.
+    /// The begins of each process, and of other programs in it: by process, in order of time.
     beginnings: HashMap<u32, Vec<u64>>,
     /// By number; only unchanged files.
     images: HashMap<u32, Image>,

@@ -168,7 +168,7 @@ fn counted(trace: &Trace) -> String {
     )
 }
 
-/// When functions went off, on, or were counted.
+/// The times at which functions were switched off, on, or to counting.
 fn states(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
     let names = Names::new(trace);
     let begin = trace.clocks().monotonic_ns(begin(trace));

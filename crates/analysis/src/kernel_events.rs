@@ -122,9 +122,9 @@ impl Running {
 
 /// The processor of each of a trace's threads.
 pub struct Whereabouts {
-    /// Since when; none after it has left one.
+    /// For each thread, clocks and the processors that it is on since then; none after it has left one.
     threads: Vec<Vec<(u64, Option<u32>)>>,
-    /// When events were lost: the position of a thread without later events is unknown.
+    /// The clocks at which events were lost: then the position of a thread is unknown until its next event.
     lost: Vec<u64>,
 }
 

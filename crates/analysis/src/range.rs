@@ -1,4 +1,4 @@
-//! Where the reading of a thread's records begins and ends if a time is selected.
+//! The places where the reading of a thread's records begins and ends if a time is selected.
 //!
 //! Records before the time only update the state of the calls, up to the last place where that state says all: see
 //! [`CallRebuilder::can_reopen`]. With checkpoints, reading begins near the time and ends behind it. Without, it begins
@@ -13,7 +13,7 @@ use crate::calls::{CallRebuilder, Past, Sink};
 /// States of a trace's threads, by which readers of a part of it need not read the whole.
 pub type Checkpoints = HashMap<ThreadKey, ThreadCheckpoints>;
 
-/// Those of one thread.
+/// The states of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadCheckpoints {
     /// In order of time: the number of the next packet, and the state that [`CallRebuilder::checkpoint`] gave there.
@@ -23,7 +23,7 @@ pub struct ThreadCheckpoints {
     pub strays: Vec<(u64, usize)>,
 }
 
-/// Where to begin.
+/// The place where reading begins.
 #[derive(Clone, Default)]
 pub struct Start {
     /// The packet that is read first.
@@ -103,7 +103,7 @@ impl Start {
     }
 }
 
-/// Where to end.
+/// The place where reading ends.
 #[derive(Clone, Copy, Default)]
 pub struct Stop {
     /// The end of the selected time, its clock in calls, and the first packet that may be left out. None if all are
@@ -113,7 +113,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Behind `until`, which is the clock `clock` for calls. `is_cut`: these end there.
+    /// A stop behind `until`, which is `clock` by the clocks of calls. `is_cut`: calls end there.
     pub fn behind(
         until: Option<u64>,
         clock: Option<u64>,

@@ -1,4 +1,4 @@
-//! Where the functions of a trace are in the source.
+//! The places of a trace's functions in the source.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -59,11 +59,11 @@ const DISTANCE: usize = 4;
 /// Bytes of a function that are looked at.
 const MOST_BYTES: u64 = 1 << 22;
 
-/// Where functions call others of the same file by name: `FILE:LINE` of each such call, by caller and callee.
+/// The calls of functions to others of the same file by name: `FILE:LINE` of each, by caller and callee.
 pub struct CallSites(HashMap<(u32, u32), Vec<String>>);
 
 impl CallSites {
-    /// Of the pairs of caller and callee.
+    /// The calls between these pairs of caller and callee.
     pub fn new(trace: &Trace, names: &Names, pairs: BTreeSet<(u32, u32)>) -> CallSites {
         let images = Images::new(trace);
         let mut by_path: HashMap<&str, Vec<(u32, u32)>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! When a trace begins and ends.
+//! The begin and the end of a trace.
 
 use nopal_trace::Trace;
 

@@ -73,7 +73,7 @@ impl Waited {
         waking.saturating_add(self.preempted)
     }
 
-    /// Of a time in which the thread waited so: `20.7 us; waited: 20.1 ms blocked, …`.
+    /// Describes a time in which the thread waited so: `20.7 us; waited: 20.1 ms blocked, …`.
     pub fn describe(self, time: u64, clocks: &Clocks) -> String {
         let parts = self.parts_of(time);
         let on = bound(clocks.duration_ns(parts.cpu), parts.are_least);
@@ -164,7 +164,7 @@ enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
     begin: u64,
-    /// When it was woken.
+    /// The clock at which it was woken.
     woken: u64,
     end: u64,
     why: Why,

@@ -240,7 +240,7 @@ impl Program {
     }
 }
 
-/// Where the records of a chunk end.
+/// The ends of the records of a chunk.
 fn ends(chunk: &[u64]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut at = abi::CHUNK_HEADER_BYTES / 8;

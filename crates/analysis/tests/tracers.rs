@@ -22,7 +22,7 @@ const PUT: u32 = 7;
 
 const EVENT: u32 = abi::EVENT_DEFINED | 2 << abi::EVENT_WORDS_SHIFT;
 
-/// Of the same name, without a field.
+/// A marker of the same name, without a field.
 const BARE: u32 = (abi::EVENT_DEFINED + 2) | 1 << abi::EVENT_WORDS_SHIFT;
 
 const MASK: u32 = (abi::EVENT_DEFINED + 1) | 5 << abi::EVENT_WORDS_SHIFT;
@@ -231,7 +231,7 @@ fn waiting_ends_also_without_the_lock() {
     assert_eq!(past.open, 1, "the last one waits still");
 }
 
-/// Where records are missing, no locks are claimed to have been held.
+/// No lock is claimed to have been held while records are missing.
 #[test]
 fn a_lock_that_may_have_been_given_back_in_between_is_no_case() {
     let mut one = Thread::new(1);

@@ -64,7 +64,7 @@ impl Format {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub format: Format,
-    /// Where requests begin, for the formats that tell them.
+    /// The begin of requests, for the formats that tell them.
     pub request: Option<String>,
     /// Functions (`GLOB[@MODULE]`) whose calls are spans.
     pub spans: Vec<String>,

@@ -12,7 +12,7 @@ use nopal_trace::Trace;
 /// The most identities that are kept; later requests have none.
 const MOST: usize = 1 << 22;
 
-/// Where requests begin: `FUNCTION`, `FUNCTION.argN`, `MARKER.FIELD`.
+/// The begin of requests: `FUNCTION`, `FUNCTION.argN`, `MARKER.FIELD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestBegin {
     /// By function number; the argument that identifies it.

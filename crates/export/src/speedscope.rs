@@ -71,7 +71,7 @@ struct Profiles<'a> {
     thread_names: &'a ThreadNames<'a>,
     port: Port,
     profiles: u64,
-    /// Those of the present profile.
+    /// The number of events of the present profile.
     events: u64,
     text: Vec<u8>,
 }

@@ -28,7 +28,7 @@ pub trait Pieces {
 pub struct Open {
     /// `u64::MAX` for a call whose end is not recorded: its piece has no length.
     pub begin: u64,
-    /// When its call began.
+    /// The clock at which its call began.
     pub clock: u64,
     pub site: u32,
 }

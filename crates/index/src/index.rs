@@ -46,7 +46,7 @@ impl Index {
         })
     }
 
-    /// Where readers of a part of the trace can begin and end.
+    /// The places where readers of a part of the trace can begin and end.
     pub fn checkpoints(&self) -> Checkpoints {
         let threads = self.threads.iter();
         threads

@@ -209,7 +209,7 @@ export class Chart {
 				const pure = covered > 0 ? data.getUint8(at + 5) / covered : 1;
 				// Even the smallest part is faintly visible.
 				const strength = Math.max(covered / 255, 0.12);
-				// Where a call begins beside another one, a line separates them.
+				// A line separates a call from the one before it.
 				const edge = calls > 0 && calls < 3 && before > 0 ? 0.72 : 1;
 				const dim = dims && !found.has(site) ? 0.3 : 1;
 				const color = colors[site] ?? [128, 128, 128];

@@ -32,7 +32,7 @@ pub struct Kernel {
     /// A lane for each processor; a span's detail is the place of its thread in the trace, and one more, or 0.
     pub processors: Track,
     pub waits: Option<Waits>,
-    /// Of the trace's threads, in order of time.
+    /// The wake-ups of the trace's threads, in order of time.
     pub wakes: Vec<Wake>,
     /// By thread of the trace.
     pub functions: Vec<Vec<Entered>>,
@@ -181,7 +181,7 @@ impl Processor {
 struct Labels {
     numbers: HashMap<(u32, [u8; 16]), u32>,
     all: Vec<String>,
-    /// Of the trace's threads, for events that do not name them.
+    /// The names of the trace's threads, for events that do not name them.
     threads: Vec<String>,
 }
 

@@ -84,7 +84,7 @@ impl State {
         clocks.monotonic_ns(counter).saturating_sub(begin)
     }
 
-    /// Where readers of a part of the trace can begin and end.
+    /// The places where readers of a part of the trace can begin and end.
     pub fn checkpoints(&self) -> Arc<Checkpoints> {
         let made = || Arc::new(self.index.checkpoints());
         Arc::clone(self.checkpoints.get_or_init(made))

@@ -67,7 +67,7 @@
 	instead_stub nopal_stub_iterate_objects, nopal_iterate_objects
 	instead_stub nopal_stub_lock_all, nopal_lock_all
 
-/* Where an exception goes on that passes through a wrapped frame. The unwinder comes here, by nopal_personality, with
+/* An exception that passes through a wrapped frame goes on here. The unwinder comes here, by nopal_personality, with
  *   %rax = exception    %rdx = where the thunk was to go on, and the unwinder's number << 56    %rsp = slot + 8
  * The slot itself no longer holds anything: the unwinder has used it to come here.
  * The exit is recorded, the return address put back, and unwinding resumed as if the thunk's caller had asked for it.

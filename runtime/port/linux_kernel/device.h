@@ -81,7 +81,7 @@ struct nopal_device_verdict {
 	uint32_t reserved;
 };
 
-/* Of all plans, by their site numbers. */
+/* The verdicts on the functions of all plans, by their site numbers. */
 struct nopal_device_verdicts {
 	uint32_t room;              /* for as many of them */
 	uint32_t count;             /* out: there are so many */

@@ -81,7 +81,7 @@ static const uint8_t one_byte[256] = {
 	b, b, b, b, b, b, b, b, z, z, u, b, n, n, n, n,
 	p, u, p, p, n, n, u, u, n, n, n, n, n, n, m, m,
 };
-/* Behind 0f. */
+/* Opcodes behind 0f. */
 static const uint8_t two_bytes[256] = {
 	[0x05] = n, [0x0b] = n, [0x0d] = m, [0x18 ... 0x1f] = m, [0x30 ... 0x32] = n, [0x40 ... 0x4f] = m, [0x80 ... 0x8f] = z,
 	[0x90 ... 0x9f] = m, [0xa2] = n, [0xa3] = m, [0xa4] = B, [0xa5] = m, [0xab] = m, [0xac] = B, [0xad ... 0xaf] = m,

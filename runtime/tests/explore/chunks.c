@@ -96,8 +96,8 @@ static bool go_on(uint32_t actor)
 	return true;
 }
 
-/* Of equal threads, it is always the first that is interrupted or dies. Its follower has signals blocked while it
- * begins, and here throughout. */
+/* If threads are equal, the first is interrupted or dies. Its follower has signals blocked while it begins, and here
+ * throughout. */
 static bool be_interrupted(uint32_t thread)
 {
 	struct sim_actor *actor = &sim_actor[thread];

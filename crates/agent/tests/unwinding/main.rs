@@ -377,7 +377,7 @@ fn blocks_are_described_at_every_instruction() {
             world.explore(counts, State::entered(8, false));
         }
     }
-    // Behind the call of a thunk that wraps nothing there is code which never runs.
+    // A thunk that wraps nothing has code behind its call that never runs.
     let table = &world.tables[1];
     let dead = thunks.iter().filter(|thunk| {
         thunk

@@ -19,7 +19,7 @@ pub struct Fiber {
     /// Never empty.
     pub frames: Vec<Frame>,
     pub since: u64,
-    /// When its frames were last known to be open.
+    /// The clock at which its frames were last known to be open.
     pub alive: u64,
     /// The sink does not know that these frames were left.
     pub counted: bool,

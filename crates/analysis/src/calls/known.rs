@@ -72,7 +72,7 @@ impl Known {
         self.astray |= self.has_gaps;
     }
 
-    /// When a frame was last known to be alive, if no later than `clock`.
+    /// The clock at which a frame was last known to be alive, at most `clock`.
     pub fn alive(&self, frame: &Frame, clock: u64) -> u64 {
         let at = self.doubts.partition_point(|(_, last)| *last < frame.clock);
         match self.doubts.get(at) {

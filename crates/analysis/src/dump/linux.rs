@@ -122,7 +122,7 @@ impl Flags {
     }
 }
 
-/// When and where a line is from.
+/// The time and the place of a line.
 pub struct Moment<'a> {
     pub comm: &'a str,
     pub thread: u32,

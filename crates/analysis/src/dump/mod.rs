@@ -40,7 +40,7 @@ pub enum Format {
     Raw,
 }
 
-/// Where a format states the losses.
+/// The place at which a format states the losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossNotice {
     /// In comments, with `#` in front; one of them is the first line.
@@ -174,7 +174,7 @@ impl Lines<'_> {
         }
     }
 
-    /// To be called after each line.
+    /// Must be called after each line.
     fn end_line(&mut self) -> io::Result<()> {
         self.text.push(b'\n');
         if self.text.len() >= LINES_BYTES {

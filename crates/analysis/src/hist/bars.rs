@@ -60,7 +60,7 @@ pub fn bars(distribution: &Distribution, scale: Scale) -> Vec<Bar> {
     bars
 }
 
-/// Where bars begin, and the last one ends.
+/// The begins of the bars, and the end of the last one.
 fn linear(least: i64, most: i64) -> Vec<i64> {
     let span = i128::from(most) - i128::from(least) + 1;
     let width = nice((span + LINEAR - 1) / LINEAR);

@@ -24,7 +24,7 @@ const RESULT: &str = "result";
 pub struct ValueRow {
     pub value: String,
     pub calls: u64,
-    /// As of a function's row: `total_ns` leaves out calls inside a call of the functions.
+    /// The times are as in a function's row: `total_ns` leaves out calls inside a call of the functions.
     pub total_ns: u64,
     pub self_ns: u64,
     pub max_ns: u64,

@@ -53,7 +53,7 @@ pub const RELATED_BY: [Column<Related>; 6] = [
 ];
 
 impl Related {
-    /// Of the calls that ended.
+    /// The average time of the calls that ended.
     fn average_ns(&self) -> u64 {
         self.ended_ns / self.ended.max(1)
     }

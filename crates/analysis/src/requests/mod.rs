@@ -78,12 +78,12 @@ impl Request {
         self.end.saturating_sub(self.begin)
     }
 
-    /// Of all its steps.
+    /// The self times in all its steps.
     pub fn spent(&self) -> Vec<Spent> {
         spent::sum(self.steps.iter().flat_map(|step| &step.spent))
     }
 
-    /// Of all its steps. None if context switches were not recorded.
+    /// The waits in all its steps. None if context switches were not recorded.
     pub fn waited(&self) -> Option<Waited> {
         let mut steps = self.steps.iter();
         steps.try_fold(Waited::default(), |sum, step| Some(sum + step.waited?))

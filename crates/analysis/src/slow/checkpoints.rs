@@ -49,7 +49,7 @@ pub struct Maker {
     changes_stack: bool,
     made: Checkpoints,
     bytes: usize,
-    /// One of so many is kept; and how many have been skipped since the last.
+    /// One checkpoint in so many is kept; and the number of those skipped since the last.
     interval: usize,
     passed: usize,
 }

@@ -168,7 +168,7 @@ struct Inside<'a> {
     windows: &'a [Window],
     /// How many windows have begun.
     begun: usize,
-    /// Those that have not ended, the innermost last.
+    /// The windows that have not ended, the innermost last.
     open: Vec<usize>,
     /// Calls that began `from` this clock on and end `before` that one are in the innermost window.
     from: u64,

@@ -1,4 +1,4 @@
-//! Where slow calls are in the source.
+//! The places of slow calls in the source.
 
 use std::collections::HashSet;
 

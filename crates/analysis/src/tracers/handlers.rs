@@ -25,7 +25,7 @@ fn address(marker: &Marker, payload: &[u64]) -> Option<u64> {
     }
 }
 
-/// When a process began to run a program; or when it was forked, and from which process.
+/// The time at which a process began to run a program; or was forked, and from which process.
 struct Begin {
     counter: u64,
     parent: u32,
@@ -36,7 +36,7 @@ struct Begin {
 struct Processes {
     /// In order of time.
     begins: HashMap<u32, Vec<Begin>>,
-    /// When, and the address.
+    /// By process: the clock of each setting, and the handler's address.
     handlers: HashMap<u32, Vec<(u64, u64)>>,
 }
 

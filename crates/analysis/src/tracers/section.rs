@@ -8,7 +8,7 @@ use nopal_trace::Marker;
 use super::Need;
 use crate::names::Pattern;
 
-/// Where a section begins or ends, as it was written: `FUNCTION`, its entry; `FUNCTION.end`, its return;
+/// The begin or the end of a section, as the user wrote it: `FUNCTION`, its entry; `FUNCTION.end`, its return;
 /// `FUNCTION.arg1` to `arg6` and `FUNCTION.result`, the same with a value; `MARKER`; `MARKER.FIELD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
@@ -22,7 +22,7 @@ pub struct Section {
     pub to: Point,
 }
 
-/// Where in a call.
+/// The entry or the return of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEnd {
     Entry,

@@ -7,11 +7,11 @@ use super::Case;
 #[derive(Default)]
 pub struct Slowest {
     most: usize,
-    /// When the first case of this minute ended.
+    /// The clock at which the first case of this minute ended.
     minute: Option<u64>,
     /// The slowest of this minute so far, the slowest first.
     kept: Vec<Kept>,
-    /// Those of earlier minutes that have not been taken.
+    /// The cases of earlier minutes that have not been taken.
     past: Vec<(u64, Case)>,
     outrun: Vec<u64>,
     next_id: u64,
@@ -66,7 +66,7 @@ impl Slowest {
         self.past.extend(kept.map(|kept| (kept.id, kept.case)));
     }
 
-    /// Those that have not been taken.
+    /// The cases that have not been taken.
     pub fn waiting(&self) -> impl Iterator<Item = &Case> {
         let kept = self.kept.iter().filter(|kept| !kept.is_taken);
         let past = self.past.iter().map(|(_, case)| case);
@@ -124,7 +124,7 @@ mod tests {
         let first = slowest.take();
         assert_eq!(ticks(&first), [7, 6]);
         assert!(slowest.take_outrun().is_empty());
-        // Of two that take as long, the first stays.
+        // If two take equally long, the first stays.
         offer(&mut slowest, &[6], 2000);
         assert!(slowest.take().is_empty());
         offer(&mut slowest, &[9, 8], 1000 + MINUTE - 1);

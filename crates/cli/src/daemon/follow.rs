@@ -34,7 +34,7 @@ const MOST_SAID: usize = 256;
 
 pub struct Followed {
     pub service: Service,
-    /// Of its recordings.
+    /// The directory of its recordings.
     directory: PathBuf,
     recording: Option<Recording>,
     next: Instant,
@@ -43,7 +43,7 @@ pub struct Followed {
     /// The messages that need not be said again while the service does not run.
     said: Arc<Mutex<HashSet<String>>>,
     begun: u64,
-    /// Of its recordings.
+    /// The bytes of its recordings.
     bytes: u64,
 }
 

@@ -30,7 +30,7 @@ const MOST_CLIENTS: usize = 8;
 /// The port or socket at which metrics can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Of 127.0.0.1.
+    /// A port of 127.0.0.1.
     Port(u16),
     Socket(PathBuf),
 }
@@ -54,7 +54,7 @@ pub struct Status {
     pub tool: Option<i32>,
     /// Recordings that have begun.
     pub begun: u64,
-    /// Of its recordings on the disk.
+    /// The bytes of its recordings on the disk.
     pub bytes: u64,
 }
 

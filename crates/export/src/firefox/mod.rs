@@ -121,7 +121,7 @@ impl Functions {
 struct Modules<'a> {
     /// The name and the path of each.
     all: Vec<(&'a str, &'a str)>,
-    /// Of each function.
+    /// The module of each function.
     of: Vec<Option<usize>>,
 }
 

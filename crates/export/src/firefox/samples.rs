@@ -158,7 +158,7 @@ impl Samples {
 
 impl Profile {
     fn merge(&mut self, cell: u64) {
-        // Where the sample of a stack was put last.
+        // The place at which the sample of a stack was put last.
         let mut places = vec![usize::MAX; self.stacks.all().len() + 1];
         let nothing = self.stacks.all().len();
         let (mut at, mut kept) = (self.begin_ns, 0);

@@ -20,7 +20,7 @@ use parquet::schema::types::ColumnDescPtr;
 /// Rows of a page.
 pub const PAGE: usize = 1 << 16;
 
-/// Of compression: 1 is the fastest.
+/// The level of compression: 1 is the fastest.
 pub const LEVEL: u32 = 1;
 
 /// The type of a dictionary's values.

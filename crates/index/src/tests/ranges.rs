@@ -26,7 +26,7 @@ impl Pieces for Nothing {
     fn piece(&mut self, _depth: usize, _open: Open, _end: u64) {}
 }
 
-/// Those of an index with a checkpoint before about one packet of `every`.
+/// The checkpoints of an index with one before about one packet in `every`.
 fn dense(trace: &Trace, random: &mut Random, every: u64) -> Checkpoints {
     let mut checkpoints = Index::make(trace, 1, None).checkpoints();
     for thread in trace.threads() {
