@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * The CPU operations that runtime/core needs, on AArch64. It has neither thunks nor stubs yet.
+ * The CPU operations that runtime/core needs, on AArch64. AArch64 has neither thunks nor stubs yet.
  */
 #ifndef NOPAL_ARCH_H
 #define NOPAL_ARCH_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * The functions that markers call while they are on, by the rules of struct nopal_marker in include/nopal.h.
+ * The function that a marker calls while it is on, by the rules of struct nopal_marker in include/nopal.h.
  */
 #include "macros.h"
 #include "process.h"

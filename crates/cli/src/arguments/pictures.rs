@@ -49,7 +49,7 @@ pub struct Timeline {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// What has rows of its own: each function, or each thread, with its calls below one another
+    /// The rows: each function, or each thread with its nested calls
     #[arg(
         long,
         value_name = "WHAT",
