@@ -103,7 +103,7 @@ impl Control {
         Ok(())
     }
 
-    /// The same at once, for code that has come before it was expected.
+    /// Does the same at once, for code that has come before it was expected.
     pub fn refresh(&mut self, engine: &mut dyn Engine) -> Result<()> {
         self.expect(engine)?;
         self.setup.doubt_code();

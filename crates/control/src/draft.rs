@@ -473,7 +473,7 @@ impl Draft<'_> {
         refusals(self.lookup, found, refused)
     }
 
-    /// With addresses as they are in the files, which other processes of the same program share.
+    /// The selection with addresses in files, which other processes of the same program share.
     pub fn portable(&mut self, what: FunctionSelection) -> FunctionSelection {
         let mut locate = |address| self.lookup.locate(address);
         what.map_locations(|location| match location {

@@ -18,7 +18,7 @@ use crate::site_key::SiteKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundSite {
     pub key: SiteKey,
-    /// In the session's first process that has it.
+    /// The address in the session's first process that has it.
     pub address: u64,
     /// It can never be traced.
     pub is_refused: bool,
@@ -27,7 +27,7 @@ pub struct FoundSite {
 /// A function, as the engine describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// As the file has it, not demangled.
+    /// The name as in the file, not demangled.
     pub name: String,
     /// File name of the module, without folders.
     pub module: String,
@@ -52,7 +52,7 @@ impl Function {
 pub struct FileAddress {
     /// File name of the module, without folders.
     pub module: String,
-    /// In the file.
+    /// The address in the file.
     pub address: u64,
 }
 
@@ -254,7 +254,7 @@ pub trait Lookup {
     /// The functions at a location, in all that is loaded now, by module and address, each once; none is no error.
     fn find(&mut self, location: &Location) -> Result<Vec<FoundSite>>;
 
-    /// In the order of `sites`.
+    /// The functions in the order of `sites`.
     fn describe(&mut self, sites: &[SiteKey]) -> Vec<Function>;
 
     /// The names of the markers in all that is loaded that a glob means.

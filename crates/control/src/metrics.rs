@@ -17,13 +17,13 @@ pub type Value = (Vec<(&'static str, String)>, f64);
 pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
-    /// One line.
+    /// The description, in one line.
     pub about: &'static str,
     pub values: Vec<Value>,
 }
 
 impl Metric {
-    /// One with one value.
+    /// A metric with one value.
     pub fn plain(name: &'static str, kind: Kind, about: &'static str, value: f64) -> Metric {
         Metric {
             name,

@@ -23,13 +23,13 @@ pub struct Probe {
 /// The way by which the program reaches a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// By a jump in place of the instruction.
+    /// A jump in place of the instruction.
     Jump,
-    /// By a breakpoint there, which needs one byte and costs a signal.
+    /// A breakpoint there, which needs one byte and costs a signal.
     Breakpoint,
-    /// By a jump where one fits, and else by a breakpoint.
+    /// A jump where one fits, and else a breakpoint.
     Auto,
-    /// At the return of the function of the place, by its thunk.
+    /// The return of the function of the place, by its thunk.
     Return,
 }
 
@@ -37,7 +37,7 @@ pub enum Way {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spot {
     Address(u64),
-    /// By the line table.
+    /// A line of source, by the line table.
     Line {
         file: String,
         line: u32,
@@ -70,7 +70,7 @@ pub enum Source {
     At(u64),
     /// The memory at this distance from the inner source's value.
     Memory(i64, Box<Source>),
-    /// By the debug information.
+    /// A variable, by the debug information.
     Variable(VariablePath),
 }
 
@@ -351,7 +351,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// As a command makes it.
+/// The text of a command that makes the probe.
 impl fmt::Display for Probe {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = word(&self.place.to_string());

@@ -39,7 +39,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// By a pattern `GLOB[@MODULE]`.
+    /// The functions that match a pattern `GLOB[@MODULE]`.
     pub fn named(pattern: &str, excluded: bool) -> Part {
         Part {
             location: Location::Names(pattern.to_owned()),

@@ -17,7 +17,7 @@ use crate::site_key::SiteKey;
 pub struct Setup {
     /// Nothing is recorded, by the user's wish.
     pub is_stopped: bool,
-    /// By key.
+    /// The sites, by key.
     sites: Vec<SiteSetup>,
     probes: Vec<(Probe, bool)>,
     pub marks: Vec<Mark>,
@@ -239,7 +239,7 @@ impl Setup {
             }
             Change::Switch { sites, .. } => self.each(sites, |site| site.mode = None),
             Change::Mark(_) => self.doubts_marks = true,
-            // To be set again.
+            // The trigger is to be set again.
             Change::SetTrigger { name, .. } => self.triggers.retain(|known| known.name != *name),
             _ => {}
         }

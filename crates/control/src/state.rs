@@ -98,7 +98,7 @@ pub struct ActiveTracer {
     pub parts: Vec<ActiveFunctions>,
     /// Others may need the same.
     pub probes: Vec<Probe>,
-    /// As many of the slowest cases of each minute are kept.
+    /// The number of the slowest cases of each minute that are kept.
     pub slowest: u32,
 }
 
@@ -171,7 +171,7 @@ impl State {
         traces.chain(triggers).chain(parts).chain(&mut self.uniform)
     }
 
-    /// The same, and the mode of each.
+    /// The holders, each with its mode.
     fn holders(&self) -> impl Iterator<Item = (&ActiveFunctions, Mode)> {
         let started = self.started;
         let once_started = move |mode| if started { mode } else { Mode::Off };

@@ -11,7 +11,7 @@ use crate::written::written;
 pub const RECORD_BYTES: u64 = 8;
 
 impl Controller<'_> {
-    /// In the manner of Plan 9's devtrace.
+    /// The text of `ctl`, in the manner of Plan 9's devtrace.
     pub fn text(&mut self) -> String {
         let engine = &mut *self.engine;
         let state = &self.control.state;

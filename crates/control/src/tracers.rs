@@ -92,7 +92,7 @@ impl Draft<'_> {
     /// be recorded.
     fn part(&mut self, need: &Need) -> Result<Option<ActiveFunctions>> {
         if self.begins {
-            // Also in libraries that are called by others alone, or come later.
+            // The patterns hold also in libraries that are called by others alone, or come later.
             let patterns = need.patterns.iter().map(String::as_str);
             let what = FunctionSelection::of_names(patterns, [], true);
             return self.hold_any(what, need.capture).map(Some);
@@ -260,7 +260,7 @@ impl State {
         worst.map_or(0, |worst| worst.ns / 1000)
     }
 
-    /// As valid commands, with comments.
+    /// Appends the tracers as valid commands, with comments.
     pub fn push_tracers(&self, out: &mut String) {
         for section in &self.sections {
             let ends = [&section.from, &section.to].map(|point| word(&point.text));

@@ -85,7 +85,7 @@ impl Kinds {
         switch.into_iter().chain(wakeup.into_iter().flatten())
     }
 
-    /// As the command line takes it.
+    /// The word for it on the command line.
     pub fn word(self) -> Option<&'static str> {
         match (self.switch, self.wakeup) {
             (true, true) => Some("sched"),

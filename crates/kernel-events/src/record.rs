@@ -18,7 +18,7 @@ pub struct Decoder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// At a time of CLOCK_MONOTONIC, in nanoseconds.
+    /// An event at a time of CLOCK_MONOTONIC, in nanoseconds.
     Event(u64, KernelEvent),
     Lost(u64),
     Nothing,

@@ -24,7 +24,7 @@ pub struct Ring {
 pub struct Record<'a> {
     pub kind: u32,
     pub misc: u16,
-    /// All behind the header.
+    /// All bytes behind the header.
     pub body: &'a [u8],
 }
 

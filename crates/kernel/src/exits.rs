@@ -40,8 +40,8 @@ enum Target {
 }
 
 impl<'a> Exits<'a> {
-    /// In order of their addresses in each part. `code` is the function's own; `cold` is a part that certainly belongs
-    /// to it.
+    /// Finds the exits, in order of their addresses in each part. `code` is the function's own; `cold` is a part that
+    /// certainly belongs to it.
     pub fn of(
         kernel: &'a Kernel,
         function: Span<'a>,

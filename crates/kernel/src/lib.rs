@@ -34,7 +34,7 @@ pub struct Kernel {
     static_calls: Vec<u64>,
     /// The ranges in which nothing may be traced.
     not_instrumented: Vec<Range<u64>>,
-    /// In order; none is in another.
+    /// Ranges in order; none is in another.
     blacklist: Vec<Range<u64>>,
 }
 

@@ -9,10 +9,10 @@ use crate::symbols::{Span, Symbol};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-/// As the module takes it.
+/// A plan in the form that the module takes.
 #[derive(Default)]
 pub struct Plan {
-    /// In order of their addresses.
+    /// The functions to trace, in order of their addresses.
     pub functions: Vec<Function>,
     pub exits: Vec<Exit>,
     pub refused: Vec<Refused>,

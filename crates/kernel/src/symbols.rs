@@ -42,7 +42,7 @@ pub struct Symbol<'a> {
 #[derive(Clone, Copy)]
 pub struct Span<'a> {
     symbols: &'a Symbols,
-    /// All with its address.
+    /// The entries with its address.
     entries: &'a [Entry],
     pub address: u64,
     /// The address of the next symbol; none behind the last one.

@@ -133,7 +133,7 @@ impl Text {
         (!bytes.is_empty()).then_some(bytes)
     }
 
-    /// To `end`, or to the end of the range before.
+    /// The bytes from an address to `end`, or to the end of its range before that.
     pub fn between(&self, address: u64, end: u64) -> Option<&[u8]> {
         let bytes = self.from(address)?;
         let size = usize::try_from(end.checked_sub(address)?).unwrap_or(usize::MAX);

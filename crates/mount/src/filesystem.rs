@@ -125,7 +125,7 @@ impl Shared {
     /// opens one afterwards is to see the change.
     fn wait_for_closing(&self, process: i32) {
         let closing = self.closing.lock();
-        // One that takes longer is not worth more waiting.
+        // A close that takes longer is not worth more waiting.
         let closes = |closing: &mut Vec<i32>| closing.contains(&process);
         drop(self.closed.wait_timeout_while(closing, CLOSING, closes));
     }
@@ -163,7 +163,7 @@ impl Shared {
             .cloned()
             .collect();
         let sizes = opened.iter().filter_map(|opened| {
-            // One that is being used is not waited for.
+            // A file that is being used is not waited for.
             let mut file = opened.file.try_lock()?;
             if let Some(reader) = look {
                 // If this fails, the file keeps the size that it had.
@@ -398,7 +398,7 @@ impl Filesystem for Sessions {
         let opened = self.shared.files.lock().remove(&handle.0);
         reply.ok();
         if let Some(opened) = opened.filter(|opened| opened.changes) {
-            // Before the next request is looked at.
+            // Noted before the next request is looked at.
             self.shared.closing.lock().push(opened.process);
             self.aside(request, move |shared, reader| shared.close(&opened, reader));
         }

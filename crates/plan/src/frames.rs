@@ -165,7 +165,7 @@ impl<'a> Frames<'a> {
         self.rules_from(context, start, length, Some(&Rules::at_entry()))
     }
 
-    /// The same from an instruction on, beginning with all rules valid there.
+    /// The changes from an instruction on, beginning with all rules valid there.
     pub fn rules_within(
         &self,
         context: &mut UnwindContext<usize>,

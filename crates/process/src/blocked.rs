@@ -12,7 +12,7 @@ pub(crate) struct Blocked {
     pub number: i64,
     /// The stack pointer.
     pub stack: u64,
-    /// Behind the instruction that made the call.
+    /// The address behind the instruction that made the call.
     pub instruction: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::information::thread_status;
 
-/// As `sched_getattr` and `getpriority` have it, and the real user.
+/// The data of `sched_getattr` and `getpriority`, and the real user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduling {
     pub uid: u32,

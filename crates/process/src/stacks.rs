@@ -94,7 +94,7 @@ fn is_stack_memory(mapping: &Mapping) -> bool {
 struct Stack {
     dead: Range<u64>,
     live: Range<u64>,
-    /// With the control block.
+    /// The end, with the control block.
     end: u64,
 }
 

@@ -408,7 +408,7 @@ impl Stopped {
                         _ => return Ok(event),
                     }
                 }
-                // One that is not held has executed a program, and has its id now.
+                // A thread that is not held has executed a program, and has its id now.
                 None if !running.is_ours() => return Err(StopError::Executes.into()),
                 None => {}
             }

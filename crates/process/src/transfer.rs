@@ -31,7 +31,7 @@ const RED_ZONE: u64 = 128;
 /// The kernel transfers no more at once.
 const MOST: u64 = 0x7fff_f000;
 
-/// Of `struct iovec` and `struct msghdr`.
+/// The sizes of `struct iovec` and `struct msghdr`.
 const PIECE: usize = 16;
 const MESSAGE: usize = 56;
 

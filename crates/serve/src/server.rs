@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The time for which the end of the session waits for an answer that is being made.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
-/// After running out of descriptors.
+/// The pause after running out of descriptors.
 const RECOVERY: Duration = Duration::from_millis(100);
 
 /// Serves a session until it is dropped.

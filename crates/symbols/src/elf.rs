@@ -20,7 +20,7 @@ pub(crate) const LONGEST_PATH: usize = 4 << 10;
 const LONGEST_SECTION_NAME: usize = 64;
 const LONGEST_BUILD_ID: usize = 64;
 const MOST_NOTES: usize = 64;
-/// As many as fit into the 64 KiB that the kernel reads.
+/// The number of headers that fit into the 64 KiB that the kernel reads.
 const MOST_HEADERS: usize = (64 << 10) / size_of::<ProgramHeader64<LE>>();
 
 pub(crate) enum Contents {

@@ -28,7 +28,7 @@ use crate::{debug, debuginfod, lines, table};
 /// The placement of a file by the kernel and the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// At the addresses in the file.
+    /// Loaded at the addresses in the file.
     Executable,
     /// A position-independent program.
     PositionIndependent,
@@ -393,7 +393,7 @@ impl Image {
         elf.map_or_else(HashMap::new, |elf| prototypes::of(&elf, &functions))
     }
 
-    /// Also one that a server has. Takes time, so nothing that is recorded depends on it.
+    /// The debug file, perhaps from a server. This takes time, so nothing that is recorded depends on it.
     fn debug_file_of_any_place(&self) -> Option<Elf> {
         debug::file(self, &self.debug_directories).or_else(|| debuginfod::find(self))
     }

@@ -59,7 +59,7 @@ pub struct Parameter {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// As the source writes it, in about the syntax of C; empty of a result that is none.
+    /// The type as the source writes it, in about the syntax of C; empty for no result.
     pub type_name: String,
     pub kind: ValueKind,
     pub held: Held,

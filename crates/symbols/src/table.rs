@@ -10,7 +10,7 @@ use crate::elf::{Elf, LONGEST_NAME, string_at};
 pub(crate) struct SymbolTable<'a> {
     symbols: &'a [Sym64<LE>],
     strings: &'a [u8],
-    /// One for each symbol, or none: its highest bit hides a symbol that only old programs use.
+    /// A version for each symbol, or none: its highest bit hides a symbol that only old programs use.
     versions: &'a [u8],
 }
 

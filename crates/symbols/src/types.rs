@@ -92,7 +92,7 @@ impl<'a> Units<'a> {
         self.headers.len()
     }
 
-    /// One to be looked at once.
+    /// A unit that is to be looked at once.
     pub fn look(&self, index: usize) -> Option<Unit<'a>> {
         self.dwarf.unit(self.headers[index]).ok()
     }

@@ -86,7 +86,7 @@ struct Spot {
 /// The location of a variable.
 enum Location {
     Whole(Spot),
-    /// One behind the other, with their bytes; some may be nowhere.
+    /// Pieces behind each other, with their bytes; some may be nowhere.
     Pieces(Vec<(Option<Spot>, u64)>),
 }
 

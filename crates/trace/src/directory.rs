@@ -124,7 +124,7 @@ pub fn could_prepare(directory: &Path) -> Result<()> {
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or(Path::new("."))
     };
-    // By the rights that files are made with.
+    // The check uses the rights with which files are made.
     accessat(
         CWD,
         place,

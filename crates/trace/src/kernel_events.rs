@@ -99,7 +99,7 @@ impl KernelFlags {
         self.flags & kernel_flag::SOFTIRQ != 0
     }
 
-    /// Behind both in a trace: they are known.
+    /// The bit behind both in a trace: they are known.
     const KNOWN: u8 = 1;
 
     /// Flags, count, and whether they are known, from bit 8 on, above `low`.

@@ -67,7 +67,7 @@ impl NamedSites {
         self.sites.iter()
     }
 
-    /// As it is recorded.
+    /// The name of a site, as it is recorded.
     pub fn name(&self, site: &NamedSite) -> &str {
         &self.names[site.name.clone()]
     }

@@ -20,7 +20,7 @@ struct Rest<'a> {
     id: PacketId,
     /// Its next record's clock, and the word behind that record.
     next: (u64, u32),
-    /// Behind the next record.
+    /// The records behind the next one.
     records: Records<'a>,
 }
 

@@ -10,7 +10,7 @@ const KEYS: usize = (KINDS * SITE_LIMIT) as usize;
 /// A set of kinds with sites.
 #[derive(Default)]
 pub struct Occurrences {
-    /// As many as the highest site that has come needs.
+    /// The bits of all sites up to the highest that has come.
     bits: Vec<u64>,
     len: usize,
 }

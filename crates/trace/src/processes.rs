@@ -5,7 +5,7 @@ use crate::note::Note;
 use crate::thread_key::ThreadKey;
 use std::collections::{HashMap, HashSet};
 
-/// In order of time.
+/// The processes in order of time.
 pub fn processes(notes: &[Note], threads: impl Iterator<Item = ThreadKey>) -> Vec<ProcessInfo<'_>> {
     let mut processes: Vec<ProcessInfo> = notes.iter().filter_map(described).collect();
     let mut known: HashSet<u32> = processes.iter().map(|process| process.process).collect();

@@ -94,7 +94,7 @@ impl Totals {
 /// The true values of a made trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
-    /// By site number; nothing has site 0.
+    /// The totals by site number; nothing has site 0.
     pub functions: Vec<Totals>,
     /// Entries and exits.
     pub events: u64,

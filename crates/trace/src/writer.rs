@@ -735,7 +735,7 @@ impl Writer {
 
 /// Data to begin snapshots of a flight recorder, which takes a while, in another thread.
 pub struct Seed {
-    /// Of the trace that they are in.
+    /// The directory of the trace that they are in.
     directory: PathBuf,
     session: Session,
     notes: Vec<u8>,

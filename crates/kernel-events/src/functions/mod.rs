@@ -18,7 +18,7 @@ use std::io::{ErrorKind, Read};
 
 /// Records functions until it is dropped.
 pub struct Functions {
-    // Before the instance: it is not removed while its files are open.
+    // Dropped before the instance, which is not removed while its files are open.
     rings: Vec<ProcessorRing>,
     instance: Instance,
     layout: Layout,

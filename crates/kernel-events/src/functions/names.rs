@@ -16,7 +16,7 @@ pub struct Names {
 
 impl Names {
     pub fn read() -> Result<Names> {
-        // Before the names: a module that comes in between is found to be new later.
+        // Read before the names: a module that comes in between is found to be new later.
         let modules = fs::read_to_string(MODULES).unwrap_or_default();
         let symbols = Symbols::read()?;
         let [end] = symbols.addresses(["_etext"]);

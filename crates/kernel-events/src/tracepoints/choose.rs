@@ -78,7 +78,7 @@ fn near(all: &[Tracepoint], word: &str) -> String {
     }
 }
 
-/// All that can be switched on, in order.
+/// All tracepoints that can be switched on, in order.
 fn all(events: &Path) -> Result<Vec<Tracepoint>> {
     let mut all = Vec::new();
     for group in folders(events)? {

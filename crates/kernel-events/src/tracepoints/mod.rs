@@ -26,7 +26,7 @@ const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 
 /// Records tracepoints until it is dropped.
 pub struct TracepointEvents {
-    // Before the instance: it is not removed while its files are open.
+    // Dropped before the instance, which is not removed while its files are open.
     rings: Vec<ProcessorRing>,
     instance: Instance,
     clock: Clock,
@@ -34,7 +34,7 @@ pub struct TracepointEvents {
     has_counter: bool,
     chosen: HashMap<u16, (String, Format)>,
     new_task: NewTask,
-    /// By thread.
+    /// The process of each thread.
     processes: HashMap<u32, u32>,
     /// Read, and not passed on yet.
     held: Vec<Raw>,
@@ -58,7 +58,7 @@ pub struct TracepointEvent<'a> {
     pub id: u16,
     pub name: &'a str,
     pub fields: &'a [Field],
-    /// As in a record of a marker, behind the clock.
+    /// The words of a marker's record behind the clock.
     pub words: &'a [u64],
 }
 

@@ -124,7 +124,7 @@ impl Site {
     /// Begins a look, which counts for `part` of the mean, and is this many seconds after the last one.
     fn fade(&mut self, part: f64, seconds: f64) {
         self.share -= self.share * part;
-        // Of a program that is nearly idle, the mean lasts longer.
+        // The mean of a program that is nearly idle lasts longer.
         self.most = (self.most * (-2.0 * seconds / self.wait()).exp()).max(self.share);
     }
 

@@ -83,7 +83,7 @@ impl Arena {
         self.promised = 0;
     }
 
-    /// A block of `bytes` at most will be put in, after the next `map_promised`.
+    /// Promises room for a block of `bytes` at most, which is put in after the next `map_promised`.
     pub fn promise(&mut self, bytes: u64) {
         self.promised += whole_pages(bytes);
     }

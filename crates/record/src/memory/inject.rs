@@ -185,7 +185,7 @@ impl<'a> Injector<'a> {
         let calls: Vec<SystemCall> = pages.iter().map(advice).collect();
         let mut left = &calls[..];
         while !left.is_empty() {
-            // Up to the first that is refused.
+            // The calls end with the first that is refused.
             let answers = self.thread.calls(left)?;
             left = &left[answers.len().clamp(1, left.len())..];
         }

@@ -105,7 +105,7 @@ pub const fn parts_bytes() -> u64 {
     (STACK_PARTS * 8) as u64
 }
 
-/// All of these.
+/// The bytes of all of these.
 const fn head_end() -> u64 {
     (head_bytes() + parts_bytes() + THREADS_BYTES).next_multiple_of(PAGE)
 }

@@ -30,7 +30,7 @@ pub struct Occupancy {
     pub taken: usize,
     /// The number of them that were handed over.
     pub full: usize,
-    /// Another number, in all likelihood, where any chunk has another state or owner.
+    /// A number that most likely differs where any chunk has another state or owner.
     pub digest: u64,
 }
 
@@ -46,7 +46,7 @@ impl Lost {
         self.0[LOST_ALL]
     }
 
-    /// By the names that traces have for the reasons, but for those that did not occur.
+    /// The numbers by the names of the reasons in traces, but for reasons that did not occur.
     pub fn reasons(&self) -> BTreeMap<String, u64> {
         let named = [
             (LOST_NO_ROOM, losses::NO_ROOM),
@@ -417,7 +417,7 @@ impl Region {
         }
     }
 
-    /// Behind the chunks. The region of the kernel's module has none.
+    /// The offset of the counters, behind the chunks. The region of the kernel's module has none.
     fn counter_offset(&self) -> usize {
         self.chunk_offset + self.room * CHUNK_BYTES
     }
@@ -686,7 +686,7 @@ impl Region {
     }
 }
 
-/// As many as hold `buffer` bytes, at least two.
+/// The number of chunks that hold `buffer` bytes, at least two.
 fn chunks_for(buffer: u64) -> usize {
     buffer.div_ceil(CHUNK_BYTES as u64).clamp(2, 1 << 20) as usize
 }

@@ -8,7 +8,7 @@ use nopal_control::SiteKey;
 use std::cell::OnceCell;
 use std::ops::Deref;
 
-/// By address.
+/// The changes, by address.
 #[derive(Clone, Default)]
 pub struct Inserted {
     changes: Vec<Change>,

@@ -204,7 +204,7 @@ fn refuse(process: i32, thread: &Thread, handled: bool) -> Result<()> {
     for number in threads.filter(|&thread| nopal_process::runs_program(process, thread)) {
         let blocked = match number == thread.tid() {
             true => thread.signal_mask()?,
-            // One that has ended meanwhile meets no breakpoint.
+            // A thread that has ended meanwhile meets no breakpoint.
             false => nopal_process::thread_status(process, number).map_or(0, |it| it.blocked),
         };
         if blocked & TRAP != 0 {

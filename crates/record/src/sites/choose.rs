@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Loaded {
     pub file: Arc<File>,
     pub base: u64,
-    /// As the process calls it.
+    /// The name by which the process calls it.
     pub name: String,
     pub executable: bool,
 }

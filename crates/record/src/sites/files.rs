@@ -219,7 +219,7 @@ impl File {
 pub struct Files {
     cache: Option<PathBuf>,
     by_identity: HashMap<String, Arc<File>>,
-    /// By number in the trace, and so by key.
+    /// The files by number in the trace, and so by key.
     all: Vec<Arc<File>>,
     /// The same, by the facts that show that a file has not changed since: it need not be opened again.
     by_facts: HashMap<Facts, Arc<File>>,
@@ -227,7 +227,7 @@ pub struct Files {
     expected: Option<Expected>,
     /// Notes of files that are not in the trace yet.
     unwritten: Vec<Note>,
-    /// By file; the addresses and numbers of its sites, by address.
+    /// The addresses and numbers of each file's sites, by address.
     numbers: HashMap<u32, Vec<(u64, u32)>>,
     next_number: u32,
     pub markers: markers::Numbers,
@@ -241,7 +241,7 @@ pub struct Files {
     events: u32,
     /// The number of sites of each file.
     pub traced_sites: BTreeMap<u32, u64>,
-    /// By file and address.
+    /// The refused functions, by file and address.
     pub refused: HashSet<(u32, u64)>,
 }
 

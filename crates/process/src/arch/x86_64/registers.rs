@@ -10,7 +10,7 @@ const STATUS_FLAGS: u64 = 0x8d5;
 /// All flags but parity, which comes with zero: no instruction leaves them so.
 const MARKED: u64 = STATUS_FLAGS & !0x4;
 
-/// As the kernel has them while the thread stands still.
+/// The registers as the kernel has them while the thread stands still.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Registers(pub(super) libc::user_regs_struct);

@@ -28,7 +28,7 @@ const REPEATED: [i64; 4] = [-512, -513, -514, -516];
 /// which the kernel does not look at.
 const MARK: u64 = 0x6e6f_7061_6c5f_6261;
 
-/// Of the frame's parts, as the kernel requires it of the extended state.
+/// The alignment of the frame's parts, as the kernel requires it of the extended state.
 const ALIGNMENT: usize = 64;
 
 /// It begins with the address to which the return leads, and the words that the kernel takes from there. The extended
