@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// calls: 1 executed
+// calls: 2 executed
 
 static int way[2][2];
 

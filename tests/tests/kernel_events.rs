@@ -367,7 +367,7 @@ fn the_worst_wake_up_is_told_with_what_ran_meanwhile_where_no_function_is_record
 }
 
 #[test]
-fn threads_of_a_pid_namespace_are_not_taken_for_those_with_their_numbers_outside() {
+fn calls_of_a_pid_namespace_have_the_kernel_events_of_their_threads() {
     let place = OpenDirectory::new();
     let output = Command::new(nopal())
         .args(["record", "-e", "sched", "-o"])
@@ -379,19 +379,27 @@ fn threads_of_a_pid_namespace_are_not_taken_for_those_with_their_numbers_outside
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.stdout, format!("{ROUNDS}\n").as_bytes(), "{said}");
-    assert!(said.contains("PID namespace of their own"), "{said}");
-    // The fork is the first of its namespace, and out here the first is another.
     let replay = said_of(&["replay"], &place.trace());
-    let heading = replay
+    // The fork is the first of its namespace, and out here the first is another.
+    assert!(!replay.contains("thread 1 of process 1:"), "{replay}");
+    // That of the program's first thread, which waits for the others.
+    let number = replay.lines().find_map(|line| {
+        let (thread, process) = line
+            .strip_prefix("/* thread ")?
+            .strip_suffix(": wakes */")?
+            .split_once(" of process ")?;
+        (thread == process).then_some(thread)
+    });
+    let of = |line: &&str| line.split_whitespace().nth(1) == number;
+    let (turns, calls): (Vec<&str>, Vec<&str>) = replay
         .lines()
-        .find(|line| line.contains("thread 1 of process 1:"));
-    let other = fs::read_to_string("/proc/1/comm").unwrap();
-    assert!(!heading.unwrap().contains(other.trim()), "{heading:?}");
-    let of = |line: &str| line.split_whitespace().nth(1) == Some("1");
-    let inside = || replay.lines().filter(|line| of(line));
-    assert!(inside().count() > 0, "its calls are there");
-    assert!(!inside().any(|line| line.contains(" CPU ")), "{replay}");
-    assert!(replay.contains("left CPU "), "those of the others are");
+        .filter(of)
+        .partition(|line| line.contains(" CPU "));
+    assert!(number.is_some() && !calls.is_empty(), "{replay}");
+    assert!(
+        turns.iter().any(|line| line.contains("left CPU ")),
+        "{replay}"
+    );
 }
 
 #[test]

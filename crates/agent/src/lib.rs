@@ -12,10 +12,11 @@ pub use block::{
     Probe, Recorder, Stub, Switched, Thunk, Values, detour_bound, thunk_bound,
 };
 pub use process::{
-    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, COUNTED_BYTES,
-    COUNTED_PAGE_SHIFT, NO_THREAD, ProcessHead, STACK_PART_BYTES, STACK_PARTS, THREADS,
-    THREADS_BYTES, Traps, UNWINDERS, UnwinderEntry, blocks_offset, counted_place, process_bytes,
-    stack_part, thread_place, traps_offset, unwinders_offset,
+    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BEGIN, CONTEXT_BYTES, CONTEXT_PROCESS,
+    CONTEXT_THREAD, CONTEXTS, COUNTED_BYTES, COUNTED_PAGE_SHIFT, NO_THREAD, ProcessHead,
+    STACK_PART_BYTES, STACK_PARTS, THREADS, THREADS_BYTES, Traps, UNWINDERS, UnwinderEntry,
+    blocks_offset, counted_place, process_bytes, stack_part, thread_place, traps_offset,
+    unwinders_offset,
 };
 
 use headers::{

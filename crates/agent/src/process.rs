@@ -21,6 +21,9 @@ pub const COUNTED_BYTES: u64 = size_of::<Counted>() as u64;
 pub const NO_THREAD: u64 = THREAD_NONE;
 
 pub const CONTEXT_BYTES: usize = size_of::<Context>();
+pub const CONTEXT_PROCESS: usize = offset_of!(Context, process);
+pub const CONTEXT_THREAD: usize = offset_of!(Context, thread);
+pub const CONTEXT_BEGIN: usize = offset_of!(Context, begin);
 
 pub const STACK_PART_BYTES: u64 = 1 << STACK_PART_SHIFT;
 

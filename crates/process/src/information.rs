@@ -114,6 +114,12 @@ pub fn auxiliary(pid: i32) -> Result<Auxiliary> {
     Ok(found)
 }
 
+/// All processes, zombies among them.
+pub fn processes() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// The threads of a process, zombies among them.
 pub fn threads(pid: i32) -> Result<Vec<i32>> {
     let path = format!("/proc/{pid}/task");
@@ -235,6 +241,16 @@ pub fn alive(pid: i32) -> bool {
 pub fn thread_alive(pid: i32, tid: i32) -> bool {
     let state = state(&format!("/proc/{pid}/task/{tid}/stat"));
     state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+}
+
+/// The futex that a thread waits at, as far as the kernel tells.
+pub fn waits_at(pid: i32, tid: i32) -> Option<u64> {
+    let text = contents(&format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let mut words = text.split_ascii_whitespace();
+    let is_futex = words.next()?.parse() == Ok(libc::SYS_futex);
+    let address = words.next()?.strip_prefix("0x")?;
+    u64::from_str_radix(address, 16).ok().filter(|_| is_futex)
 }
 
 fn state(path: &str) -> Option<char> {

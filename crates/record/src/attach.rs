@@ -164,6 +164,9 @@ impl Session {
         };
         // Not before: it may not be traceable yet, and is tried again.
         note(&context.shared.writer, &notes::process(process, &modules))?;
+        if let Some(inside) = notes::inside(process) {
+            note(&context.shared.writer, &inside)?;
+        }
         if let Some(task) = task_note(process as u32, process as u32) {
             note(&context.shared.writer, &task)?;
         }

@@ -3,12 +3,13 @@
 
 use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::notes::{counter, snapshot};
+use crate::memory::numbers::Inside;
 use crate::memory::region::{Lost, Region};
 use crate::patch::journal::Journal;
 use crate::patch::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
 use nopal_process::{LoaderChange, Memory};
-use nopal_trace::{Note, Writer};
+use nopal_trace::{Batch, Note, Subscriber, ThreadKey, Writer};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,6 +19,7 @@ use rustix::net::{
 use rustix::process::{Pid, WaitOptions, setsid, waitpid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::thread::set_name;
+use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -283,6 +285,12 @@ fn complete(directory: &Path, regions: &[Arc<Region>], lost: u64) -> Result<()> 
     }
     let mut writer = Writer::adopt(directory)?;
     writer.set_readable(nopal_symbols::demangle);
+    // By other names, what the trace has of threads that have ended would seem to be missing.
+    let known = writer.subscribe(Box::new(KnownThreads {
+        regions: regions.to_vec(),
+        numbers: HashMap::new(),
+    }))?;
+    writer.unsubscribe(known);
     let mut collector = Collector::new(Keep::All, None);
     let mut known = Lost::default();
     for region in regions {
@@ -301,6 +309,56 @@ fn complete(directory: &Path, regions: &[Arc<Region>], lost: u64) -> Result<()> 
         why: "nopal was killed".into(),
     })?;
     writer.sync_metadata()
+}
+
+/// Tells regions what the trace calls the threads of PID namespaces.
+struct KnownThreads {
+    regions: Vec<Arc<Region>>,
+    /// What processes and threads are called inside; none, where the trace has only that.
+    numbers: HashMap<(u32, u32), Option<u32>>,
+}
+
+impl Subscriber for KnownThreads {
+    fn note(&mut self, note: &Note) {
+        match *note {
+            Note::Inside {
+                process,
+                thread,
+                number,
+            } => drop(self.numbers.insert((process, thread), Some(number))),
+            Note::Namespace {
+                process,
+                thread: Some(thread),
+            } => drop(self.numbers.insert((process, thread), None)),
+            Note::Thread {
+                process,
+                thread,
+                begin,
+                kernel: false,
+                ..
+            } => {
+                let here = ThreadKey {
+                    process,
+                    thread,
+                    begin,
+                };
+                let number = |thread| self.numbers.get(&(process, thread)).copied();
+                let inside = match (number(process).flatten(), number(thread)) {
+                    (Some(process), Some(Some(thread))) => Inside::Known { process, thread },
+                    (Some(process), Some(None)) => Inside::Thread { process },
+                    _ => return,
+                };
+                for region in &self.regions {
+                    region.remember(here, inside);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn records(&mut self, _: Batch) {}
+
+    fn thread_ended(&mut self, _: ThreadKey) {}
 }
 
 #[cfg(test)]

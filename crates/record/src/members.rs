@@ -164,9 +164,7 @@ fn strangers() -> impl Iterator<Item = i32> {
     {
         ancestors.push(parent);
     }
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    processes.filter(move |process| {
+    nopal_process::processes().filter(move |process| {
         !ancestors.contains(process)
             && nopal_process::alive(*process)
             && nopal_process::parent(*process).is_ok_and(|parent| parent != own)

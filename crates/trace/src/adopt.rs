@@ -107,6 +107,7 @@ impl Writer {
             begin,
             future: u64::MAX,
             state: ChunkPhase::Settled,
+            task: 0,
         };
         let words = &mut packet.words().to_vec();
         let _ = scan(words, known, &self.markers, &mut self.occurring);

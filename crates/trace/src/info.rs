@@ -41,7 +41,7 @@ pub struct ThreadInfo<'a> {
     pub begin: u64,
     /// Its last known name, or none.
     pub name: &'a str,
-    /// Its id is that of a PID namespace of its own, and differs in kernel events.
+    /// Its id is that of a PID namespace of its own, since the one outside is not known. It differs in kernel events.
     pub in_namespace: bool,
     pub(crate) streams: &'a [StreamFile],
     pub(crate) packets: &'a [PacketId],

@@ -78,10 +78,18 @@ pub enum Note {
         counter: u64,
         facts: TaskFacts,
     },
-    /// A process and its threads are known by the numbers of a PID namespace of their own. Kernel events have
-    /// others for them.
+    /// A thread is called by this number in its own PID namespace; a process by that of its first thread.
+    Inside {
+        process: u32,
+        thread: u32,
+        number: u32,
+    },
+    /// A process and its threads, or only this thread of it, are known by the numbers of a PID namespace of their own,
+    /// since they had ended when they were looked for outside. Kernel events have others for them.
     Namespace {
         process: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        thread: Option<u32>,
     },
     /// An image was loaded into a process.
     Module {

@@ -8,6 +8,7 @@ use crate::chunk_cursor::ChunkPhase;
 use crate::markers::Markers;
 use crate::occurrences::Occurrences;
 use nopal_abi::*;
+use std::mem::offset_of;
 
 /// The result of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,12 @@ pub struct Known {
     /// A clock that cannot have been reached yet.
     pub future: u64,
     pub state: ChunkPhase,
+    /// Its thread as a RESYNC names it: the process in the lower half, the thread in the upper one.
+    pub task: u64,
 }
+
+/// Where a RESYNC has process and thread.
+const RESYNC_TASK: usize = offset_of!(Resync, process) / 8;
 
 /// Scans the records of a chunk. A growing chunk is never unfinished; its remaining records are scanned the next time.
 pub fn scan(
@@ -208,6 +214,8 @@ impl Scan<'_> {
         match resync_clock(record, self.known.future) {
             Some(clock) if clock >= self.content.end => {
                 self.content.end = clock;
+                // In a PID namespace, the thread knows itself by other numbers than the header has by now.
+                self.words[self.position + RESYNC_TASK] = self.known.task;
                 self.position += RESYNC_WORDS;
             }
             clock => {

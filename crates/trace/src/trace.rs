@@ -59,7 +59,9 @@ pub struct Trace {
     threads: Vec<(ThreadKey, Vec<PacketId>)>,
     /// The notes that name threads, and images.
     names: HashMap<ThreadKey, u32>,
-    in_namespaces: HashSet<u32>,
+    /// What processes and threads are called in PID namespaces of their own; none if that is what they are known by. A
+    /// process, with thread 0: so it is for all its threads.
+    inside: HashMap<(u32, u32), Option<u32>>,
     images: HashMap<u32, u32>,
     markers: Markers,
     damage: Vec<Damage>,
@@ -129,7 +131,7 @@ impl Trace {
             sites: sites(&notes),
             clocks: clocks(&notes),
             names: thread_names(&notes),
-            in_namespaces: in_namespaces(&notes),
+            inside: inside(&notes),
             images: images(&notes),
             markers: markers(&notes),
             notes,
@@ -543,10 +545,17 @@ impl Trace {
             thread: key.thread,
             begin: key.begin,
             name,
-            in_namespace: self.in_namespaces.contains(&key.process),
+            in_namespace: [0, key.thread]
+                .iter()
+                .any(|thread| self.inside.get(&(key.process, *thread)) == Some(&None)),
             streams: &self.streams,
             packets,
         }
+    }
+
+    /// What a thread is called in its own PID namespace, if it has one; a process, that is its first thread.
+    pub fn inside(&self, process: u32, thread: u32) -> Option<u32> {
+        self.inside.get(&(process, thread)).copied().flatten()
     }
 
     /// The processors that have events, by number.
@@ -682,13 +691,17 @@ fn kernel_threads(notes: &[Note]) -> HashSet<ThreadKey> {
     threads.collect()
 }
 
-/// The processes that are known by numbers of PID namespaces of their own.
-fn in_namespaces(notes: &[Note]) -> HashSet<u32> {
-    let processes = notes.iter().filter_map(|note| match note {
-        Note::Namespace { process } => Some(*process),
+fn inside(notes: &[Note]) -> HashMap<(u32, u32), Option<u32>> {
+    let numbers = notes.iter().filter_map(|note| match *note {
+        Note::Inside {
+            process,
+            thread,
+            number,
+        } => Some(((process, thread), Some(number))),
+        Note::Namespace { process, thread } => Some(((process, thread.unwrap_or(0)), None)),
         _ => None,
     });
-    processes.collect()
+    numbers.collect()
 }
 
 fn markers(notes: &[Note]) -> Markers {

@@ -448,6 +448,7 @@ impl Writer {
             begin: cursor.clock().unwrap_or(header.clock_begin),
             future: self.future(),
             state,
+            task: u64::from(header.process) | u64::from(header.thread) << 32,
         };
         Ok((records, known))
     }

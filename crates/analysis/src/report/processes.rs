@@ -8,7 +8,7 @@ use nopal_trace::{Note, Trace};
 
 use super::objects::Objects;
 use super::order::Column;
-use super::threads::{ThreadRow, threads};
+use super::threads::{ThreadRow, number_inside, threads};
 use crate::drive::Drive;
 use crate::names::printable;
 use crate::sort;
@@ -19,6 +19,8 @@ use crate::waits::{PARTS, Parts, Waited, write_of_some};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessRow {
     pub process: u32,
+    /// What it is called in its own PID namespace, if it has one.
+    pub inside: Option<u32>,
     pub parent: u32,
     /// The command of the program that it ran last.
     pub command: String,
@@ -143,6 +145,7 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
         }
     }
     for row in rows.values_mut() {
+        row.inside = trace.inside(row.process, row.process);
         let start = starts.get(&row.process).copied().unwrap_or(0);
         row.start_ns = ns(start);
         let end = match exits.get(&row.process) {
@@ -172,10 +175,10 @@ pub fn write_processes(rows: &[ProcessRow], out: &mut dyn Write, width: usize) -
         true => &PARTS,
         false => &[],
     };
-    let before = [
-        "process", "parent", "start", "duration", "threads", "calls", "self",
-    ];
-    let numbers = [&before, parts].concat();
+    let inside = rows.iter().any(|row| row.inside.is_some());
+    let inside: &[&str] = if inside { &["inside"] } else { &[] };
+    let before = ["parent", "start", "duration", "threads", "calls", "self"];
+    let numbers = [&["process"], inside, &before, parts].concat();
     let mut columns: Vec<_> = numbers
         .into_iter()
         .map(|name| (name, Align::Right))
@@ -187,8 +190,9 @@ pub fn write_processes(rows: &[ProcessRow], out: &mut dyn Write, width: usize) -
             true => bound(ns, is_least),
             false => "-".to_string(),
         };
-        let mut cells = vec![
-            row.process.to_string(),
+        let mut cells = vec![row.process.to_string()];
+        cells.extend(inside.iter().map(|_| number_inside(row.inside)));
+        cells.extend([
             match row.parent {
                 0 => "?".to_string(),
                 parent => parent.to_string(),
@@ -198,7 +202,7 @@ pub fn write_processes(rows: &[ProcessRow], out: &mut dyn Write, width: usize) -
             count(row.threads),
             count(row.calls),
             timed(row.self_ns, row.self_is_least),
-        ];
+        ]);
         if let Some(parts) = row.parts() {
             cells.extend(parts.cells(row.self_is_least, timed));
         }
@@ -229,6 +233,9 @@ pub fn write_processes_json(
             ("unfinished", row.unfinished),
             ("lost", row.lost),
         ]);
+        if let Some(number) = row.inside {
+            objects.numbers(&[("inside", number.into())]);
+        }
         if let Some(status) = row.exit {
             let (name, number) = match status & 0x7f {
                 0 => ("status", status >> 8 & 0xff),

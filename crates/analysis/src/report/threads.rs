@@ -17,6 +17,8 @@ use crate::waits::{InCall, PARTS, Parts, Waited, write_of_some};
 pub struct ThreadRow {
     pub process: u32,
     pub thread: u32,
+    /// What it is called in its own PID namespace, if it has one.
+    pub inside: Option<u32>,
     pub name: String,
     pub calls: u64,
     /// Calls that did not end, and those that began before tracing.
@@ -162,6 +164,7 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
         let mut row = ThreadRow {
             process: thread.process,
             thread: thread.thread,
+            inside: trace.inside(thread.process, thread.thread),
             name: names.of(thread),
             lost: thread.lost(),
             waited: drive.waits.map(|_| Waited::default()),
@@ -213,6 +216,9 @@ pub fn write_threads_json(
             ("unfinished", row.unfinished),
             ("lost", row.lost),
         ]);
+        if let Some(number) = row.inside {
+            objects.numbers(&[("inside", number.into())]);
+        }
         if let Some(waited) = row.waited {
             objects.waited(row.busy_ns, waited);
         }
@@ -224,13 +230,21 @@ pub fn write_threads_json(
     objects.end()
 }
 
+/// What a process or thread is called in its own PID namespace.
+pub(super) fn number_inside(number: Option<u32>) -> String {
+    number.map_or_else(|| "-".to_string(), |number| number.to_string())
+}
+
 pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> io::Result<()> {
     let parts: &[&str] = match rows.iter().any(|row| row.waited.is_some()) {
         true => &PARTS,
         false => &[],
     };
-    let before = ["process", "thread", "calls", "time", "traced"];
-    let numbers = [&before, parts, &["unfinished", "lost"]].concat();
+    let inside = rows.iter().any(|row| row.inside.is_some());
+    let inside: &[&str] = if inside { &["inside"] } else { &[] };
+    let before = ["calls", "time", "traced"];
+    let after = ["unfinished", "lost"];
+    let numbers = [&["process", "thread"], inside, &before, parts, &after].concat();
     let mut columns: Vec<_> = numbers
         .into_iter()
         .map(|name| (name, Align::Right))
@@ -242,13 +256,13 @@ pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> i
             true => bound(ns, is_least),
             false => "-".to_string(),
         };
-        let mut cells = vec![
-            row.process.to_string(),
-            row.thread.to_string(),
+        let mut cells = vec![row.process.to_string(), row.thread.to_string()];
+        cells.extend(inside.iter().map(|_| number_inside(row.inside)));
+        cells.extend([
             count(row.calls),
             duration(row.span_ns),
             traced(row.busy_ns, row.busy_is_least),
-        ];
+        ]);
         if let Some(parts) = row.parts() {
             cells.extend(parts.cells(row.busy_is_least, traced));
         }

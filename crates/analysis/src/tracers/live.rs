@@ -109,8 +109,8 @@ struct Watching {
     scheduling: Scheduling,
     of_all_tasks: bool,
     scheduled: HashMap<u32, u32>,
-    /// Processes whose threads have other numbers in kernel events.
-    in_namespaces: HashSet<u32>,
+    /// Processes, with 0, or threads of one, that have other numbers in kernel events.
+    in_namespaces: HashSet<(u32, u32)>,
     notes: LiveNotes,
     threshold_ns: u64,
     found: u64,
@@ -290,7 +290,7 @@ impl Watching {
                 continue;
             }
             let key = self.keys[case.begin_thread as usize];
-            let is_known = !self.in_namespaces.contains(&key.process);
+            let is_known = !is_in(&self.in_namespaces, key.process, key.thread);
             let task = is_known.then(|| ask(key.process, key.thread)).flatten();
             self.tasks.push((case, task));
         }
@@ -329,7 +329,7 @@ impl Watching {
                 |(_, at): &(u32, LatencyEvent)| clock.is_none_or(|clock| at.clock < clock);
             if let Some((thread, latency_event)) = pending.next_if(earlier) {
                 let key: &ThreadKey = &self.keys[thread as usize];
-                let is_known = !self.in_namespaces.contains(&key.process);
+                let is_known = !is_in(&self.in_namespaces, key.process, key.thread);
                 let processor = is_known.then(|| self.running.processor(key.thread));
                 let processor = processor.flatten();
                 happened.push((thread, processor, latency_event));
@@ -396,6 +396,11 @@ impl Watching {
     }
 }
 
+/// Whether a thread is one of these, or of one of these processes.
+fn is_in(known: &HashSet<(u32, u32)>, process: u32, thread: u32) -> bool {
+    known.contains(&(process, 0)) || known.contains(&(process, thread))
+}
+
 impl Subscriber for LiveSubscriber {
     fn note(&mut self, note: &Note) {
         let mut watching = self.watching.lock();
@@ -414,8 +419,8 @@ impl Subscriber for LiveSubscriber {
             roles.learn_function(site, &function);
         }
         match note {
-            Note::Namespace { process } => {
-                in_namespaces.insert(*process);
+            &Note::Namespace { process, thread } => {
+                in_namespaces.insert((process, thread.unwrap_or(0)));
             }
             &Note::Thread {
                 process,
@@ -423,7 +428,7 @@ impl Subscriber for LiveSubscriber {
                 begin,
                 kernel: false,
                 ..
-            } if *of_kernel_events && !in_namespaces.contains(&process) => {
+            } if *of_kernel_events && !is_in(in_namespaces, process, thread) => {
                 scheduled.insert(thread, keys.len() as u32);
                 keys.push(ThreadKey {
                     process,

@@ -112,7 +112,6 @@ struct Update {
 
 /// Sends the sums each second, until the session is over or they have no reader.
 fn update(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32, updates: Sender<Update>) {
-    // A thread of another PID namespace cannot be looked up by its number.
     let runs = |thread: ThreadKey| {
         thread.process as i32 != process || thread_alive(process, thread.thread as i32)
     };

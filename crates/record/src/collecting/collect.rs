@@ -133,19 +133,19 @@ impl Collector {
         self.end.unless_full(met)
     }
 
-    /// Takes the chunks that ended threads still hold. `ended` is asked of a process and thread, and must be right: a
-    /// living thread would go on writing into what is another's by then.
-    pub fn reclaim(&mut self, region: &Region, mut ended: impl FnMut(u32, u32) -> bool) {
+    /// Takes the chunks that ended threads still hold. `ended` must be right: a living thread would go on writing into what
+    /// is another's by then.
+    pub fn reclaim(&mut self, region: &Region, mut ended: impl FnMut(ThreadKey) -> bool) {
         for chunk in 0..region.chunks() {
             // Looked at first: a thread may give a chunk back unused and end, and then another, which has not put its
             // name there yet, has the chunk of one that has ended.
             let Some(owner) = region.owner(chunk) else {
                 continue;
             };
-            let header = region.header(chunk);
+            let thread = ThreadKey::of(&region.header(chunk));
             self.heartbeat.beat();
             // A thread that has just taken the chunk has not filled in the header.
-            if header.thread != 0 && ended(header.process, header.thread) {
+            if thread.thread != 0 && ended(thread) {
                 region.take_over(chunk, owner);
             }
         }

@@ -14,6 +14,7 @@ use crate::collecting::snapshot_results::Snapshots;
 use crate::collecting::trace_end::Limit;
 use crate::collecting::tracepoints::TracepointReading;
 use crate::memory::bell::Bell;
+use crate::memory::numbers::Inside;
 use crate::memory::region::{Counts, Occupancy, Region};
 use crate::patch::remove::processes_with;
 use crate::tracee::Settings;
@@ -454,12 +455,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                     continue;
                 }
                 let mut living = None;
-                collector.reclaim(&region, |process, thread| {
-                    !nopal_process::thread_alive(process as i32, thread as i32)
-                        && !living
-                            .get_or_insert_with(|| numbers_of_others(&region))
-                            .contains(&process)
-                });
+                collector.reclaim(&region, |key| has_ended(&region, key, &mut living));
             }
         }
         if last_progress.elapsed() >= WATCHED {
@@ -612,6 +608,21 @@ fn obey_triggers(shared: &Shared, collector: &mut Collector) -> Result<()> {
     match wanted_for.as_slice() {
         [] => Ok(()),
         all => collector.snapshot(shared, &all.join("; ")),
+    }
+}
+
+/// Whether it is certain that a thread has ended. `living`: [`numbers_of_others`], once they have been asked for.
+fn has_ended(region: &Arc<Region>, key: ThreadKey, living: &mut Option<HashSet<u32>>) -> bool {
+    let (process, thread) = (key.process as i32, key.thread as i32);
+    match region.inside(key) {
+        Some(Inside::Known { .. }) => !nopal_process::thread_alive(process, thread),
+        Some(Inside::Thread { .. }) => !nopal_process::alive(process),
+        Some(Inside::Process) | None => {
+            !nopal_process::thread_alive(process, thread)
+                && !living
+                    .get_or_insert_with(|| numbers_of_others(region))
+                    .contains(&key.process)
+        }
     }
 }
 

@@ -95,8 +95,8 @@ impl NotedTasks {
             } => (process, thread),
             _ => return Ok(()),
         };
-        let is_forked =
-            naming.recording.contains_key(&process) && !naming.in_namespaces.contains(&process);
+        let is_forked = naming.recording.contains_key(&process)
+            && !naming.in_namespaces.contains(&(process, 0));
         let is_traced = processes.contains(&process) || is_forked;
         if let KernelEvent::Switch { previous, .. } = &record.event
             && !is_traced

@@ -2,6 +2,7 @@
 
 use crate::collecting::chunk_reader::name_of;
 use crate::collecting::notes;
+use crate::memory::numbers::Inside;
 use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::CHUNK_OWNED;
@@ -24,12 +25,10 @@ struct Named {
 #[derive(Default)]
 pub struct Naming {
     named: HashMap<ThreadKey, Named>,
-    /// The processes that have recorded; the region in which each did so last, by its inode, and when it began to. One in a
-    /// PID namespace of its own is reported as forked again when it has executed a program: that is known by the number
-    /// that it has here.
+    /// The processes that have recorded; the region in which each did so last, by its inode, and when it began to.
     pub recording: HashMap<u32, (u64, u64)>,
-    /// Processes that are known by numbers of PID namespaces of their own.
-    pub in_namespaces: HashSet<u32>,
+    /// Processes, with 0, or threads of one, that are known by numbers of PID namespaces of their own.
+    pub in_namespaces: HashSet<(u32, u32)>,
 }
 
 impl Naming {
@@ -64,7 +63,12 @@ impl Naming {
         for note in thread_notes(region, key) {
             let is_known = match note {
                 Note::Process { .. } => known,
-                Note::Namespace { process } => !self.in_namespaces.insert(process),
+                Note::Namespace { process, thread } => {
+                    !self.in_namespaces.insert((process, thread.unwrap_or(0)))
+                }
+                Note::Inside {
+                    process, thread, ..
+                } => known && process == thread,
                 _ => false,
             };
             if let Note::Thread { name, .. } = &note {
@@ -111,7 +115,7 @@ impl Named {
     fn ask_again(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
         self.asked = Instant::now();
         self.ask_schedule(key, writer)?;
-        // One that was never found is in another PID namespace.
+        // One that was never found had ended before.
         let name = match self.name.is_empty() {
             true => None,
             false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
@@ -153,14 +157,13 @@ pub fn task_facts(process: u32, thread: u32) -> Option<TaskFacts> {
 /// Names a thread, and its process where that is a forked one or has a number of its own.
 pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Note> {
     let ancestor = region.process() as u32;
-    let in_namespace = is_in_namespace(region, key.process);
-    let name = match in_namespace {
-        true => None,
-        false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
+    let inside = region.inside(key);
+    let name = match inside {
+        None | Some(Inside::Known { .. }) => {
+            nopal_process::thread_name(key.process as i32, key.thread as i32).ok()
+        }
+        Some(Inside::Thread { .. } | Inside::Process) => None,
     };
-    let namespace = in_namespace.then_some(Note::Namespace {
-        process: key.process,
-    });
     let forked = (key.process != ancestor).then(|| notes::forked(key, ancestor));
     let thread = Note::Thread {
         process: key.process,
@@ -169,20 +172,33 @@ pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Not
         name: name.unwrap_or_default(),
         kernel: false,
     };
-    namespace.into_iter().chain(forked).chain([thread])
+    let inside = inside
+        .into_iter()
+        .flat_map(move |inside| inside_notes(key, inside));
+    inside.chain(forked).chain([thread])
 }
 
-/// Whether a process that records into a region is known to call itself by another number than we do: its ancestor
-/// does, or who has the number out here began before us, and so is no fork of a traced process.
-fn is_in_namespace(region: &Region, process: u32) -> bool {
-    let (ancestor, process) = (region.process(), process as i32);
-    let nested = || {
-        let status = nopal_process::status(ancestor);
-        status.is_ok_and(|status| status.namespace_ids.len() > 1)
+/// By which numbers a thread is known, and which others its process and it have.
+fn inside_notes(key: ThreadKey, inside: Inside) -> impl Iterator<Item = Note> {
+    let ThreadKey {
+        process, thread, ..
+    } = key;
+    let called = |thread, number| Note::Inside {
+        process,
+        thread,
+        number,
     };
-    let is_older = || {
-        let begins = [process, std::process::id() as i32].map(nopal_process::start_time);
-        matches!(begins, [Ok(begin), Ok(own)] if begin < own)
+    let namespace = |thread| Note::Namespace { process, thread };
+    let (first, second) = match inside {
+        Inside::Known {
+            process: own,
+            thread: number,
+        } => (
+            called(process, own),
+            (thread != process).then(|| called(thread, number)),
+        ),
+        Inside::Thread { process: own } => (called(process, own), Some(namespace(Some(thread)))),
+        Inside::Process => (namespace(None), None),
     };
-    process != ancestor && (nested() || is_older())
+    std::iter::once(first).chain(second)
 }

@@ -1,5 +1,6 @@
 //! The notes of a recording.
 
+use crate::memory::control_block::own_number;
 use crate::sites::choose::Loaded;
 use anyhow::Result;
 use nopal_beside::Mutex;
@@ -109,6 +110,16 @@ pub fn process(process: i32, modules: &[Loaded]) -> Note {
             .map(|argument| argument.to_string_lossy().into_owned())
             .collect(),
     }
+}
+
+/// What a process calls itself, if it has a PID namespace of its own.
+pub fn inside(process: i32) -> Option<Note> {
+    let number = own_number(process, process).ok()?;
+    (number != process).then_some(Note::Inside {
+        process: process as u32,
+        thread: process as u32,
+        number: number as u32,
+    })
 }
 
 /// A process that was forked from `ancestor`, or from a child of it, and first recorded in this thread. What it runs is

@@ -2,10 +2,15 @@
 
 use crate::tracee::MemoryLayout;
 use anyhow::{Context, Result};
-use nopal_agent::{CONTEXT_BYTES, CONTEXTS, Immediates, ProcessHead, THREADS, thread_place};
+use nopal_agent::{
+    CONTEXT_BEGIN, CONTEXT_BYTES, CONTEXT_PROCESS, CONTEXT_THREAD, CONTEXTS, Immediates,
+    ProcessHead, THREADS, thread_place,
+};
 use nopal_process::{Memory, Stopped};
+use nopal_trace::ThreadKey;
 use std::mem::offset_of;
 use std::ops::Range;
+use zerocopy::IntoBytes;
 
 const PAGE: usize = 4096;
 
@@ -82,6 +87,23 @@ pub fn thread_with(process: i32, own_process: i32, own_thread: i32) -> Option<i3
     }
     let threads = nopal_process::threads(process).unwrap_or_default();
     threads.into_iter().find(|thread| has(*thread, own_thread))
+}
+
+/// Whether a process has the context of a thread, by what they call themselves. `head`: where its process structure is.
+pub fn has_context(process: i32, head: u64, key: ThreadKey) -> Result<bool> {
+    let memory = Memory::open(process)?;
+    let threads = head.wrapping_add(offset_of!(ProcessHead, threads) as u64);
+    let mut table = vec![0u64; 2 * THREADS];
+    memory.read(memory.read_word(threads)?, table.as_mut_bytes())?;
+    let is_its = |context: u64| {
+        let word = |at: usize| memory.read_word(context.wrapping_add(at as u64)).ok();
+        let number = |at| word(at).map(|word| word as u32);
+        number(CONTEXT_PROCESS) == Some(key.process)
+            && number(CONTEXT_THREAD) == Some(key.thread)
+            && word(CONTEXT_BEGIN) == Some(key.begin)
+    };
+    let contexts = table.split_off(THREADS).into_iter();
+    Ok(contexts.filter(|context| *context != 0).any(is_its))
 }
 
 /// Tells the runtime of the threads that there are, before anything is recorded: it may not be able to ask itself whose

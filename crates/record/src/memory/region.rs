@@ -1,6 +1,8 @@
 //! The region as the tool sees it: memory that the traced process writes at the same time, and may write wrongly.
 //! Every access is an atomic operation or a copy, within bounds that are the tool's own.
 
+use crate::memory::control_block::has_context;
+use crate::memory::numbers::{Inside, Members, Numbers};
 use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
@@ -11,7 +13,9 @@ use nopal_abi::{
     REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES, Region as Layout,
     Request, SITE_LIMIT,
 };
-use nopal_trace::losses;
+use nopal_agent::ProcessHead;
+use nopal_process::Memory;
+use nopal_trace::{ThreadKey, losses};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
 use rustix::thread::futex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,6 +119,7 @@ pub struct Region {
     presence: Option<OwnedFd>,
     inode: u64,
     process: i32,
+    numbers: Numbers,
     /// The number of chunks, from the first on, that have pages.
     ready: AtomicUsize,
 }
@@ -224,6 +229,7 @@ impl Region {
             presence: None,
             inode: 0,
             process: 0,
+            numbers: Numbers::new(0),
             ready: AtomicUsize::new(chunks),
         })
     }
@@ -248,6 +254,7 @@ impl Region {
             presence: None,
             inode,
             process,
+            numbers: Numbers::new(process),
             ready: AtomicUsize::new(0),
         })
     }
@@ -547,6 +554,21 @@ impl Region {
             .store(head, Ordering::Relaxed);
     }
 
+    fn head(&self) -> u64 {
+        self.long(offset_of!(Layout, head)).load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread waits for the answer to a request.
+    pub fn waits(&self, request: &ProgramRequest, process: i32, thread: i32) -> bool {
+        let state = self.request(request.place, offset_of!(Request, state)) as u64;
+        let region = self
+            .head()
+            .wrapping_add(offset_of!(ProcessHead, region) as u64);
+        let begin = Memory::open(process).and_then(|memory| memory.read_word(region));
+        let waits_at = nopal_process::waits_at(process, thread);
+        begin.is_ok_and(|begin| waits_at == Some(begin.wrapping_add(state)))
+    }
+
     /// Notes the tool that collects, and the guardian.
     pub fn set_owners(&self, tool: i32, guardian: i32) {
         let set = |offset, process: i32| self.word(offset).store(process as u32, Ordering::Relaxed);
@@ -598,9 +620,43 @@ impl Region {
             .is_ok()
     }
 
+    /// What a chunk begins with. Process and thread are named as they are called here.
     pub fn header(&self, chunk: usize) -> ChunkHeader {
         // SAFETY: within the mapping; any bytes are a valid ChunkHeader.
-        unsafe { std::ptr::read_volatile(self.chunk(chunk).cast()) }
+        let header: ChunkHeader = unsafe { std::ptr::read_volatile(self.chunk(chunk).cast()) };
+        let here = self.numbers.here(ThreadKey::of(&header), self);
+        ChunkHeader {
+            process: here.process,
+            thread: here.thread,
+            ..header
+        }
+    }
+
+    /// What is known of a thread in a PID namespace of its own, by what it is called here.
+    pub fn inside(&self, here: ThreadKey) -> Option<Inside> {
+        self.numbers.inside(here)
+    }
+
+    /// What is known of a thread that may have ended.
+    pub fn remember(&self, here: ThreadKey, inside: Inside) {
+        self.numbers.remember(here, inside);
+    }
+
+    /// The processes with the region and their threads that call themselves so, by what they are called here.
+    pub fn called(&self, process: i32, thread: i32) -> Vec<(i32, i32)> {
+        self.numbers.called(process, thread, self)
+    }
+
+    /// Whether any process with the region is known to have another number than it has here.
+    pub fn has_other_numbers(&self) -> bool {
+        self.numbers.has_any()
+    }
+
+    /// Finds out what the threads are called here that hold chunks, while they may be asked.
+    pub fn meet_threads(&self) {
+        for chunk in (0..self.chunks()).filter(|chunk| self.chunk_state(*chunk) != CHUNK_FREE) {
+            let _ = self.header(chunk);
+        }
     }
 
     fn chunk(&self, chunk: usize) -> *mut u8 {
@@ -628,7 +684,20 @@ impl Region {
             }
             used += PAGE;
         }
+        self.name_thread(chunk, into);
         used
+    }
+
+    /// Names the thread in the copy of a chunk as it is called here.
+    fn name_thread(&self, chunk: usize, copy: &mut [u8; CHUNK_BYTES]) {
+        let header = self.header(chunk);
+        let names = [
+            (offset_of!(ChunkHeader, process), header.process),
+            (offset_of!(ChunkHeader, thread), header.thread),
+        ];
+        for (at, number) in names {
+            copy[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+        }
     }
 
     /// Whether anything is written in a chunk at this offset in it.
@@ -662,6 +731,7 @@ impl Region {
         // The header and the first record are stored in any order, but before there is a second record.
         let first = size_of::<ChunkHeader>() + RESYNC_BYTES;
         load(into[..first].as_chunks_mut().0, from);
+        self.name_thread(chunk, into);
         used
     }
 
@@ -683,6 +753,22 @@ impl Region {
         // Release pairs with the acquire of the thread that finds it changed: that finds the chunk, too.
         freed.fetch_add(1, Ordering::Release);
         wake(freed, 1);
+    }
+}
+
+impl Members for Region {
+    fn has(&self, process: i32) -> Option<bool> {
+        let word = |offset| self.word(offset).load(Ordering::Relaxed) as i32;
+        let owners = [offset_of!(Layout, tool), offset_of!(Layout, guardian)].map(word);
+        if owners.contains(&process) {
+            return Some(false);
+        }
+        let maps = nopal_process::maps(process).ok()?;
+        Some(maps.iter().any(|map| map.inode == self.inode && map.shared))
+    }
+
+    fn has_thread(&self, process: i32, key: ThreadKey) -> bool {
+        has_context(process, self.head(), key).unwrap_or(false)
     }
 }
 

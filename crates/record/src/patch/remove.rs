@@ -14,7 +14,6 @@ use nopal_agent::STACK_PART_BYTES;
 use nopal_process::{Event, Mapping, Memory, Pages, Search, StopError, Stopped, Thread};
 use std::collections::HashSet;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -303,9 +302,6 @@ fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Resul
 /// `ours` have them mapped to collect from.
 pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
     let inodes: Vec<u64> = regions.iter().map(|region| region.inode()).collect();
-    let Ok(entries) = Path::new("/proc").read_dir() else {
-        return Vec::new();
-    };
     // To list the mappings of a process costs ten times as much as to see that it is older than we are, and so no fork
     // of a process that we trace.
     let since = nopal_process::start_time(std::process::id() as i32).unwrap_or(0);
@@ -313,9 +309,7 @@ pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
         regions.iter().any(|region| region.process() == *process)
             || nopal_process::start_time(*process).is_ok_and(|time| time >= since)
     };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+    nopal_process::processes()
         .filter(|process| !ours.contains(process) && possible(process))
         .filter(|process| nopal_process::alive(*process))
         .filter(|process| nopal_process::has_mapping(*process, |map| is_region(map, &inodes)))

@@ -97,7 +97,7 @@ impl Used {
             if self.before.contains_key(&pid) || self.others.contains(process) {
                 continue;
             }
-            // One in a PID namespace of its own has another number here: its parent's time includes its own in the end.
+            // What one is called here may not be known: its parent's time includes its own in the end.
             match self.descends(pid) {
                 true => self.begun(std::iter::once(pid)),
                 false => drop(self.others.insert(*process)),

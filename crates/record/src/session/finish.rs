@@ -110,7 +110,7 @@ impl Session {
         }
         if collector.totals.system > 0 && !collector.naming.in_namespaces.is_empty() {
             self.context.warnings.push(
-                "kernel events are not matched with the calls of processes in a PID namespace of their own, where threads have other ids"
+                "kernel events are not matched with the calls of threads that had ended before nopal could see what they are called outside of their PID namespace"
                     .to_owned(),
             );
         }

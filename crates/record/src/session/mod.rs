@@ -157,6 +157,9 @@ impl Session {
         }
         let context = &mut self.context;
         note(&context.shared.writer, &notes::process(process, &modules))?;
+        if let Some(inside) = notes::inside(process) {
+            note(&context.shared.writer, &inside)?;
+        }
         if let Some(task) = task_note(process as u32, process as u32) {
             note(&context.shared.writer, &task)?;
         }
@@ -335,7 +338,7 @@ impl Session {
         for region in regions {
             region.free_answered(|process, thread| {
                 !nopal_process::thread_alive(process, thread)
-                    && self.out_here(region, process, thread).is_empty()
+                    && Session::out_here(region, process, thread).is_empty()
             });
         }
         for region in self.context.shared.take_past() {

@@ -15,6 +15,7 @@ use anyhow::{Result, ensure};
 use nopal_abi::{REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_TRAPS};
 use nopal_process::{ExecFollower, Followed, Options as Trace, Thread};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Session {
     pub(crate) fn answer(&mut self, region: &Arc<Region>, request: &ProgramRequest) {
@@ -22,7 +23,7 @@ impl Session {
         if !region.is_waiting(request) {
             return;
         }
-        let request = match *self.out_here(region, request.process, request.thread) {
+        let request = match *Session::who_waits(region, request) {
             [(process, thread)] => &ProgramRequest {
                 process,
                 thread,
@@ -39,7 +40,11 @@ impl Session {
         };
         // Each request is answered once: its slot may hold another request by the next moment.
         let served = match request.what {
-            REQUEST_EXEC => self.exec(region, request),
+            REQUEST_EXEC => {
+                // It will have another region.
+                region.meet_threads();
+                self.exec(region, request)
+            }
             REQUEST_LIBRARIES => {
                 let changed = self.libraries_changed(region, request);
                 region.answer(request);
@@ -96,21 +101,32 @@ impl Session {
 
     /// The ids, out here, of a process and its thread that give those which they have in their own PID namespace: these
     /// may be others' here, or those of several processes with this region.
-    pub(crate) fn out_here(
-        &self,
-        region: &Arc<Region>,
-        process: i32,
-        thread: i32,
-    ) -> Vec<(i32, i32)> {
-        let find = |found: i32| Some((found, thread_with(found, process, thread)?));
-        if remove::has_mapped(process, region)
-            && let Some(same) = find(process)
+    pub(crate) fn out_here(region: &Region, process: i32, thread: i32) -> Vec<(i32, i32)> {
+        if !region.has_other_numbers()
+            && remove::has_mapped(process, region)
+            && let Some(same) = thread_with(process, process, thread)
         {
-            return vec![same];
+            return vec![(process, same)];
         }
-        let ours = [std::process::id() as i32, self.guardian.process()];
-        let processes = remove::processes_with(std::slice::from_ref(region), &ours);
-        processes.into_iter().filter_map(find).collect()
+        region.called(process, thread)
+    }
+
+    /// The same of a request: where there are several, the one that waits for the answer.
+    fn who_waits(region: &Region, request: &ProgramRequest) -> Vec<(i32, i32)> {
+        const LOOKS: usize = 100;
+        /// It waits in naps that follow each other.
+        const BETWEEN: Duration = Duration::from_millis(1);
+        let found = Session::out_here(region, request.process, request.thread);
+        for _ in (0..LOOKS).take_while(|_| found.len() > 1) {
+            let mut who = found.iter();
+            if let Some(one) =
+                who.find(|(process, thread)| region.waits(request, *process, *thread))
+            {
+                return vec![*one];
+            }
+            std::thread::sleep(BETWEEN);
+        }
+        found
     }
 
     fn libraries_changed(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<()> {
@@ -164,7 +180,7 @@ impl Session {
         let waiting: Vec<i32> = region
             .requests()
             .iter()
-            .flat_map(|request| self.out_here(region, request.process, request.thread))
+            .flat_map(|request| Session::out_here(region, request.process, request.thread))
             .map(|(_, thread)| thread)
             .collect();
         let mut processes: Vec<&mut Tracee> = self

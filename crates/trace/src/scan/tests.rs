@@ -26,6 +26,7 @@ const KNOWN: Known = Known {
     begin: BEGIN,
     future: 9 << 32,
     state: ChunkPhase::HandedOver,
+    task: 1,
 };
 
 fn scan_all(words: &mut [u64], settled: bool) -> (Result<Content, Unfinished>, Vec<(u32, u16)>) {
@@ -78,6 +79,21 @@ fn whole_records_are_left_as_they_are() {
         occurring,
         [(3, 1 << 1 | 1 << 9), (4, 1 << 5 | 1 << 8), (5, 1 << 3)]
     );
+}
+
+#[test]
+fn a_resync_names_the_thread_of_its_chunk() {
+    let mut words = records(&resync(BEGIN + 8));
+    let known = Known {
+        task: 70 | 71 << 32,
+        ..KNOWN
+    };
+    let (markers, mut occurrences) = (Markers::default(), Occurrences::new());
+    let content = scan(&mut words, known, &markers, &mut occurrences).unwrap();
+    assert_eq!(content.sum, Sum::new().words(&words[..content.words]));
+    let named = |clock| Resync::new(clock, 0x7000, 0x6000, (70, 71), RESYNC_CHUNK).words();
+    let expected = [named(BEGIN), named(BEGIN + 8)].concat();
+    assert_eq!(words[..content.words], expected);
 }
 
 #[test]

@@ -25,6 +25,7 @@ impl Scanner {
             begin: 0,
             future: u64::MAX,
             state: ChunkPhase::Settled,
+            task: 0,
         };
         let records = &mut chunk[HEADER_WORDS..];
         let (markers, occurrences) = (&self.markers, &mut self.occurrences);
