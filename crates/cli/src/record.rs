@@ -77,6 +77,11 @@ fn say_attached(target: &Target, left_out: &[String]) {
     let Target::Processes(processes) = target else {
         return;
     };
+    // Whoever waits for the message may have a process fork others at once, which are traced.
+    let untraced = processes
+        .iter()
+        .filter_map(|process| untraced_children(*process));
+    let untraced: Vec<String> = untraced.collect();
     left_out.iter().for_each(|line| message::write(line));
     match processes.len() - left_out.len() {
         1 if processes.len() == 1 => {
@@ -87,10 +92,7 @@ fn say_attached(target: &Target, left_out: &[String]) {
             several(traced as u64, "process", "processes")
         )),
     }
-    let untraced = processes
-        .iter()
-        .filter_map(|process| untraced_children(*process));
-    untraced.for_each(|line| message::write(&line));
+    untraced.iter().for_each(|line| message::write(line));
 }
 
 /// A line about the processes that a traced one had started before, such as a server's workers.
