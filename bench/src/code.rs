@@ -25,6 +25,7 @@ const WRAPS: Recorder = Recorder {
         ends: true,
     },
     limits_depth: false,
+    call_sites: false,
 };
 
 /// An empty function, compiled with room for a jump.

@@ -44,6 +44,8 @@
 #define NOPAL_KIND_PENDING_RESULT 11 /* 1 word follows that may not be written: the exit happened, result unknown */
 #define NOPAL_KIND_HOLE 12          /* records are missing: put where one was lost, and by the tool where a word was reserved
                                        and never written */
+#define NOPAL_KIND_CALL_SITE 13     /* before an entry of the same site and tag: 1 word follows, the address that it returns to */
+#define NOPAL_KIND_PENDING_CALL_SITE 14 /* 1 word follows that may not be written */
 #define NOPAL_KIND_EXTENDED 15      /* bits 36..63 of the word are the event id; then a 64-bit clock; then its fields */
 
 #define NOPAL_SITE_LIMIT 0x100000

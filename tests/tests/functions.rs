@@ -1,7 +1,9 @@
 //! Calls of every kind, and the choice of what to record of them.
 
+use std::process::Command;
+
 use nopal_tests::process::wait_until;
-use nopal_tests::{Case, Program, Report, c, compile, difference, scratch};
+use nopal_tests::{Case, End, Program, Recording, Report, c, compile, difference, scratch};
 
 #[test]
 fn calls_of_every_shape() {
@@ -145,6 +147,127 @@ fn no_deeper_than_asked() {
     // main, fib(20), its two calls, and nothing below them.
     let calls = ["main", "fib", "many"].map(|function| report.calls(function));
     assert_eq!(calls, [1, 3, 1000]);
+}
+
+/// The reading of a trace by a command.
+fn read(words: &[&str], traced: &Recording) -> String {
+    let mut start = nopal_tests::Start::new([nopal_tests::nopal().as_os_str()]);
+    start.words.extend(words.iter().map(Into::into));
+    start.words.extend(["-i".into(), traced.directory().into()]);
+    start.run("").stdout
+}
+
+/// Where a function of a program calls others directly: their names, and the return addresses from its begin.
+fn calls_in(program: &Program, function: &str) -> Vec<(String, u64)> {
+    let output = Command::new("objdump")
+        .args(["-d", &format!("--disassemble={function}")])
+        .arg(&program.path)
+        .output()
+        .expect("objdump is there");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let instructions = text.lines().filter_map(|line| {
+        let (address, rest) = line.trim().split_once(":\t")?;
+        let (bytes, instruction) = rest.split_once('\t').unwrap_or((rest, ""));
+        let begin = u64::from_str_radix(address, 16).ok()?;
+        let end = begin + bytes.split_whitespace().count() as u64;
+        Some((begin, end, instruction.to_owned()))
+    });
+    let instructions: Vec<_> = instructions.collect();
+    let first = instructions.first().expect("the function is there").0;
+    let calls = instructions.iter().filter_map(|(_, end, instruction)| {
+        let callee = instruction.strip_prefix("call")?.split_once('<')?.1;
+        Some((callee.trim_end_matches('>').to_owned(), end - first))
+    });
+    calls.collect()
+}
+
+/// The call sites of a dump: callee, caller, and offset in that.
+fn dumped_call_sites(traced: &Recording) -> Vec<(String, String, String)> {
+    let place = |text: &str| {
+        let (name, offset) = text.split_once('+').unwrap_or((text, ""));
+        let offset = offset.split('/').next().unwrap_or_default();
+        (name.to_owned(), offset.to_owned())
+    };
+    let text = read(&["dump", "--as", "function"], traced);
+    let lines = text.lines().filter_map(|line| line.split_once(" <-- "));
+    let calls = lines.map(|(callee, caller)| {
+        let callee = callee.split(' ').next_back().unwrap_or_default();
+        let (caller, offset) = place(caller);
+        (place(callee).0, caller, offset)
+    });
+    calls.collect()
+}
+
+/// By lines of the source, each of which has one call of `leaf`, and the caller of which the call is a jump.
+fn report_tells_call_sites_apart(traced: &Recording) {
+    let places = ["call_sites.c:16)", "call_sites.c:17)", "call_sites.c:29)"];
+    let report = read(&["report", "--callers", "leaf", "--call-sites"], traced);
+    let rows: Vec<&str> = report.lines().collect();
+    for place in places {
+        let of_it = rows.iter().filter(|row| row.contains(place));
+        assert_eq!(of_it.count(), 1, "{place}: {report}");
+    }
+    let by_jump = rows.iter().filter(|row| row.contains(" jump "));
+    assert_eq!(by_jump.count(), 1, "{report}");
+    let graph = read(&["graph", "--least", "0", "--call-sites"], traced);
+    for place in places {
+        let from = |line: &&str| line.contains("leaf from ") && line.contains(place);
+        assert_eq!(graph.lines().filter(from).count(), 1, "{place}: {graph}");
+    }
+    let under_leaf = read(&["graph", "leaf", "--call-sites"], traced);
+    assert!(under_leaf.contains("leaf from "), "{under_leaf}");
+    let flame = read(&["flame", "--by", "calls", "--call-sites"], traced);
+    for place in places {
+        assert!(flame.contains(place), "{place}: {flame}");
+    }
+    let usual = read(&["report", "--callers", "leaf"], traced);
+    assert!(!usual.contains("call_sites.c"), "{usual}");
+}
+
+#[test]
+fn call_sites_are_where_the_program_calls() {
+    let program = c("call_sites", &[]);
+    let mut expected = Vec::new();
+    let of = |function| calls_in(&program, function);
+    let site = |caller: &str, (callee, offset): &(String, u64)| {
+        (callee.clone(), caller.to_owned(), format!("{offset:#x}"))
+    };
+    let (main, twice) = (of("main"), of("twice"));
+    let callees: Vec<&str> = main.iter().map(|(callee, _)| callee.as_str()).collect();
+    assert_eq!(callees, ["twice", "leaf", "finish"], "{main:?}");
+    expected.push(site("main", &main[0]));
+    expected.extend(twice.iter().map(|call| site("twice", call)));
+    // A jump has no return address of its own.
+    expected.push(("leaf".into(), "jump".into(), "-".into()));
+    expected.extend(main[1..].iter().map(|call| site("main", call)));
+    for options in [&[][..], &["--args"], &["-D", "9"], &["--args", "-D", "9"]] {
+        let options = options
+            .iter()
+            .chain(&["--call-sites", "-N", "*@lib*", "-N", "main"]);
+        let traced = Case::new(c("call_sites", &[])).options(options).traced();
+        assert_eq!(traced.ended.end, End::Code(0));
+        let found = dumped_call_sites(&traced);
+        let found = found.into_iter().filter(|(callee, _, _)| {
+            ["twice", "leaf", "jump", "finish"].contains(&callee.as_str())
+        });
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+    let traced = Case::new(c("call_sites", &[]))
+        .options(["--call-sites", "-N", "*@lib*"])
+        .traced();
+    report_tells_call_sites_apart(&traced);
+    // Where no call is wrapped, a jump returns to where its function was called.
+    let options = ["--entry-only", "--call-sites", "-F", "leaf"];
+    let traced = Case::new(c("call_sites", &[])).options(options).traced();
+    let jump = twice.last().expect("it calls");
+    let places = [
+        ("twice", twice[0].1),
+        ("twice", twice[1].1),
+        ("twice", jump.1),
+        ("main", main[1].1),
+    ];
+    let places = places.map(|(caller, offset)| site(caller, &("leaf".into(), offset)));
+    assert_eq!(dumped_call_sites(&traced), places);
 }
 
 #[test]

@@ -27,6 +27,12 @@ pub enum Event<'a> {
         result: Option<u64>,
         unwound: bool,
     },
+    /// Of the entry that follows, if it has the same site and tag.
+    CallSite {
+        site: u32,
+        tag: u8,
+        return_address: Option<u64>,
+    },
     Resync {
         slot: u64,
         stack: u64,
@@ -119,6 +125,15 @@ impl<'a> Cursor<'a> {
                 let is_known = word.kind() == KIND_EXIT_RESULT;
                 (exit(word, is_known.then_some(result), false), rest)
             }
+            KIND_CALL_SITE | KIND_PENDING_CALL_SITE => {
+                let (&address, rest) = rest.split_first()?;
+                let call_site = Event::CallSite {
+                    site: word.site(),
+                    tag: word.tag(),
+                    return_address: (!word.is_pending()).then_some(address),
+                };
+                (call_site, rest)
+            }
             KIND_EXTENDED if word.is_resync() => {
                 let (&[whole, slot, stack, _, reason], rest) = rest.split_first_chunk()?;
                 clock = whole.max(before);
@@ -189,7 +204,7 @@ mod tests {
         let variable = EVENT_DEFINED | EVENT_VARIABLE << EVENT_WORDS_SHIFT;
         let fixed = EVENT_DEFINED | 3 << EVENT_WORDS_SHIFT;
         let resync = Resync::new(BEFORE + 1, SLOT, 9, (4, 5), RESYNC_JUMP).words();
-        let mut records: Vec<Vec<u64>> = (KIND_ENTRY..=KIND_HOLE)
+        let mut records: Vec<Vec<u64>> = (KIND_ENTRY..=KIND_PENDING_CALL_SITE)
             .map(|kind| {
                 let first = Word::new(kind, 8, SLOT, BEFORE + 1);
                 let more = first.words(&[]).unwrap() - 1;
@@ -249,6 +264,24 @@ mod tests {
         assert_eq!(take(KIND_UNWIND), (None, None, true));
         assert_eq!(take(KIND_EXIT_RESULT), (None, Some(1), false));
         assert_eq!(take(KIND_PENDING_RESULT), (None, None, false));
+    }
+
+    #[test]
+    fn call_sites_tell_where_a_call_returns_to_unless_that_was_not_stored() {
+        let take = |kind| {
+            let words = [Word::new(kind, 8, SLOT, 1), Word(0x1234)].map(|word| word.0);
+            assert!(!Word(words[0]).has_site() && Word(words[0]).is_call_site());
+            match Cursor::new(&words).take(0).unwrap().event {
+                Event::CallSite {
+                    site: 8,
+                    tag: 0x23,
+                    return_address,
+                } => return_address,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(take(KIND_CALL_SITE), Some(0x1234));
+        assert_eq!(take(KIND_PENDING_CALL_SITE), None);
     }
 
     /// The words of a RESYNC are its bytes.

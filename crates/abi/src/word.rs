@@ -20,6 +20,7 @@ const WORDS: [u8; 16] = {
         words[kind] = match kind as u32 {
             KIND_ENTRY | KIND_EXIT | KIND_TAIL | KIND_ONLY | KIND_UNWIND | KIND_HOLE => 1,
             KIND_EXIT_RESULT | KIND_PENDING_RESULT => 2,
+            KIND_CALL_SITE | KIND_PENDING_CALL_SITE => 2,
             KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS | KIND_PENDING_ARGS => {
                 1 + ARGUMENTS as u8
             }
@@ -37,7 +38,11 @@ const PLAIN: u32 = kinds_of(1);
 const fn kinds_of(most_words: u8) -> u32 {
     let (mut kinds, mut kind) = (0, 0);
     while kind < WORDS.len() {
-        if WORDS[kind] != 0 && WORDS[kind] <= most_words && kind != KIND_HOLE as usize {
+        let has_call = !matches!(
+            kind as u32,
+            KIND_HOLE | KIND_CALL_SITE | KIND_PENDING_CALL_SITE
+        );
+        if WORDS[kind] != 0 && WORDS[kind] <= most_words && has_call {
             kinds |= 1 << kind;
         }
         kind += 1;
@@ -114,6 +119,12 @@ impl Word {
         SITES >> self.kind() & 1 != 0
     }
 
+    /// Whether this tells where the call of the next entry is.
+    #[inline(always)]
+    pub const fn is_call_site(self) -> bool {
+        matches!(self.kind(), KIND_CALL_SITE | KIND_PENDING_CALL_SITE)
+    }
+
     #[inline(always)]
     pub const fn is_exit(self) -> bool {
         matches!(
@@ -125,7 +136,10 @@ impl Word {
     /// Whether its thread was about to store the words after it.
     #[inline(always)]
     pub const fn is_pending(self) -> bool {
-        matches!(self.kind(), KIND_PENDING_ARGS | KIND_PENDING_RESULT)
+        matches!(
+            self.kind(),
+            KIND_PENDING_ARGS | KIND_PENDING_RESULT | KIND_PENDING_CALL_SITE
+        )
     }
 
     /// Whether its thread has stored it: the upper half comes last.

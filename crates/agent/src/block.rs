@@ -24,6 +24,8 @@ pub struct Recorder {
     pub capture: Capture,
     /// Calls nested deeper than the process's limit are not recorded.
     pub limits_depth: bool,
+    /// Each entry comes with the address that its call returns to.
+    pub call_sites: bool,
 }
 
 /// The data that a probe records.
@@ -352,21 +354,10 @@ impl BlockBuilder {
     ) -> Result<Thunk> {
         ensure!(site < nopal_abi::SITE_LIMIT, "site numbers are used up");
         let template = &image::BYTES[image::THUNK..image::THUNK_END];
-        let (only_kind, only) = if recorder.capture.arguments {
-            (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS)
-        } else {
-            (KIND_ONLY, image::ENTRY_ONLY)
-        };
-        let (entry_kind, entry) = match (
-            recorder.capture.ends,
-            recorder.capture.arguments,
-            recorder.limits_depth,
-        ) {
-            (true, false, false) => (KIND_ENTRY, image::ENTRY),
-            (true, false, true) => (KIND_ENTRY, image::ENTRY_DEPTH),
-            (true, true, false) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS),
-            (true, true, true) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS_DEPTH),
-            (false, _, _) => (only_kind, only),
+        let (only_kind, only) = only_of(recorder);
+        let (entry_kind, entry) = match recorder.capture.ends {
+            true => entry_of(recorder),
+            false => (only_kind, only),
         };
         let exit_kind = exit_of(recorder).0;
         let begin = self.append(template, body_bytes, write)?;
@@ -632,6 +623,40 @@ fn end_entry(entries: &mut Vec<u8>, begin: usize) {
     let length = (entries.len() - begin - 4).next_multiple_of(8) + 4;
     entries.resize(begin + 4 + length, 0);
     put(entries, begin, &(length as u32).to_le_bytes());
+}
+
+/// The kind of the record of a wrapped call's entry, and the function that records it.
+fn entry_of(recorder: Recorder) -> (u32, usize) {
+    let Recorder {
+        capture: Capture { arguments, .. },
+        limits_depth,
+        call_sites,
+    } = recorder;
+    let kind = match arguments {
+        false => KIND_ENTRY,
+        true => KIND_ENTRY_ARGS,
+    };
+    let entry = match (arguments, call_sites, limits_depth) {
+        (false, false, false) => image::ENTRY,
+        (false, false, true) => image::ENTRY_DEPTH,
+        (false, true, false) => image::ENTRY_SITE,
+        (false, true, true) => image::ENTRY_SITE_DEPTH,
+        (true, false, false) => image::ENTRY_ARGS,
+        (true, false, true) => image::ENTRY_ARGS_DEPTH,
+        (true, true, false) => image::ENTRY_ARGS_SITE,
+        (true, true, true) => image::ENTRY_ARGS_SITE_DEPTH,
+    };
+    (kind, entry)
+}
+
+/// The same of a call that is not wrapped.
+fn only_of(recorder: Recorder) -> (u32, usize) {
+    match (recorder.capture.arguments, recorder.call_sites) {
+        (false, false) => (KIND_ONLY, image::ENTRY_ONLY),
+        (false, true) => (KIND_ONLY, image::ENTRY_ONLY_SITE),
+        (true, false) => (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS),
+        (true, true) => (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS_SITE),
+    }
 }
 
 /// The kind of an exit's record, and the function that records it.

@@ -97,50 +97,38 @@ fn expected_count(site: u32, slowly: u64) -> Vec<String> {
 
 #[test]
 fn thunks_are_as_their_layout_says() {
-    let variants = [
-        ((false, true, false), (1, "nopal_entry"), (2, "nopal_exit")),
+    let entries = [
+        ((false, true, false, false), (1, "nopal_entry")),
+        ((true, true, false, false), (5, "nopal_entry_args")),
+        ((false, true, true, false), (1, "nopal_entry_depth")),
+        ((true, true, true, false), (5, "nopal_entry_args_depth")),
+        ((false, false, false, false), (4, "nopal_entry_only")),
+        ((true, false, false, false), (7, "nopal_entry_only_args")),
+        ((false, false, true, false), (4, "nopal_entry_only")),
+        ((true, false, true, false), (7, "nopal_entry_only_args")),
+        ((false, true, false, true), (1, "nopal_entry_site")),
+        ((true, true, false, true), (5, "nopal_entry_args_site")),
+        ((false, true, true, true), (1, "nopal_entry_site_depth")),
+        ((true, true, true, true), (5, "nopal_entry_args_site_depth")),
+        ((false, false, false, true), (4, "nopal_entry_only_site")),
         (
-            (true, true, false),
-            (5, "nopal_entry_args"),
-            (8, "nopal_exit_result"),
-        ),
-        (
-            (false, true, true),
-            (1, "nopal_entry_depth"),
-            (2, "nopal_exit_depth"),
-        ),
-        (
-            (true, true, true),
-            (5, "nopal_entry_args_depth"),
-            (8, "nopal_exit_result_depth"),
-        ),
-        (
-            (false, false, false),
-            (4, "nopal_entry_only"),
-            (2, "nopal_exit"),
-        ),
-        (
-            (true, false, false),
-            (7, "nopal_entry_only_args"),
-            (8, "nopal_exit_result"),
-        ),
-        (
-            (false, false, true),
-            (4, "nopal_entry_only"),
-            (2, "nopal_exit_depth"),
-        ),
-        (
-            (true, false, true),
-            (7, "nopal_entry_only_args"),
-            (8, "nopal_exit_result_depth"),
+            (true, false, false, true),
+            (7, "nopal_entry_only_args_site"),
         ),
     ];
     let sites = [1, 0x54321, nopal_abi::SITE_LIMIT - 1];
-    for ((arguments, ends, limits_depth), (entry_kind, entry), (exit_kind, exit)) in variants {
+    for ((arguments, ends, limits_depth, call_sites), (entry_kind, entry)) in entries {
+        let (exit_kind, exit) = match (arguments, limits_depth) {
+            (false, false) => (2, "nopal_exit"),
+            (true, false) => (8, "nopal_exit_result"),
+            (false, true) => (2, "nopal_exit_depth"),
+            (true, true) => (8, "nopal_exit_result_depth"),
+        };
         let mut block = builder();
         let recorder = Recorder {
             capture: Capture { arguments, ends },
             limits_depth,
+            call_sites,
         };
         let thunks = sites.map(|site| {
             block
@@ -261,6 +249,7 @@ fn thunks_that_cannot_be_made_are_refused() {
             ends: true,
         },
         limits_depth: false,
+        call_sites: false,
     };
     let site = nopal_abi::SITE_LIMIT;
     assert!(
@@ -299,6 +288,7 @@ fn blocks_are_the_same_however_they_are_handed_over() {
             ends: true,
         },
         limits_depth: false,
+        call_sites: false,
     };
     fn keep(pieces: &mut Vec<(usize, Vec<u8>)>) -> impl FnMut(usize, &[u8]) -> anyhow::Result<()> {
         |offset, bytes| {

@@ -5,6 +5,7 @@
 
 mod addresses;
 pub mod blocks;
+mod callers;
 pub mod calls;
 mod constants;
 pub mod diff;

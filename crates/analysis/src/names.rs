@@ -1,10 +1,11 @@
 //! The names of sites and threads.
 
+use crate::callers::{CallSite, Callers};
 use crate::sort;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use nopal_abi::SITE_LIMIT;
 use nopal_symbols::{
     Selection, demangle, demangle_as, nearest, or_nearest, short, short_with_parameters,
@@ -79,6 +80,8 @@ pub struct Names {
     functions: Vec<Function>,
     /// By site; 0 if it is unknown.
     by_site: Vec<u32>,
+    /// By process, site and return address: the functions that stand for calls there.
+    by_call: Vec<((u32, u32, u64), u32)>,
 }
 
 impl Names {
@@ -105,6 +108,7 @@ impl Names {
         let mut names = Names {
             functions: vec![unknown],
             by_site: vec![0],
+            by_call: Vec::new(),
         };
         let mut known: HashMap<(&str, &str, u64), u32> = HashMap::new();
         for site in trace.sites().filter(|site| site.site < SITE_LIMIT) {
@@ -132,6 +136,65 @@ impl Names {
     pub fn add(&mut self, function: Function) -> u32 {
         self.functions.push(function);
         self.functions.len() as u32 - 1
+    }
+
+    /// Calls of a function at different places are of different functions from now on: `leaf from work+0x15 (work.c:12)`.
+    pub fn tell_call_sites_apart(&mut self, trace: &Trace) -> Result<()> {
+        self.add_calls(trace, true, &|callee, call_site| Function {
+            name: format!("{} from {}", callee.name, call_site.name()),
+            ..callee.clone()
+        })
+    }
+
+    /// Each place where calls are is a function from now on: `work+0x15 (work.c:12)`.
+    pub(crate) fn name_call_sites(&mut self, trace: &Trace) -> Result<()> {
+        self.add_calls(trace, false, &|_, call_site| Function {
+            name: call_site.name(),
+            ..call_site.caller.function.clone()
+        })
+    }
+
+    /// The functions that stand for calls. By callee or not, those of one name in one file are one.
+    fn add_calls(
+        &mut self,
+        trace: &Trace,
+        by_callee: bool,
+        function: &dyn Fn(&Function, &CallSite) -> Function,
+    ) -> Result<()> {
+        let call_sites = Callers::new(trace).all(trace, self);
+        ensure!(
+            !call_sites.is_empty(),
+            "no call site is known in this trace: record them with `nopal record --call-sites`"
+        );
+        let functions = call_sites.iter().map(|call_site| {
+            let callee = self.number(call_site.site);
+            (callee, function(self.function(call_site.site), call_site))
+        });
+        let functions: Vec<_> = functions.collect();
+        let mut known: HashMap<(&str, &str, u64), u32> = HashMap::new();
+        for ((callee, function), call_site) in functions.iter().zip(&call_sites) {
+            let callee = if by_callee { u64::from(*callee) } else { 0 };
+            let name = (function.path.as_str(), function.name.as_str(), callee);
+            let number = *known
+                .entry(name)
+                .or_insert_with(|| self.add(function.clone()));
+            let CallSite {
+                process,
+                site,
+                return_address,
+                ..
+            } = *call_site;
+            self.by_call.push(((process, site, return_address), number));
+        }
+        sort::by_key(&mut self.by_call, |(call, _)| *call);
+        Ok(())
+    }
+
+    /// The number of the function that stands for a call at a return address; none if none does.
+    pub fn number_of_call(&self, process: u32, site: u32, return_address: u64) -> Option<u32> {
+        let call = (process, site, return_address);
+        let at = self.by_call.binary_search_by_key(&call, |(call, _)| *call);
+        Some(self.by_call[at.ok()?].1)
     }
 
     /// One more than the highest site number.

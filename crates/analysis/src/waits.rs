@@ -539,6 +539,10 @@ impl Sink for Waiting<'_> {
         self.worker.reopen(frames, arguments)
     }
 
+    fn call_site(&mut self, return_address: u64) {
+        self.worker.call_site(return_address);
+    }
+
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         if let [under @ .., frame] = frames {
             self.reach(frame.clock, || timed(under));

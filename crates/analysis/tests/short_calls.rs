@@ -111,12 +111,14 @@ struct Program {
     stacks: [Vec<(u32, u64)>; 2],
     on: usize,
     arguments: bool,
+    call_sites: bool,
 }
 
 impl Program {
     fn new(seed: u64) -> Program {
         let mut random = Random::new(seed);
         let arguments = random.below(3) == 0;
+        let call_sites = random.below(3) == 0;
         Program {
             random,
             recorder: Recorder::new(7, 7, BEGIN),
@@ -124,6 +126,7 @@ impl Program {
             stacks: [Vec::new(), Vec::new()],
             on: 0,
             arguments,
+            call_sites,
         }
     }
 
@@ -149,6 +152,12 @@ impl Program {
             abi::KIND_TAIL_ARGS,
             abi::KIND_ONLY_ARGS,
         ];
+        if self.call_sites && matches!(kind, abi::KIND_ENTRY | abi::KIND_ONLY) {
+            // Of no other call.
+            let address = [self.clock];
+            self.recorder
+                .record(self.clock, abi::KIND_CALL_SITE, site, slot, &address);
+        }
         let kind = match kind {
             abi::KIND_ENTRY if self.arguments => with[0],
             abi::KIND_TAIL if self.arguments => with[1],
@@ -251,30 +260,44 @@ fn ends(chunk: &[u64]) -> Vec<usize> {
     ends
 }
 
+/// The result, whether by an exception, and where to.
+type How = (Option<u64>, bool, u64);
+
 /// The calls of the thread, as a trace tells them.
 #[derive(Default, Debug)]
 struct Seen {
-    /// Site, begin, end, result and how it ended.
-    calls: BTreeMap<(u64, u64, u32), (Option<u64>, bool)>,
+    /// Begin, end and site.
+    calls: BTreeMap<(u64, u64, u32), How>,
     /// Site, begin, and the time until which it is known to have been open.
     lost: BTreeMap<(u64, u32), u64>,
     strays: Vec<(u64, u32)>,
     only: BTreeSet<(u64, u32)>,
     short: BTreeMap<u32, u64>,
+    /// Of the call that begins next, and of all others, by the notes of their frames.
+    return_address: u64,
+    return_addresses: Vec<u64>,
 }
 
 impl Sink for Seen {
+    fn call_site(&mut self, return_address: u64) {
+        self.return_address = return_address;
+    }
+
     fn enter(&mut self, frames: &[Frame], _: Option<[u64; 6]>) -> u32 {
         let frame = frames.last().unwrap();
         if frame.style() == Style::Only {
             self.only.insert((frame.clock, frame.site()));
         }
-        0
+        self.return_addresses
+            .push(std::mem::take(&mut self.return_address));
+        self.return_addresses.len() as u32 - 1
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _: &[Frame]) {
         let call = (frame.clock, ending.clock, frame.site());
-        self.calls.insert(call, (ending.result, ending.unwound));
+        let return_address = self.return_addresses[frame.note as usize];
+        let how = (ending.result, ending.unwound, return_address);
+        self.calls.insert(call, how);
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _: bool) {

@@ -195,6 +195,11 @@ pub struct Report {
     #[arg(long, value_name = "FUNCTION", conflicts_with = "callees")]
     pub callers: Option<String>,
 
+    /// Tell the call sites of --callers apart, where the trace has them (record --call-sites): as caller+offset, and the
+    /// line in the source
+    #[arg(long, requires = "callers")]
+    pub call_sites: bool,
+
     /// Show the functions that this function calls
     #[arg(long, value_name = "FUNCTION")]
     pub callees: Option<String>,
@@ -267,6 +272,10 @@ pub struct Graph {
     /// Leave out branches that took less than this part of the time
     #[arg(long, value_name = "PERCENT")]
     pub least: Option<f64>,
+
+    /// Tell calls of a function at different places of its caller apart, where the trace has them (record --call-sites)
+    #[arg(long)]
+    pub call_sites: bool,
 
     /// Sum up the calls of each process or thread apart
     #[arg(
@@ -550,8 +559,8 @@ mod tests {
 
     #[test]
     fn everything_at_once() {
-        let words = "-o d -N x --libs -D 5 --args --entry-only --ordered --flight --snapshot-when f --keep-slowest 20 a..b --buffer 1M \
-                     --max-size 1G --no-follow p q";
+        let words = "-o d -N x --libs -D 5 --args --call-sites --entry-only --ordered --flight --snapshot-when f \
+                     --keep-slowest 20 a..b --buffer 1M --max-size 1G --no-follow p q";
         let options = record(&words.split(' ').collect::<Vec<_>>());
         let expected = Options {
             directory: "d".into(),
@@ -559,6 +568,7 @@ mod tests {
             libraries: true,
             depth: Some(5),
             record_arguments: true,
+            call_sites: true,
             entry_only: true,
             ordered: true,
             when_full: WhenFull::Flight,

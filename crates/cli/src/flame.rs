@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use nopal_analysis::graph::Per;
 use nopal_analysis::names::Names;
 use nopal_plot::flame::{self, Look, Old};
+use nopal_trace::Trace;
 
 use crate::arguments::{Flame, FlameBy, Input, More};
 use crate::open::driven;
@@ -26,12 +27,20 @@ pub fn run(arguments: &Flame) -> Result<()> {
         Some(directory) => Some(old(arguments, directory, look)?),
         None => None,
     };
-    let mut names = Names::new(&trace);
-    let per = Per::new(&trace, &mut names, arguments.per.apart());
+    let (names, per) = names(arguments, &trace)?;
     let picture = driven("reading calls", &filter, |drive| {
         flame::draw(&trace, &names, &per, look, old.as_ref(), drive)
     })?;
     arguments.output.write(&picture)
+}
+
+fn names(arguments: &Flame, trace: &Trace) -> Result<(Names, Per)> {
+    let mut names = Names::new(trace);
+    if arguments.call_sites {
+        names.tell_call_sites_apart(trace)?;
+    }
+    let per = Per::new(trace, &mut names, arguments.per.apart());
+    Ok((names, per))
 }
 
 fn old(arguments: &Flame, directory: &Path, look: Look) -> Result<Old> {
@@ -40,8 +49,7 @@ fn old(arguments: &Flame, directory: &Path, look: Look) -> Result<Old> {
     let trace = input.open()?;
     let old = || {
         let filter = arguments.filter.of(&trace)?;
-        let mut names = Names::new(&trace);
-        let per = Per::new(&trace, &mut names, arguments.per.apart());
+        let (names, per) = names(arguments, &trace)?;
         driven("reading calls", &filter, |drive| {
             Old::new(&name, &trace, &names, &per, look, drive)
         })

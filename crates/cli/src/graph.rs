@@ -17,6 +17,9 @@ pub fn run(arguments: &Graph) -> Result<()> {
     let (input, function) = arguments.parts();
     let trace = input.open()?;
     let mut names = Names::new(&trace);
+    if arguments.call_sites {
+        names.tell_call_sites_apart(&trace)?;
+    }
     let per = Per::new(&trace, &mut names, arguments.per.apart());
     let filter = arguments.filter.of(&trace)?;
     if function.is_some() && arguments.per.apart() != Apart::Nothing {

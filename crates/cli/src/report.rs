@@ -223,10 +223,14 @@ impl Reading<'_> {
 }
 
 fn related(arguments: &Report) -> Option<(&str, Relation)> {
+    let relation = match arguments.call_sites {
+        true => Relation::CallSites,
+        false => Relation::Callers,
+    };
     let callers = arguments
         .callers
         .as_deref()
-        .map(|function| (function, Relation::Callers));
+        .map(|function| (function, relation));
     callers.or(arguments
         .callees
         .as_deref()

@@ -62,6 +62,8 @@ pub struct Options {
     pub least: Option<Duration>,
     /// Record the integer arguments and the integer result of each call.
     pub record_arguments: bool,
+    /// Record where each call is: the address that it returns to.
+    pub call_sites: bool,
     pub entry_only: bool,
     /// Events of several threads are in the order in which they happened, however near to each other.
     pub ordered: bool,
@@ -139,6 +141,7 @@ impl Options {
         };
         flag(self.libraries, "--libs");
         flag(self.record_arguments, "--args");
+        flag(self.call_sites, "--call-sites");
         flag(self.entry_only, "--entry-only");
         flag(self.ordered, "--ordered");
         flag(self.when_full == WhenFull::Block, "--block");
@@ -256,6 +259,7 @@ impl Options {
             depth: None,
             least: None,
             record_arguments: false,
+            call_sites: false,
             entry_only: false,
             ordered: false,
             when_full: WhenFull::Drop,

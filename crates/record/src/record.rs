@@ -105,6 +105,7 @@ fn settings(options: &Options) -> Result<Settings> {
             WhenFull::Block | WhenFull::Flight => WHEN_FULL_BLOCK,
         },
         depth: options.depth.unwrap_or(0),
+        call_sites: options.call_sites,
         ordered: options.ordered,
     })
 }

@@ -42,6 +42,8 @@ pub struct Settings {
     pub room: u64,
     pub when_full: u32,
     pub depth: u32,
+    /// Whence functions are called.
+    pub call_sites: bool,
     /// Events of several threads are in order.
     pub ordered: bool,
 }
@@ -52,6 +54,7 @@ impl Settings {
         Recorder {
             capture,
             limits_depth: self.depth > 0,
+            call_sites: self.call_sites,
         }
     }
 }

@@ -111,7 +111,7 @@ fn checksum(packet: &Packet) -> u64 {
             Event::Exit { site, tag, .. } => u64::from(site) ^ u64::from(tag),
             Event::Resync { slot, .. } => slot,
             Event::Marker { event, .. } => u64::from(event),
-            Event::Hole | Event::ShortCalls { .. } => 1,
+            Event::CallSite { .. } | Event::Hole | Event::ShortCalls { .. } => 1,
         };
         sum.wrapping_add(part ^ record.clock)
     })

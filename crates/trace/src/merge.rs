@@ -89,7 +89,7 @@ impl Bases {
             let Some(length) = word.words(rest) else {
                 return;
             };
-            if word.has_site() {
+            if word.has_site() || word.is_call_site() {
                 *first = word.with_site(self.site(word.site())).0;
             } else if word.kind() == KIND_EXTENDED && !word.is_resync() {
                 let low = Word::extended(self.event(word.event()), u64::from(word.low_clock()));

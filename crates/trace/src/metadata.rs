@@ -117,7 +117,7 @@ fn offset(clocks: &Clocks) -> (i64, u64) {
 }
 
 /// The events of functions: kind, name, and the fields after the site and the tag.
-const EVENTS: [(u32, &str, &str); 11] = [
+const EVENTS: [(u32, &str, &str); 13] = [
     (KIND_ENTRY, "function_entry", ""),
     (KIND_EXIT, "function_exit", ""),
     (KIND_TAIL, "tail_entry", ""),
@@ -151,6 +151,12 @@ const EVENTS: [(u32, &str, &str); 11] = [
     (
         KIND_PENDING_RESULT,
         "exit_result_unknown",
+        "\t\tword unknown;\n",
+    ),
+    (KIND_CALL_SITE, "call_site", "\t\tword return_address;\n"),
+    (
+        KIND_PENDING_CALL_SITE,
+        "call_site_unknown",
         "\t\tword unknown;\n",
     ),
 ];

@@ -186,14 +186,24 @@ impl Scan<'_> {
             _ if word.is_pending() && self.known.state != ChunkPhase::Settled => {
                 return Err(Unfinished);
             }
+            Some(length) if word.is_call_site() && self.waits_for_entry(length) => {
+                return Err(Unfinished);
+            }
             Some(length) => {
                 self.retime(word);
                 occurrences.insert(word.0);
-                self.content.events += 1;
+                self.content.events += u64::from(word.has_site());
                 self.position += length;
             }
         }
         Ok(())
+    }
+
+    /// Whether the entry of a call site of this length is still to be stored: the two stay together.
+    fn waits_for_entry(&self, length: usize) -> bool {
+        let entry = self.words.get(self.position + length);
+        self.known.state != ChunkPhase::Settled
+            && entry.is_some_and(|word| !Word(*word).is_written())
     }
 
     fn retime(&mut self, word: Word) {

@@ -18,7 +18,7 @@ const WORDS: usize = 3;
 struct Open {
     key: u32,
     clock: u32,
-    /// The position of the entry's record.
+    /// The position of the entry's record, or of that of its call site.
     at: usize,
     style: Style,
     stays: bool,
@@ -60,7 +60,7 @@ impl ShortCalls {
     /// A record of their counts follows the remaining ones. Nothing is left out that would need more room than it had.
     pub fn pass(&mut self, words: &mut [u64], end: u64) -> Kept {
         let events = self.find(words, end as u32);
-        let freed: usize = self.gone.iter().map(|at| length(words, *at)).sum();
+        let freed: usize = self.gone.iter().map(|at| length_gone(words, *at)).sum();
         let calls: u32 = self
             .sites
             .iter()
@@ -88,13 +88,17 @@ impl ShortCalls {
         self.open.clear();
         self.gone.clear();
         let mut stays = false;
+        let mut call_site = None;
         let mut at = 0;
         while let Some(&word) = words.get(at) {
             let word = Word(word);
             let open = Open {
                 key: word.key(),
                 clock: word.low_clock(),
-                at,
+                at: match call_site.take() {
+                    Some((key, before)) if key == word.key() => before,
+                    _ => at,
+                },
                 style: match word.kind() {
                     KIND_TAIL | KIND_TAIL_ARGS => Style::Tail,
                     KIND_ONLY | KIND_ONLY_ARGS => Style::Only,
@@ -107,6 +111,7 @@ impl ShortCalls {
                 KIND_PENDING_ARGS => self.open.clear(),
                 _ if word.is_exit() => self.exit(word, at, end),
                 _ if word.has_site() => self.open.push(open),
+                _ if word.is_call_site() => call_site = Some((word.key(), at)),
                 KIND_EXTENDED if !word.is_resync() => {}
                 _ => self.open.clear(),
             }
@@ -164,7 +169,7 @@ impl ShortCalls {
         let (mut from, mut to) = (0, 0);
         for &at in self.gone.iter().chain([&words.len()]) {
             let behind = match at < words.len() {
-                true => at + length(words, at),
+                true => at + length_gone(words, at),
                 false => at,
             };
             words.copy_within(from..at, to);
@@ -181,6 +186,15 @@ impl ShortCalls {
             to += 1;
         }
         to
+    }
+}
+
+/// Words of what is to go at a position: an entry goes with its call site.
+fn length_gone(words: &[u64], at: usize) -> usize {
+    let first = length(words, at);
+    match Word(words[at]).is_call_site() {
+        true if at + first < words.len() => first + length(words, at + first),
+        _ => first,
     }
 }
 

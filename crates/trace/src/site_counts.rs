@@ -93,6 +93,7 @@ impl SiteCounts {
             let word = Word(word);
             let end = from + word.words(rest).unwrap_or(1).min(rest.len() + 1);
             let event = word.has_site();
+            let has_site = event || word.is_call_site();
             let site = word.site() as usize;
             clock = match (word.kind(), rest.first()) {
                 (KIND_EXTENDED, Some(whole)) => *whole,
@@ -103,8 +104,8 @@ impl SiteCounts {
                     .get(site)
                     .is_some_and(|one| one.was_silent(clock))
             };
-            if self.any_silent && event && silent() {
-                left_out += 1;
+            if self.any_silent && has_site && silent() {
+                left_out += u64::from(event);
             } else {
                 if event {
                     self.count(word, site);
@@ -154,6 +155,23 @@ mod tests {
             (kept.into(), 3)
         );
         assert_eq!(site_counts.calls(6), Calls::default());
+    }
+
+    #[test]
+    fn the_call_sites_of_a_silent_site_are_left_out_with_its_entries() {
+        let mut site_counts = SiteCounts::default();
+        site_counts.silence(5, true, 0);
+        let call = |site| {
+            [
+                word(9, KIND_CALL_SITE, site),
+                0x1234,
+                word(9, KIND_ENTRY, site),
+            ]
+        };
+        let mut words = [call(5), call(6)].concat();
+        assert_eq!(site_counts.pass(&mut words, 1), (3, 1));
+        assert_eq!(words[..3], call(6));
+        assert_eq!(site_counts.all().entries, 1);
     }
 
     /// A marker's values may look like any record.

@@ -74,6 +74,12 @@ fn name(event: Event) -> (&'static str, u32) {
         Event::Resync { .. } => ("resync", 0),
         Event::ShortCalls { .. } => ("short_calls", 0),
         Event::Hole => ("hole", 0),
+        Event::CallSite {
+            site,
+            return_address: Some(_),
+            ..
+        } => ("call_site", site),
+        Event::CallSite { site, .. } => ("call_site_unknown", site),
         Event::Marker { event, .. } => ("marker", event),
         Event::Entry {
             site,
@@ -260,10 +266,11 @@ fn every_kind_of_record_is_understood() {
     let mut writer = writer(&place.path, &["main"]);
     let mut recorder = Recorder::new(10, 11, BEGIN);
     let arguments = [1, 2, u64::MAX, 0, 1 << 63, 6];
-    for (kind, clock) in (KIND_ENTRY..=KIND_HOLE).zip(BEGIN..) {
+    for (kind, clock) in (KIND_ENTRY..=KIND_PENDING_CALL_SITE).zip(BEGIN..) {
         let more = match kind {
             KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS | KIND_PENDING_ARGS => &arguments[..],
             KIND_EXIT_RESULT | KIND_PENDING_RESULT => &[u64::MAX - 1],
+            KIND_CALL_SITE | KIND_PENDING_CALL_SITE => &[0x1234],
             _ => &[],
         };
         recorder.record(clock, kind, 1, 0xabc0, more);
@@ -287,6 +294,8 @@ fn every_kind_of_record_is_understood() {
         "entry_arguments_unknown",
         "exit_result_unknown",
         "hole",
+        "call_site",
+        "call_site_unknown",
         "resync",
     ];
     assert_eq!(classes, expected);
@@ -300,8 +309,9 @@ fn every_kind_of_record_is_understood() {
             .contains("[2] = 0xFFFFFFFFFFFFFFFF, [3] = 0x0, [4] = 0x8000000000000000, [5] = 0x6")
     );
     assert!(lines[8].contains("result = 0xFFFFFFFFFFFFFFFE"));
-    assert!(lines[13].contains("slot = 0x7FFD1238"));
-    assert!(lines[13].contains("reason = ( \"jump\" : container = 4 )"));
+    assert!(lines[13].contains("tag = 0xBC, return_address = 0x1234 "));
+    assert!(lines[15].contains("slot = 0x7FFD1238"));
+    assert!(lines[15].contains("reason = ( \"jump\" : container = 4 )"));
 }
 
 #[test]

@@ -45,7 +45,10 @@ fn truth(trace: &Trace, functions: u32) -> Truth {
                     totals.own += duration - inside;
                 }
                 Event::Resync { .. } => continue,
-                Event::Marker { .. } | Event::ShortCalls { .. } | Event::Hole => {
+                Event::CallSite { .. }
+                | Event::Marker { .. }
+                | Event::ShortCalls { .. }
+                | Event::Hole => {
                     panic!("no call")
                 }
             }
@@ -118,10 +121,11 @@ fn every_kind_of_record_is_decoded() {
     let mut recorder = Recorder::new(10, 11, BEGIN);
     let values = [1, 2, u64::MAX, 0, 1 << 63, 6];
     let (site, tag, slot) = (SITE_LIMIT - 1, 0xbc, 0xabc8);
-    for (kind, clock) in (KIND_ENTRY..=KIND_HOLE).zip(BEGIN..) {
+    for (kind, clock) in (KIND_ENTRY..=KIND_PENDING_CALL_SITE).zip(BEGIN..) {
         let more = match kind {
             KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS | KIND_PENDING_ARGS => &values[..],
             KIND_EXIT_RESULT | KIND_PENDING_RESULT => &values[2..3],
+            KIND_CALL_SITE | KIND_PENDING_CALL_SITE => &values[4..5],
             _ => &[],
         };
         recorder.record(clock, kind, site, slot, more);
@@ -149,6 +153,11 @@ fn every_kind_of_record_is_decoded() {
         result,
         unwound,
     };
+    let call_site = |return_address| Event::CallSite {
+        site,
+        tag,
+        return_address,
+    };
     let stack = 0x7ffd_0000_0000;
     let expected = [
         Event::Resync {
@@ -168,6 +177,8 @@ fn every_kind_of_record_is_decoded() {
         entry(Style::Wrapped, None),
         exit(None, false),
         Event::Hole,
+        call_site(Some(1 << 63)),
+        call_site(None),
         Event::Resync {
             slot: 0x7ffd_1238,
             stack,

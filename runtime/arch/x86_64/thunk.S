@@ -135,7 +135,7 @@ nopal_hook_end:
  *   6. store the lower word, then the word with the kind
  *
  * A recorded call without arguments and results takes 115 instructions, of which 14 are the thunk's, 53 those of the
- * entry and 48 those of the exit; crates/agent/tests/execution counts them.
+ * entry and 48 those of the exit; crates/agent/tests/execution counts them. The record of a call site takes 14 more.
  */
 	.text
 
@@ -218,6 +218,23 @@ nopal_hook_end:
 	mov %edx, 4(%rax)
 .endm
 
+/* The record of a call site, of \bytes, before that of its entry, which is at %rax then: both are in one reservation, so
+ * no handler comes between them. Keeps the clock in %edx. */
+.macro store_call_site bytes
+	mov %edx, (%rax)
+	lea SLOT(%rsp), %r8d
+	shl $20, %r8d
+	and $0xff000000, %r8d
+	or %ecx, %r8d
+	and $-16, %r8d
+	or $NOPAL_KIND_PENDING_CALL_SITE, %r8d
+	mov %r8d, 4(%rax)
+	mov SLOT(%rsp), %r8
+	mov %r8, 8(%rax)
+	decl 4(%rax)                    /* NOPAL_KIND_CALL_SITE */
+	add $\bytes, %rax
+.endm
+
 /* With a depth limit, the context holds the slots of the wrapped frames that are open, outermost first. Frames that
  * were left without an exit (longjmp, exceptions) have slots that are not above ours. Returns the number of open frames
  * in %eax. */
@@ -265,8 +282,9 @@ nopal_hook_end:
 .endm
 
 /* Records an entry. Returns with carry clear and the return address in the mirror, or with carry set if the call must
- * not be wrapped: a tail call, an entry-only site, a stack without a mirror, a lost event. */
-.macro entry name, bytes, pending, words, tail, wrap, depth=0
+ * not be wrapped: a tail call, an entry-only site, a stack without a mirror, a lost event. \call_site: the bytes of a
+ * record of the call site, 0 for none; a tail call has none, since its return address is a thunk's. */
+.macro entry name, bytes, pending, words, tail, wrap, depth=0, call_site=0
 	.globl \name
 	.type \name, @function
 	.balign 64
@@ -292,7 +310,10 @@ nopal_hook_end:
 	je .Lperhaps_tail\@
 .endif
 .Lrecord\@:
-	reserve \bytes, .Lslow\@, .Lretry\@
+	reserve (\bytes + \call_site), .Lslow\@, .Lretry\@
+.if \call_site
+	store_call_site \call_site
+.endif
 	store \pending, \words
 .if \wrap
 	mov SLOT(%rsp), %rax
@@ -323,7 +344,7 @@ nopal_hook_end:
 .Lretry\@:
 	begin_again .Lstart\@, .Lslow\@
 .Lslow\@:
-	prepare \bytes, .Lretry\@
+	prepare (\bytes + \call_site), .Lretry\@
 .Lunrecorded\@:
 	.cfi_remember_state
 	restore_registers
@@ -451,6 +472,12 @@ nopal_thread_pointer:
 	exit nopal_exit_result, 16, NOPAL_KIND_PENDING_RESULT, 1
 	entry nopal_entry_depth, 8, 0, 0, (NOPAL_KIND_TAIL - NOPAL_KIND_ENTRY), 1, 1
 	entry nopal_entry_args_depth, 56, NOPAL_KIND_PENDING_ARGS, 6, (NOPAL_KIND_TAIL_ARGS - NOPAL_KIND_ENTRY_ARGS), 1, 1
+	entry nopal_entry_site, 8, 0, 0, (NOPAL_KIND_TAIL - NOPAL_KIND_ENTRY), 1, 0, 16
+	entry nopal_entry_args_site, 56, NOPAL_KIND_PENDING_ARGS, 6, (NOPAL_KIND_TAIL_ARGS - NOPAL_KIND_ENTRY_ARGS), 1, 0, 16
+	entry nopal_entry_only_site, 8, 0, 0, 0, 0, 0, 16
+	entry nopal_entry_only_args_site, 56, NOPAL_KIND_PENDING_ARGS, 6, 0, 0, 0, 16
+	entry nopal_entry_site_depth, 8, 0, 0, (NOPAL_KIND_TAIL - NOPAL_KIND_ENTRY), 1, 1, 16
+	entry nopal_entry_args_site_depth, 56, NOPAL_KIND_PENDING_ARGS, 6, (NOPAL_KIND_TAIL_ARGS - NOPAL_KIND_ENTRY_ARGS), 1, 1, 16
 	exit nopal_exit_depth, 8, 0, 0, 1
 	exit nopal_exit_result_depth, 16, NOPAL_KIND_PENDING_RESULT, 1, 1
 

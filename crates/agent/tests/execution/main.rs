@@ -19,6 +19,7 @@ const PLAIN: Recorder = Recorder {
         ends: true,
     },
     limits_depth: false,
+    call_sites: false,
 };
 const ARGUMENTS: Recorder = Recorder {
     capture: Capture {
@@ -132,14 +133,15 @@ fn call_is_recorded_and_registers_are_kept() {
 
 #[test]
 fn every_way_of_recording_keeps_registers() {
-    for bits in 0..8 {
-        let [arguments, ends, limits_depth] = [1, 2, 4].map(|bit| bits & bit != 0);
+    for bits in 0..16 {
+        let [arguments, ends, limits_depth, call_sites] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
         let mut world = World::new(4, 3);
         let thunk = world.thunk(
             1 + bits,
             Recorder {
                 capture: Capture { arguments, ends },
                 limits_depth,
+                call_sites,
             },
             observed(),
         );
@@ -152,15 +154,48 @@ fn every_way_of_recording_keeps_registers() {
             .iter()
             .filter(|record| record.kind != KIND_EXTENDED)
             .collect();
-        assert_eq!(events.len(), if ends { 6 } else { 3 });
+        let each = 1 + usize::from(ends) + usize::from(call_sites);
+        assert_eq!(events.len(), 3 * each);
         let given = Registers::distinct(1);
-        for record in events {
+        for (record, place) in events.into_iter().zip((0..each).cycle()) {
             match record.kind {
+                KIND_CALL_SITE => assert_eq!((place, call_sites), (0, true)),
                 KIND_ENTRY_ARGS | KIND_ONLY_ARGS => assert_eq!(record.words, given.arguments()),
                 KIND_EXIT_RESULT => assert_eq!(record.words, [OBSERVED.left(&given).rax]),
                 KIND_ENTRY | KIND_ONLY | KIND_EXIT => assert!(!arguments),
                 other => panic!("a record of kind {other}"),
             }
+        }
+    }
+}
+
+#[test]
+fn call_sites_are_recorded_before_their_entries() {
+    for recorder in [PLAIN, ARGUMENTS, ONLY] {
+        let mut world = World::new(4, 0);
+        let only = Recorder {
+            call_sites: true,
+            ..recorder
+        };
+        let thunk = world.thunk(7, only, observed());
+        let plain = world.thunk(8, ONLY, observed());
+        let expected = {
+            let _observing = OBSERVED.lock();
+            enter(plain.entry, &mut Registers::distinct(1));
+            OBSERVED.return_address()
+        };
+        for _ in 0..3 {
+            call(&thunk);
+            let records = world.records();
+            let mut last = records.iter().rev().filter(|record| record.site == 7);
+            if recorder.capture.ends {
+                last.next();
+            }
+            let (entry, call_site) = (last.next().unwrap(), last.next().unwrap());
+            assert_eq!(call_site.kind, KIND_CALL_SITE);
+            assert_eq!(call_site.words, [expected]);
+            let of = |record: &Record| (record.site, record.tag, record.clock);
+            assert_eq!(of(call_site), of(entry));
         }
     }
 }
@@ -270,6 +305,15 @@ fn tail_calls_end_with_their_caller() {
         (ARGUMENTS, KIND_ENTRY_ARGS, KIND_TAIL_ARGS, KIND_EXIT_RESULT),
         (
             Recorder {
+                call_sites: true,
+                ..PLAIN
+            },
+            KIND_ENTRY,
+            KIND_TAIL,
+            KIND_EXIT,
+        ),
+        (
+            Recorder {
                 limits_depth: true,
                 ..PLAIN
             },
@@ -292,7 +336,9 @@ fn tail_calls_end_with_their_caller() {
             );
             assert_eq!(OBSERVED.return_address(), first.after_call.unwrap());
         }
+        let call_site = recorder.call_sites.then_some((KIND_CALL_SITE, 1));
         let round = [(entry, 1), (tail, 2), (tail, 3), (exit, 1)];
+        let round: Vec<(u32, u32)> = call_site.into_iter().chain(round).collect();
         assert_eq!(kinds(&world.records()), round.repeat(2));
     }
 }

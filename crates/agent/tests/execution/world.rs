@@ -336,7 +336,7 @@ impl World {
             let more = match kind {
                 KIND_ENTRY | KIND_EXIT | KIND_TAIL | KIND_ONLY => 0,
                 KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS => ARGUMENTS as u64,
-                KIND_EXIT_RESULT => 1,
+                KIND_EXIT_RESULT | KIND_CALL_SITE => 1,
                 KIND_EXTENDED => RESYNC_BYTES as u64 / 8 - 1,
                 other => panic!("a record of kind {other}"),
             };

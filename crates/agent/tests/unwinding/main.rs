@@ -358,6 +358,7 @@ fn blocks_are_described_at_every_instruction() {
         let recorder = Recorder {
             capture: Capture { arguments, ends },
             limits_depth,
+            call_sites: site & 8 != 0,
         };
         thunks.push(
             block
@@ -416,6 +417,7 @@ fn rows_of_bodies_come_out_as_they_went_in() {
             ends: true,
         },
         limits_depth: false,
+        call_sites: false,
     };
     let write = |_: u64, out: &mut [u8]| {
         out.fill(0x90);

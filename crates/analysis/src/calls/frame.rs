@@ -118,6 +118,8 @@ pub struct Ending {
 pub trait Sink {
     /// The last of `frames` has begun. Returns its note, which is less than `u32::MAX - 1`.
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32;
+    /// The address that the call returns to which begins next. Not of every trace, nor of every call.
+    fn call_site(&mut self, _return_address: u64) {}
     /// As `enter`, for a call of which only the entry is known, and which is left out, though calls in it may not be.
     /// Their frames include its frame.
     fn enter_left_out(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {

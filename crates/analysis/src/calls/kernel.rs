@@ -87,7 +87,7 @@ impl CallRebuilder {
                 self.lose_stay(stay, sink);
                 self.last_clock = clock;
             }
-            Event::Resync { .. } => self.last_clock = clock,
+            Event::CallSite { .. } | Event::Resync { .. } => self.last_clock = clock,
             Event::ShortCalls { sites } => self.short(clock, sites, sink),
             Event::Marker { event, payload } => {
                 self.last_clock = clock;

@@ -1,6 +1,6 @@
 //! Rebuilds a thread's calls from its records: the call stack between two records.
 
-use nopal_abi::{self as abi, Cursor, Event, Style, key_of};
+use nopal_abi::{self as abi, Cursor, Event, Style, Word, key_of};
 use nopal_trace::{OpenCall, Packet};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,15 @@ pub(super) struct Arrival {
     pub slot: u64,
     /// The present frames may differ from those after the last event.
     pub elsewhere: bool,
+}
+
+/// The kind of a record that is neither a call nor a return.
+enum NoCall {
+    Taken,
+    /// The sink knows it. Its entry is next and must be taken at once: no run of plain calls may begin with it.
+    CallSite,
+    /// It cannot be decoded.
+    End,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -194,12 +203,17 @@ impl CallRebuilder {
                 };
                 self.exit(word.key(), ending, sink);
             }
+            abi::KIND_HOLE.. => match self.no_call(records, sink) {
+                NoCall::Taken => {}
+                NoCall::End => return false,
+                NoCall::CallSite => return self.rare(records, sink),
+            },
             _ => return self.rare(records, sink),
         }
         true
     }
 
-    /// A record that is not the call of a wrapped function, or its return, and nothing else.
+    /// A call or a return that is told otherwise than by a plain word.
     #[inline(never)]
     fn rare<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
         let Some(record) = records.take(self.last_clock) else {
@@ -232,6 +246,32 @@ impl CallRebuilder {
                 };
                 self.exit(key_of(site, tag), ending, sink);
             }
+            _ => {}
+        }
+        true
+    }
+
+    /// A record that is neither a call nor a return.
+    #[inline(never)]
+    fn no_call(&mut self, records: &mut Cursor, sink: &mut dyn Sink) -> NoCall {
+        let Some(record) = records.take(self.last_clock) else {
+            self.open_gap(sink);
+            return NoCall::End;
+        };
+        let clock = record.clock;
+        match record.event {
+            Event::CallSite {
+                site,
+                tag,
+                return_address,
+            } => {
+                if let Some(address) = return_address
+                    && is_entry(records.rest(), key_of(site, tag))
+                {
+                    sink.call_site(address);
+                    return NoCall::CallSite;
+                }
+            }
             Event::Hole => {
                 self.open_gap(sink);
                 self.known.astray = true;
@@ -240,8 +280,9 @@ impl CallRebuilder {
             Event::Resync { slot, reason, .. } => self.resync(clock, slot, reason, sink),
             Event::Marker { event, payload } => self.mark(clock, event, payload, sink),
             Event::ShortCalls { sites } => self.short(clock, sites, sink),
+            Event::Entry { .. } | Event::Exit { .. } => {}
         }
-        true
+        NoCall::Taken
     }
 
     /// A marker is at the thread's current position; after a jump, frames below that have ended.
@@ -403,4 +444,17 @@ impl CallRebuilder {
     pub fn end<S: Sink>(&mut self, sink: &mut S) {
         self.lose_all(sink);
     }
+}
+
+/// Whether the first of some records is whole, and an entry of this site and tag.
+fn is_entry(words: &[u64], key: u32) -> bool {
+    let [first, rest @ ..] = words else {
+        return false;
+    };
+    let word = Word(*first);
+    let length = word.words(rest);
+    length.is_some_and(|length| length <= words.len())
+        && word.has_site()
+        && !word.is_exit()
+        && word.key() == key
 }

@@ -27,7 +27,8 @@ pub fn dump(trace: &Trace, filter: &Filter, excerpt: Excerpt, out: &mut dyn Writ
                 (b'E', site, [a, b, c, d])
             }
             Event::Exit { site, result, .. } => (b'X', site, [result.unwrap_or(0), 0, 0, 0]),
-            Event::Resync { .. }
+            Event::CallSite { .. }
+            | Event::Resync { .. }
             | Event::Marker { .. }
             | Event::ShortCalls { .. }
             | Event::Hole => continue,

@@ -37,6 +37,7 @@ pub fn dump(
     let entries = timeline(&threads, |_, thread| {
         let entries = Entries {
             markers: trace.markers(),
+            return_address: 0,
             entries: VecDeque::new(),
         };
         ThreadEvents::new(excerpt.packets(thread), entries)
@@ -160,17 +161,20 @@ pub fn write_text(lines: &mut Lines, text: &str) -> io::Result<()> {
 /// Calls that begin, and markers.
 struct Entries<'a> {
     markers: &'a Markers,
+    /// Of the call that begins next; 0 where it is not known.
+    return_address: u64,
     entries: VecDeque<(u64, LineContent)>,
 }
 
 impl Sink for Entries<'_> {
+    fn call_site(&mut self, return_address: u64) {
+        self.return_address = return_address;
+    }
+
     fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        let return_address = std::mem::take(&mut self.return_address);
         if let [under @ .., frame] = frames {
-            let caller = under.last().map(Frame::site);
-            let entry = Entry {
-                site: frame.site(),
-                caller,
-            };
+            let entry = Entry::of(frame, under, return_address);
             let content = LineContent::Call(entry, AT_ENTRY);
             self.entries.push_back((frame.clock, content));
         }

@@ -32,6 +32,10 @@ pub struct Inside<'a> {
     /// The depth of the call's frame, while it lives.
     depth: Option<usize>,
     ended: bool,
+    /// Of the call that begins next; 0 where it is not known.
+    return_address: u64,
+    /// By depth, of the calls that are open: when they began, and the return address.
+    open: Vec<(u64, u64)>,
     /// Sites that are signal handlers in the thread's process.
     handlers: &'a HashSet<u32>,
     lines: VecDeque<(u64, Line)>,
@@ -52,6 +56,8 @@ impl<'a> Inside<'a> {
             span,
             depth: None,
             ended: false,
+            return_address: 0,
+            open: Vec::new(),
             lines: VecDeque::new(),
             watcher: Watcher::new(roles, State::default()),
         }
@@ -67,6 +73,14 @@ impl<'a> Inside<'a> {
             Span::Call { .. } => self.depth.is_some(),
             Span::Time { begin, end } => (begin..=end).contains(&clock),
         }
+    }
+
+    /// The return of a call in others. What was open at its depth is another call, perhaps, if the thread has changed stacks.
+    fn returned(&self, frame: &Frame, under: &[Frame]) -> LineContent {
+        let open = self.open.get(under.len());
+        let open = open.filter(|(begin, _)| *begin == frame.clock);
+        let return_address = open.map_or(0, |(_, return_address)| *return_address);
+        LineContent::Call(Entry::of(frame, under, return_address), SOMEWHERE)
     }
 
     fn push(&mut self, clock: u64, content: LineContent, is_handler: bool, is_end: bool) {
@@ -102,27 +116,27 @@ fn watched(frame: &Frame) -> Frame {
     watched
 }
 
-fn call(frame: &Frame, under: &[Frame], offset: &'static str) -> LineContent {
-    let entry = Entry {
-        site: frame.site(),
-        caller: under.last().map(Frame::site),
-    };
-    LineContent::Call(entry, offset)
-}
-
 impl Sink for Inside<'_> {
+    fn call_site(&mut self, return_address: u64) {
+        self.return_address = return_address;
+    }
+
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let return_address = std::mem::take(&mut self.return_address);
         let note = self.watcher.enter(frames, arguments);
         self.watcher.latency_events.clear();
         let [under @ .., frame] = frames else {
             return note;
         };
+        self.open.resize(under.len(), (0, 0));
+        self.open.push((frame.clock, return_address));
         if self.depth.is_none() && !self.ended && self.is_the_call(frame) {
             self.depth = Some(under.len());
         }
         let in_handler = self.handlers.contains(&frame.site()) || is_in_handler(under);
         if self.is_inside(frame.clock) {
-            let content = call(frame, under, AT_ENTRY);
+            let entry = Entry::of(frame, under, return_address);
+            let content = LineContent::Call(entry, AT_ENTRY);
             self.push(frame.clock, content, in_handler, false);
         }
         match in_handler {
@@ -136,24 +150,16 @@ impl Sink for Inside<'_> {
         self.watcher.latency_events.clear();
         let in_handler = is_in_handler(frames);
         if self.depth == Some(frames.len()) && self.is_the_call(frame) {
-            self.push(
-                ending.clock,
-                call(frame, frames, SOMEWHERE),
-                in_handler,
-                true,
-            );
+            let content = self.returned(frame, frames);
+            self.push(ending.clock, content, in_handler, true);
             self.depth = None;
             self.ended = true;
         }
         if let Span::Time { begin, end } = self.span
             && [begin, end].contains(&ending.clock)
         {
-            self.push(
-                ending.clock,
-                call(frame, frames, SOMEWHERE),
-                in_handler,
-                false,
-            );
+            let content = self.returned(frame, frames);
+            self.push(ending.clock, content, in_handler, false);
         }
     }
 

@@ -1,10 +1,14 @@
 //! Lines as tracers of Linux write them. A `-` stands for a value that is not recorded.
 
+use std::cell::OnceCell;
+
 use nopal_trace::{Clocks, KernelFlags, Trace, kernel_flag as flag};
 
 use super::Look;
 use crate::addresses::Addresses;
-use crate::names::Names;
+use crate::callers::Callers;
+use crate::calls::Frame;
+use crate::names::{Function, Names};
 use crate::text::{push_fraction, push_hex, push_hex_short, push_padded, push_u64};
 
 /// The place in a function, before the function's size.
@@ -16,6 +20,19 @@ pub const SOMEWHERE: &str = "+-/0x";
 pub struct Entry {
     pub site: u32,
     pub caller: Option<u32>,
+    /// 0 where it was not recorded.
+    pub return_address: u64,
+}
+
+impl Entry {
+    /// Of a call in others, the outermost of them first.
+    pub fn of(frame: &Frame, under: &[Frame], return_address: u64) -> Entry {
+        Entry {
+            site: frame.site(),
+            caller: under.last().map(Frame::site),
+            return_address,
+        }
+    }
 }
 
 /// The state of a thread, where it is known.
@@ -146,6 +163,9 @@ pub struct LineWriter<'a> {
     look: Look,
     names: Names,
     addresses: Addresses,
+    trace: &'a Trace,
+    /// Once a return address is met.
+    callers: OnceCell<Callers<'a>>,
     clocks: &'a Clocks,
     begin_ns: u64,
     /// The file whose functions need no module behind their names. Without it, none have one.
@@ -158,6 +178,8 @@ impl<'a> LineWriter<'a> {
         LineWriter {
             look,
             names: Names::new(trace),
+            trace,
+            callers: OnceCell::new(),
             addresses: Addresses::new(trace),
             clocks: trace.clocks(),
             begin_ns,
@@ -237,14 +259,37 @@ impl<'a> LineWriter<'a> {
     }
 
     fn push_caller(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry) {
-        match entry.caller {
-            Some(caller) => self.push_place(text, moment, caller, SOMEWHERE),
-            None => text.push(b'-'),
+        let address = entry.return_address;
+        let caller = match address {
+            0 => None,
+            _ => {
+                let (process, clock) = (moment.process, moment.clock);
+                let callers = self.callers.get_or_init(|| Callers::new(self.trace));
+                callers.find(&self.names, process, address, clock)
+            }
+        };
+        match (caller, entry.caller) {
+            (Some(caller), _) => {
+                let offset = format!("+{:#x}/0x", caller.offset);
+                self.push_function(text, &caller.function, &offset, || address);
+            }
+            (None, Some(caller)) => self.push_place(text, moment, caller, SOMEWHERE),
+            (None, None) => text.push(b'-'),
         }
     }
 
     pub fn push_place(&self, text: &mut Vec<u8>, moment: &Moment, site: u32, offset: &str) {
-        let function = self.names.function(site);
+        let address = || self.addresses.address(moment.process, site, moment.clock);
+        self.push_function(text, self.names.function(site), offset, address);
+    }
+
+    fn push_function(
+        &self,
+        text: &mut Vec<u8>,
+        function: &Function,
+        offset: &str,
+        address: impl FnOnce() -> u64,
+    ) {
         text.extend_from_slice(function.name.as_bytes());
         text.extend_from_slice(offset.as_bytes());
         push_hex_short(text, function.size);
@@ -254,9 +299,8 @@ impl<'a> LineWriter<'a> {
             text.extend_from_slice(format!(" [{}]", function.module).as_bytes());
         }
         if self.look.addresses {
-            let process = moment.process;
             text.extend_from_slice(b" <");
-            push_hex_short(text, self.addresses.address(process, site, moment.clock));
+            push_hex_short(text, address());
             text.push(b'>');
         }
     }

@@ -85,6 +85,16 @@ pub fn dump(trace: &Trace, filter: &Filter, excerpt: Excerpt, out: &mut dyn Writ
                     push_labelled(text, "", result);
                 }
             }
+            Event::CallSite {
+                site,
+                tag,
+                return_address,
+            } => {
+                push_site(text, " call_site", &names, site, tag);
+                if let Some(address) = return_address {
+                    push_labelled(text, "", address);
+                }
+            }
             Event::Resync {
                 slot,
                 stack,

@@ -25,6 +25,8 @@ pub struct Selected<'a> {
     from: Option<u64>,
     until: Option<u64>,
     least_ns: u64,
+    /// Of the call that begins next; 0 where it is not known.
+    return_address: u64,
 }
 
 enum Verdict {
@@ -46,6 +48,7 @@ impl<'a> Selected<'a> {
             from,
             until,
             least_ns,
+            return_address: 0,
         }
     }
 
@@ -93,7 +96,12 @@ impl<'a> Selected<'a> {
 }
 
 impl Sink for Selected<'_> {
+    fn call_site(&mut self, return_address: u64) {
+        self.return_address = return_address;
+    }
+
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let return_address = std::mem::take(&mut self.return_address);
         let [under @ .., frame] = frames else {
             return NEVER;
         };
@@ -102,6 +110,9 @@ impl Sink for Selected<'_> {
         }
         if self.until.is_some_and(|until| frame.clock >= until) {
             return NEVER;
+        }
+        if return_address != 0 {
+            self.worker.call_site(return_address);
         }
         // The last frame has no note yet.
         let first = under.partition_point(|frame| frame.note == NOT_YET);
@@ -199,5 +210,74 @@ impl Worker for Selected<'_> {
 
     fn pause(&mut self) -> Result<()> {
         self.worker.pause()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::CallRebuilder;
+    use crate::filter::Wanted;
+    use nopal_abi::{KIND_CALL_SITE, KIND_ENTRY, KIND_EXIT, Word};
+    use nopal_trace::{Note, Session, Trace, Writer};
+
+    /// The call sites and the sites of calls that are passed on.
+    #[derive(Default)]
+    struct Passed(Vec<u64>);
+
+    impl Sink for Passed {
+        fn call_site(&mut self, return_address: u64) {
+            self.0.push(return_address);
+        }
+
+        fn enter(&mut self, frames: &[Frame], _: Option<[u64; 6]>) -> u32 {
+            self.0
+                .extend(frames.last().map(|frame| u64::from(frame.site())));
+            0
+        }
+
+        fn leave(&mut self, _: &Frame, _: Ending, _: &[Frame]) {}
+        fn lose(&mut self, _: &Frame, _: u64, _: bool) {}
+        fn stray(&mut self, _: &Frame, _: Ending) {}
+    }
+
+    impl Worker for Passed {}
+
+    #[test]
+    fn the_call_site_of_a_call_that_is_left_out_is_of_no_other() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("trace");
+        let mut writer = Writer::create(&path, Session::default()).unwrap();
+        let image = Note::Image {
+            image: 1,
+            path: "/none/program".into(),
+            identity: String::new(),
+        };
+        let site = |site, name: &str| (site, u64::from(site) << 12, 0x40, name.to_owned());
+        let sites = vec![site(1, "one"), site(2, "two")];
+        for note in [image, Note::Sites { image: 1, sites }] {
+            writer.note(&note).unwrap();
+        }
+        let trace = Trace::open(&path).unwrap();
+        let wanted = Wanted {
+            not: vec!["one".into()],
+            ..Wanted::default()
+        };
+        let filter = Filter::new(&trace, &wanted).unwrap();
+        let word = |kind, site| Word::new(kind, site, 0x100, 1).0;
+        let call_site = |site, address| [word(KIND_CALL_SITE, site), address];
+        let call = |site| [word(KIND_ENTRY, site), word(KIND_EXIT, site)];
+        let words = [
+            call_site(1, 0x10),
+            call(1),
+            call(2),
+            call_site(2, 0x20),
+            call(2),
+        ]
+        .concat();
+        let mut passed = Passed::default();
+        let mut selected = Selected::new(&mut passed, &filter, trace.clocks());
+        CallRebuilder::new().records(&words, 0, false, &mut selected);
+        assert_eq!(passed.0, [2, 0x20, 2]);
     }
 }

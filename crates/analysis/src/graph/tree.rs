@@ -256,6 +256,9 @@ pub struct Grower<'a> {
     per: &'a Per,
     /// The node that the thread's outermost calls are under.
     base: u32,
+    process: u32,
+    /// Of the call that begins next; 0 where it is not known.
+    return_address: u64,
     /// The number of the period since which records are complete: each thread and each gap begins one.
     period: u32,
 }
@@ -267,6 +270,8 @@ impl<'a> Grower<'a> {
             names,
             per,
             base: ROOT,
+            process: 0,
+            return_address: 0,
             period: 0,
         }
     }
@@ -276,14 +281,14 @@ impl<'a> Grower<'a> {
         self.tree.without_empty()
     }
 
-    /// The node of a call that begins in the one with the note `caller`.
+    /// The node of a call of a function that begins in the one with the note `caller`.
     #[inline(always)]
-    fn begin(&mut self, caller: u32, site: u32) -> u32 {
+    fn begin(&mut self, caller: u32, function: u32) -> u32 {
         let parent = match caller & !MERGED {
             ROOT => self.base,
             parent => parent,
         };
-        let node = self.tree.child(parent, self.names.number(site));
+        let node = self.tree.child(parent, function);
         if node == parent {
             return node | MERGED;
         }
@@ -317,17 +322,26 @@ impl Sink for Grower<'_> {
     #[inline(always)]
     fn plain(&mut self, call: Plain) -> u32 {
         if call.exit == 0 {
-            return self.begin(call.note, call.site);
+            return self.begin(call.note, self.names.number(call.site));
         }
         self.time(call.note, call.ticks, call.own);
         0
+    }
+
+    fn call_site(&mut self, return_address: u64) {
+        self.return_address = return_address;
     }
 
     fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         let [under @ .., frame] = frames else {
             return ROOT;
         };
-        self.begin(under.last().map_or(ROOT, |frame| frame.note), frame.site())
+        let address = std::mem::take(&mut self.return_address);
+        let function = self
+            .names
+            .number_of_call(self.process, frame.site(), address)
+            .unwrap_or_else(|| self.names.number(frame.site()));
+        self.begin(under.last().map_or(ROOT, |frame| frame.note), function)
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
@@ -390,7 +404,8 @@ impl Worker for Grower<'_> {
         true
     }
 
-    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
+    fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
+        self.process = thread.process;
         self.period = self.period.wrapping_add(1);
         self.base = match self.per.function(stream) {
             None => ROOT,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use nopal_trace::Trace;
+use nopal_trace::{ThreadInfo, Trace};
 
 use super::objects::Objects;
 use super::order::Column;
@@ -18,6 +18,8 @@ use crate::waits::{InCall, PARTS, Parts, write_of_some};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     Callers,
+    /// The places in the callers where the calls are.
+    CallSites,
     Callees,
 }
 
@@ -93,6 +95,9 @@ impl Sum {
 struct Pairs<'a> {
     names: &'a Names,
     relation: Relation,
+    process: u32,
+    /// Of the call that begins next; 0 where it is not known.
+    return_address: u64,
     /// By function.
     wanted: &'a [bool],
     /// By function; the last stands for no caller.
@@ -102,19 +107,19 @@ struct Pairs<'a> {
 }
 
 impl Pairs<'_> {
-    /// The sum in which a call by the last of `under` to `callee` counts.
-    fn sum(&mut self, under: &[Frame], callee: &Frame) -> Option<&mut Sum> {
-        let caller = self.caller(under);
-        self.sum_of(caller, callee)
+    /// Whom a call by the last of `under` counts for; the frame's note tells it from now on.
+    fn caller(&self, under: &[Frame], callee: &Frame, return_address: u64) -> u32 {
+        let traced = || {
+            under.last().map_or(self.wanted.len() as u32, |caller| {
+                self.names.number(caller.site())
+            })
+        };
+        self.names
+            .number_of_call(self.process, callee.site(), return_address)
+            .unwrap_or_else(traced)
     }
 
-    fn caller(&self, under: &[Frame]) -> u32 {
-        under.last().map_or(self.wanted.len() as u32, |caller| {
-            self.names.number(caller.site())
-        })
-    }
-
-    /// The same, of a call that has ended.
+    /// Where a call counts that has ended.
     fn ended(&mut self, caller: u32, callee: &Frame) -> Option<&mut Sum> {
         self.ended = self.place(caller, callee);
         self.sums.get_mut(self.ended?)
@@ -128,7 +133,7 @@ impl Pairs<'_> {
     fn place(&self, caller: u32, callee: &Frame) -> Option<usize> {
         let (caller, callee) = (caller as usize, self.names.number(callee.site()) as usize);
         let (function, other) = match self.relation {
-            Relation::Callers => (callee, caller),
+            Relation::Callers | Relation::CallSites => (callee, caller),
             Relation::Callees => (caller, callee),
         };
         let wanted = self.wanted.get(function).copied().unwrap_or(false);
@@ -137,21 +142,24 @@ impl Pairs<'_> {
 }
 
 impl Sink for Pairs<'_> {
-    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
-        if let [under @ .., callee] = frames
-            && let Some(sum) = self.sum(under, callee)
-        {
-            sum.calls += 1;
-        }
-        let [under @ .., _] = frames else {
-            return 0;
-        };
-        self.caller(under)
+    fn call_site(&mut self, return_address: u64) {
+        self.return_address = return_address;
     }
 
-    fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
-        let caller = self.caller(frames);
-        if let Some(sum) = self.ended(caller, frame) {
+    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        let return_address = std::mem::take(&mut self.return_address);
+        let [under @ .., callee] = frames else {
+            return 0;
+        };
+        let caller = self.caller(under, callee, return_address);
+        if let Some(sum) = self.sum_of(caller, callee) {
+            sum.calls += 1;
+        }
+        caller
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        if let Some(sum) = self.ended(frame.note, frame) {
             let ticks = sum.time(frame, ending.clock);
             sum.ended += 1;
             sum.ended_ticks = sum.ended_ticks.saturating_add(ticks);
@@ -174,7 +182,7 @@ impl Sink for Pairs<'_> {
     }
 
     fn stray(&mut self, frame: &Frame, ending: Ending) {
-        let nobody = self.caller(&[]);
+        let nobody = self.wanted.len() as u32;
         if let Some(sum) = self.ended(nobody, frame) {
             sum.unfinished += 1;
             sum.time(frame, ending.clock);
@@ -192,6 +200,10 @@ impl Worker for Pairs<'_> {
     fn takes_waits(&self) -> bool {
         true
     }
+
+    fn begin(&mut self, _stream: usize, thread: &ThreadInfo) {
+        self.process = thread.process;
+    }
 }
 
 /// The callers, or callees, of the functions that `pattern` matches, those with most time first.
@@ -201,15 +213,21 @@ pub fn related(
     relation: Relation,
     drive: &Drive,
 ) -> Result<Vec<Related>> {
-    let names = Names::new(trace);
+    let mut names = Names::new(trace);
+    let numbers = names.wanted(pattern)?;
+    if relation == Relation::CallSites {
+        names.name_call_sites(trace)?;
+    }
     let mut wanted = vec![false; names.functions().len()];
-    for number in names.wanted(pattern)? {
+    for number in numbers {
         wanted[number as usize] = true;
     }
     let sums = vec![Sum::default(); wanted.len() + 1];
     let worker = |_| Pairs {
         names: &names,
         relation,
+        process: 0,
+        return_address: 0,
         wanted: &wanted,
         sums: sums.clone(),
         ended: None,
@@ -253,7 +271,7 @@ pub fn related(
             }
         }
         row.calls_are_least = match relation {
-            Relation::Callers => wanted_was_off,
+            Relation::Callers | Relation::CallSites => wanted_was_off,
             Relation::Callees => off.lacks_calls(number as u32),
         };
         row.total_is_least |= row.calls_are_least;
@@ -281,6 +299,7 @@ pub fn write_related(
         .fold(0u64, |sum, row| sum.saturating_add(row.total_ns));
     let heading = match relation {
         Relation::Callers => "caller",
+        Relation::CallSites => "call site",
         Relation::Callees => "callee",
     };
     let parts: &[&str] = match rows.iter().any(|row| row.waited.is_some()) {

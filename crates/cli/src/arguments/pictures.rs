@@ -190,6 +190,10 @@ pub struct Flame {
     #[arg(long, value_name = "OLD")]
     pub against: Option<PathBuf>,
 
+    /// Tell calls of a function at different places of its caller apart, where the trace has them (record --call-sites)
+    #[arg(long)]
+    pub call_sites: bool,
+
     /// Draw the calls of each process or thread apart
     #[arg(
         long,

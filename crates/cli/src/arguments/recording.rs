@@ -288,6 +288,10 @@ struct Recording {
     #[arg(long)]
     args: bool,
 
+    /// Record where each call is: the address that it returns to; 16 bytes more a call
+    #[arg(long)]
+    call_sites: bool,
+
     /// Record entries only: no durations
     #[arg(long)]
     entry_only: bool,
@@ -566,6 +570,7 @@ impl Recording {
             depth: self.depth,
             least: self.least,
             record_arguments: self.args,
+            call_sites: self.call_sites,
             entry_only: self.entry_only,
             ordered: self.ordered,
             when_full: match self.when_full {

@@ -326,6 +326,7 @@ mod tests {
                 ends: true,
             },
             limits_depth: false,
+            call_sites: false,
         };
         let maps = || {
             std::fs::read_to_string("/proc/self/maps")

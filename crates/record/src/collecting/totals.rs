@@ -67,7 +67,11 @@ impl Totals {
 pub fn count_events(words: &[u64]) -> u64 {
     let mut events = 0;
     each_record(words, 0, |record| {
-        events += u64::from(!matches!(record.event, Event::Resync { .. } | Event::Hole));
+        let is_event = !matches!(
+            record.event,
+            Event::CallSite { .. } | Event::Resync { .. } | Event::Hole
+        );
+        events += u64::from(is_event);
     });
     events
 }

@@ -137,6 +137,28 @@ fn pending_records_are_waited_for_and_then_kept() {
     }
 }
 
+/// A call site is no event, and stays with its entry, which its thread stores right behind it.
+#[test]
+fn call_sites_are_waited_for_with_their_entries() {
+    let call_site = word(BEGIN + 3, KIND_CALL_SITE, 3);
+    let entry = word(BEGIN + 3, KIND_ENTRY, 3);
+    for (words, is_whole) in [
+        ([word(BEGIN + 3, KIND_PENDING_CALL_SITE, 3), 0, 0], false),
+        ([call_site, 9, 0], false),
+        ([call_site, 9, entry], true),
+    ] {
+        let mut records = records(&words);
+        let growing = scan_all(&mut records, false).0;
+        assert_eq!(growing.is_ok(), is_whole, "{words:x?}");
+        let content = scan_all(&mut records, true).0.unwrap();
+        let events = u64::from(is_whole);
+        assert_eq!(
+            (content.words, content.events),
+            (6 + 2 + events as usize, events)
+        );
+    }
+}
+
 #[test]
 fn the_content_ends_with_the_last_record_that_is_written() {
     let entry = word(BEGIN + 7, KIND_ENTRY, 3);
@@ -183,7 +205,7 @@ fn the_content_ends_with_the_last_record_that_is_written() {
 fn what_makes_no_sense_is_cut_off() {
     let entry = word(BEGIN + 7, KIND_ENTRY, 3);
     let event = extended(BEGIN + 8, EVENT_RESYNC + 1);
-    for nonsense in [word(BEGIN + 8, 13, 3), word(BEGIN + 8, KIND_NONE, 3), event] {
+    for nonsense in [word(BEGIN + 8, KIND_NONE, 3), event] {
         let mut records = records(&[entry, nonsense, 0, entry]);
         let content = scan_all(&mut records, true).0.unwrap();
         assert_eq!(

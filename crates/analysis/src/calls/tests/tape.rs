@@ -69,15 +69,19 @@ pub fn run<S: Sink>(rebuilder: &mut CallRebuilder, words: &[u64], lossy: bool, s
     while rebuilder.step(&mut records, sink) {}
 }
 
-/// `+site` at an entry, after a dot for each frame under it; `-site:ticks/self` at an end, `?site:least` for a call
-/// without one, `!site:least/self` for a stray exit whose least time is known, `~ticks` for a gap, `<` and `>` where
-/// the thread leaves frames and comes back to them.
+/// `+site` at an entry, after a dot for each frame under it, and after `@` with the return address where it is known;
+/// `-site:ticks/self` at an end, `?site:least` for a call without one, `!site:least/self` for a stray exit whose least
+/// time is known, `~ticks` for a gap, `<` and `>` where the thread leaves frames and comes back to them.
 #[derive(Default)]
 pub struct CallText {
     pub text: String,
 }
 
 impl Sink for CallText {
+    fn call_site(&mut self, return_address: u64) {
+        self.text.push_str(&format!(" @{return_address:x}"));
+    }
+
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let [under @ .., frame] = frames else {
             return 0;
