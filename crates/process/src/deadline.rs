@@ -7,8 +7,8 @@
 //! and any comparison overwrites them; but no operation leaves them as they are left here, as of a result that is both
 //! zero and negative.
 
-use rustix::net::AddressFamily;
 use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::time::ClockId;
 use std::os::fd::OwnedFd;
@@ -124,12 +124,12 @@ fn ring_time(pid: i32, registers: &Registers) -> Option<u64> {
 }
 
 /// A socket of another process.
-struct Socket {
+pub(crate) struct Socket {
     file: OwnedFd,
 }
 
 impl Socket {
-    fn open(thread: &Thread, descriptor: i32) -> Option<Socket> {
+    pub fn open(thread: &Thread, descriptor: i32) -> Option<Socket> {
         /// Since Linux 6.9: a thread may have descriptors of its own.
         const OF_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
         if descriptor < 0 {
@@ -140,6 +140,11 @@ impl Socket {
             open(thread.tid(), OF_THREAD).or_else(|| open(thread.pid(), PidfdFlags::empty()))?;
         let file = pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty()).ok()?;
         Some(Socket { file })
+    }
+
+    /// Whether bytes follow one another on it, without messages.
+    pub fn is_stream(&self) -> bool {
+        sockopt::socket_type(&self.file).is_ok_and(|kind| kind == SocketType::STREAM)
     }
 
     fn timeout(&self, number: i64) -> Option<(Duration, i64)> {

@@ -70,7 +70,11 @@ pub(crate) fn wind_back(thread: &mut Thread, maps: &OnceCell<Vec<Mapping>>) -> R
         return Ok(());
     }
     if !failed {
-        return transfer::go_on(thread, &registers, maps);
+        // One that cannot go on returns what it has transferred.
+        return match transfer::go_on(thread, &registers, maps) {
+            Err(_) if thread.is_held() => Ok(()),
+            done => done,
+        };
     }
     let limit = Limit::of(thread, &registers);
     match limit.filter(Limit::is_over) {

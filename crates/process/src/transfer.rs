@@ -5,7 +5,8 @@
 //! makes the call again for the rest, and returns with the sum behind the program's own call. If we are killed, it does
 //! the same.
 //!
-//! A handler that runs before the call is made again ends the transfer, as it would have without us.
+//! A handler that runs before the call is made again ends the transfer, as it would have without us. One with SA_RESTART
+//! that runs later, before the call has moved anything, does not: the kernel makes that call again.
 //!
 //! The code stands where nothing else is: in the zeroes between the end of the program's text, or its loader's, and the
 //! end of the page. It stays there, since the thread may wait in it as long as the call lasts, also when we have left.
@@ -18,7 +19,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use anyhow::Result;
 
 use crate::arch::rest;
-use crate::deadline::Limit;
+use crate::deadline::{Limit, Socket};
 use crate::restart::ERESTARTNOHAND;
 use crate::way_back::own_stack;
 use crate::{Mapping, Memory, Registers, Thread, auxiliary};
@@ -150,7 +151,9 @@ struct Rest {
 impl Rest {
     /// `None`: nothing is left, or the call was not one to wait for all.
     fn of(memory: &Memory, returned: &Registers) -> Result<Option<Rest>> {
-        const NEVER_SENT: u64 = (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_FASTOPEN) as u64;
+        // Each call that sends without copying is notified of by its number.
+        const NEVER_SENT: u64 =
+            (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_FASTOPEN | libc::MSG_ZEROCOPY) as u64;
         const NEVER_RECEIVED: u64 =
             (libc::MSG_DONTWAIT | libc::MSG_OOB | libc::MSG_PEEK | libc::MSG_TRUNC) as u64;
         const ALL: u64 = libc::MSG_WAITALL as u64;
@@ -171,6 +174,12 @@ impl Rest {
             pieces: None,
             message: None,
         };
+        // A socket that has taken a part raises no signal when its other end is closed.
+        match returned.system_call() {
+            libc::SYS_sendto => rest.arguments[3] |= libc::MSG_NOSIGNAL as u64,
+            libc::SYS_sendmsg => rest.arguments[2] |= libc::MSG_NOSIGNAL as u64,
+            _ => {}
+        }
         match returned.system_call() {
             libc::SYS_writev => {
                 rest.pieces = pieces_behind(memory, second, third, done)?;
@@ -180,9 +189,13 @@ impl Rest {
                 let mut message = [0; MESSAGE];
                 memory.read(second, &mut message)?;
                 let (words, _) = message.as_chunks();
-                let [vector, number] = [2, 3].map(|at: usize| u64::from_le_bytes(words[at]));
+                let word = |at: usize| u64::from_le_bytes(words[at]);
+                let [vector, number, control, bytes] = [2, 3, 4, 5].map(word);
+                if !has_descriptors_only(memory, control, bytes)? {
+                    return Ok(None);
+                }
                 rest.pieces = pieces_behind(memory, vector, number, done)?;
-                // Control data has gone with the first byte.
+                // Descriptors have gone with the first byte.
                 message[32..48].fill(0);
                 rest.message = Some(message);
                 return Ok(rest.pieces.is_some().then_some(rest));
@@ -231,6 +244,26 @@ impl Rest {
     }
 }
 
+/// Whether control data is of descriptors, which go with the first byte. Other data is of each byte.
+fn has_descriptors_only(memory: &Memory, control: u64, bytes: u64) -> Result<bool> {
+    const MOST: u64 = 4096;
+    const HEADER: usize = 16;
+    let mut data = vec![0; bytes.min(MOST) as usize];
+    memory.read(control, &mut data)?;
+    let mut left = &data[..];
+    while let Some((header, _)) = left.split_first_chunk::<HEADER>() {
+        let word = |at: usize| i32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+        let length = u64::from_le_bytes(std::array::from_fn(|byte| header[byte])) as usize;
+        let is_of_descriptors = (word(8), word(12)) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        if !is_of_descriptors || length < HEADER {
+            return Ok(false);
+        }
+        let next = length.checked_next_multiple_of(8);
+        left = next.and_then(|next| left.get(next..)).unwrap_or_default();
+    }
+    Ok(bytes <= MOST)
+}
+
 /// The pieces of a vector behind its first bytes. `None`: nothing is left, or they are too many.
 fn pieces_behind(
     memory: &Memory,
@@ -266,9 +299,10 @@ fn gives_all(thread: &Thread, registers: &Registers) -> bool {
     if number == libc::SYS_getrandom {
         return true;
     }
-    let [file, ..] = registers.arguments();
-    let (process, thread) = (thread.pid(), thread.tid());
-    let of = |what: &str| format!("/proc/{process}/task/{thread}/{what}/{}", file as i32);
+    let [number_of_file, ..] = registers.arguments();
+    let number_of_file = number_of_file as i32;
+    let folder = format!("/proc/{}/task/{}", thread.pid(), thread.tid());
+    let of = |what: &str| format!("{folder}/{what}/{number_of_file}");
     let Ok(file) = fs::metadata(of("fd")) else {
         return false;
     };
@@ -279,7 +313,9 @@ fn gives_all(thread: &Thread, registers: &Registers) -> bool {
         return is_device && matches!(device, (MEMORY, 5 | 8 | 9));
     }
     let is_terminal = is_device && matches!(device, (4 | 5 | 136..=143, _));
-    let waits = kind.is_socket() || (kind.is_fifo() || is_terminal) && number != libc::SYS_sendfile;
+    let is_stream = || Socket::open(thread, number_of_file).is_some_and(|it| it.is_stream());
+    let waits = kind.is_socket() && is_stream()
+        || (kind.is_fifo() || is_terminal) && number != libc::SYS_sendfile;
     let mut text = String::new();
     let read = File::open(of("fdinfo")).and_then(|mut file| file.read_to_string(&mut text));
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));

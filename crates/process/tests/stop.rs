@@ -404,3 +404,27 @@ fn signals_end_transfers() {
         assert_eq!(running.line(), "wrote 65536 of 1048576, handled 1");
     }
 }
+
+/// An error amid a transfer is not lost, and no signal comes that would not have come.
+#[test]
+fn the_other_end_of_a_transfer_is_closed() {
+    let program = compile("closed");
+    for (way, call, end) in [
+        ("send", libc::SYS_sendto, "-1, Broken pipe"),
+        ("recv", libc::SYS_recvfrom, "-1, Connection reset by peer"),
+    ] {
+        let mut running = Running::start(&program, &[way]);
+        assert_eq!(running.line(), "ready");
+        let pid = running.pid();
+        eventually("the call waits", || {
+            let wait = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
+            wait.is_ok_and(|wait| wait.starts_with(&format!("{call} ")))
+        });
+        for _ in 0..3 {
+            let stopped = Stopped::stop(pid, PATIENCE).unwrap();
+            assert!(stopped.detach_all().is_empty());
+        }
+        running.tell(".");
+        assert_eq!(running.line(), end, "{way}");
+    }
+}

@@ -203,7 +203,7 @@ impl Scan<'_> {
     fn waits_for_entry(&self, length: usize) -> bool {
         let entry = self.words.get(self.position + length);
         self.known.state != ChunkPhase::Settled
-            && entry.is_some_and(|word| !Word(*word).is_written())
+            && entry.is_none_or(|word| !Word(*word).is_written())
     }
 
     fn retime(&mut self, word: Word) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * nopal in a kernel that has nothing: the functions that the kernel calls, and those that it supplies. docs/porting.md
- * describes them in order.
+ * nopal in a kernel that has nothing: what the two call of each other. docs/porting.md describes it in order.
  *
  * The kernel's linker script gives nopal_image, where 64 MiB begin that are aligned to their size and hold nothing else;
  * nopal_patches and nopal_patches_end around the sections .nopal_patches; nopal_notes and nopal_notes_end around the
@@ -38,8 +37,7 @@ void nopal_bare_join(uint32_t number, uint64_t stack, uint64_t stack_bytes);
  * where the processor goes on. False: it is not nopal's. */
 bool nopal_bare_breakpoint(uint64_t *address);
 
-/* Called by the handler of interrupt_others, which returns by iretq. While interrupts are off, the processor that gives
- * commands waits. */
+/* Called by the handler of interrupt_others, which returns by iretq. Interrupts that are off keep commands waiting. */
 void nopal_bare_interrupted(void);
 
 /* Call it on a processor between two pieces of its work, in no interrupt and no function that can be traced: its
