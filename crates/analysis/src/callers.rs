@@ -2,6 +2,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use nopal_symbols::Image;
@@ -58,6 +59,10 @@ struct Beginning {
     /// Of one that was forked.
     parent: Option<u32>,
 }
+
+/// Call sites of a trace that are told apart, and bytes of the names of a function that has some: a trace may say anything.
+const MOST_CALL_SITES: usize = 1 << 17;
+const LONGEST_NAMES: usize = 1 << 12;
 
 /// By image and address in it.
 type Found = HashMap<(u32, u64), Option<Rc<Caller>>>;
@@ -202,6 +207,9 @@ impl<'a> Callers<'a> {
         let Module { base, image, .. } = self.module(process, return_address, clock)?;
         let address = return_address - base;
         let mut found = self.found.borrow_mut();
+        if found.len() >= MOST_CALL_SITES {
+            found.clear();
+        }
         let new = || self.caller(names, image, address).map(Rc::new);
         found.entry((image, address)).or_insert_with(new).clone()
     }
@@ -255,6 +263,9 @@ impl<'a> Callers<'a> {
         let known = file.sites[..after].last();
         let known = known.map(|(_, site)| names.function(*site));
         let function = match known.filter(|function| holds(function.address, function.size)) {
+            Some(function) if function.name.len() + function.raw.len() > LONGEST_NAMES => {
+                return None;
+            }
             Some(function) => function.clone(),
             None => {
                 let function = self.opened(file)?.function_at(call).ok()??;
@@ -311,7 +322,12 @@ fn return_addresses(trace: &Trace) -> HashMap<(u32, u32, u64), (u64, u64)> {
                 {
                     let clock = record.clock;
                     let key = (thread.process, site, address);
-                    let (first, last) = all.entry(key).or_insert((clock, clock));
+                    let has_room = all.len() < MOST_CALL_SITES;
+                    let (first, last) = match all.entry(key) {
+                        Entry::Occupied(known) => known.into_mut(),
+                        Entry::Vacant(new) if has_room => new.insert((clock, clock)),
+                        Entry::Vacant(_) => continue,
+                    };
                     (*first, *last) = (clock.min(*first), clock.max(*last));
                 }
             }

@@ -39,7 +39,12 @@ struct Known {
     strangers: HashSet<i32>,
     /// Threads, with their processes before, and what they call themselves.
     tasks: Vec<(i32, i32, i32)>,
+    /// The number of names from which on some are forgotten, if it is above [`MOST_NAMED`].
+    most: usize,
 }
+
+/// Each thread of a fork has a name, for the life of the region.
+const MOST_NAMED: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Named {
@@ -199,6 +204,13 @@ impl Numbers {
 
 impl Known {
     fn name(&mut self, own: ThreadKey, named: Named) {
+        if self.by_own.len() >= self.most.max(MOST_NAMED) {
+            // A thread that has the same number here can be looked for again.
+            for names in [&mut self.by_own, &mut self.by_here] {
+                names.retain(|_, named| named.inside.is_some());
+            }
+            self.most = 2 * self.by_own.len();
+        }
         self.by_own.insert(own, named);
         self.by_here.insert(named.here, named);
     }
