@@ -13,6 +13,16 @@ use nopal_process::{
 
 const PATIENCE: Duration = Duration::from_secs(100);
 
+/// Each thread makes a system call for us.
+fn all_call_for_us(stopped: &mut Stopped) {
+    let pid = stopped.pid();
+    let gadget = find_system_call_gadget(pid).unwrap();
+    for thread in stopped.threads_mut() {
+        let result = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+        assert_eq!(result.unwrap(), i64::from(pid));
+    }
+}
+
 #[test]
 fn fifty_threads_do_not_notice_a_thousand_stops() {
     let program = compile("sleepers");
@@ -37,17 +47,12 @@ fn calls_with_timeouts_neither_fail_nor_end_early_under_a_thousand_stops() {
     let program = compile("timeouts");
     let mut running = Running::start(&program, &[]);
     assert_eq!(running.line(), "ready");
-    let gadget = find_system_call_gadget(running.pid()).unwrap();
     for round in 0..1000 {
         let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
         // Children that are waited for are no threads; those of the kernel's calls are all here.
         assert!(stopped.threads().len() >= 34);
         if round % 3 == 0 {
-            let pid = i64::from(running.pid());
-            for thread in stopped.threads_mut() {
-                let result = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
-                assert_eq!(result.unwrap(), pid);
-            }
+            all_call_for_us(&mut stopped);
         }
         assert!(stopped.detach_all().is_empty());
         std::thread::sleep(Duration::from_micros(round * 977 % 3000));
@@ -80,14 +85,10 @@ fn what_was_submitted_is_waited_for_under_two_hundred_stops() {
         return;
     }
     assert_eq!(line, "ready");
-    let gadget = find_system_call_gadget(running.pid()).unwrap();
     for round in 0..200 {
         let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
         if round % 3 == 0 {
-            for thread in stopped.threads_mut() {
-                let pid = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
-                assert_eq!(pid.unwrap(), i64::from(running.pid()));
-            }
+            all_call_for_us(&mut stopped);
         }
         assert!(stopped.detach_all().is_empty());
         std::thread::sleep(Duration::from_micros(round * 977 % 3000));
@@ -360,15 +361,10 @@ fn transfers_are_whole_under_a_thousand_stops() {
         let program = compile_with("transfers", flags);
         let mut running = Running::start(&program, &[]);
         assert_eq!(running.line(), "ready");
-        let gadget = find_system_call_gadget(running.pid()).unwrap();
         for round in 0..stops {
             let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
             if round % 3 == 0 {
-                let pid = i64::from(running.pid());
-                for thread in stopped.threads_mut() {
-                    let result = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
-                    assert_eq!(result.unwrap(), pid);
-                }
+                all_call_for_us(&mut stopped);
             }
             assert!(stopped.detach_all().is_empty());
             std::thread::sleep(Duration::from_micros(round * 977 % 3000));
@@ -409,9 +405,11 @@ fn signals_end_transfers() {
 #[test]
 fn the_other_end_of_a_transfer_is_closed() {
     let program = compile("closed");
-    for (way, call, end) in [
-        ("send", libc::SYS_sendto, "-1, Broken pipe"),
-        ("recv", libc::SYS_recvfrom, "-1, Connection reset by peer"),
+    // A sender is told of what was not read, or that nobody reads.
+    let (reset, broken) = ("-1, Connection reset by peer", "-1, Broken pipe");
+    for (way, call, ends) in [
+        ("send", libc::SYS_sendto, &[reset, broken][..]),
+        ("recv", libc::SYS_recvfrom, &[reset]),
     ] {
         let mut running = Running::start(&program, &[way]);
         assert_eq!(running.line(), "ready");
@@ -425,6 +423,7 @@ fn the_other_end_of_a_transfer_is_closed() {
             assert!(stopped.detach_all().is_empty());
         }
         running.tell(".");
-        assert_eq!(running.line(), end, "{way}");
+        let line = running.line();
+        assert!(ends.contains(&line.as_str()), "{way}: {line}");
     }
 }

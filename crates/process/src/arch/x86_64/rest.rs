@@ -8,9 +8,8 @@ pub(crate) const REST: [u8; 62] = [
     0x48, 0x83, 0xf8, 0xfc, // cmp $-EINTR, %rax: a handler, which ends a transfer
     0x75, 0x02, // jne 1f
     0x31, 0xc0, // xor %eax, %eax
-    0x48, 0x85,
-    0xc0, // 1: test %rax, %rax: other errors may be given once only, and are returned
-    0x78, 0x04, // js 2f
+    0x48, 0x85, 0xc0, // 1: test %rax, %rax
+    0x78, 0x04, // js 2f: other errors may be given once only, and are returned
     0x48, 0x03, 0x04, 0x24, // add (%rsp), %rax
     0x48, 0x8b, 0x7c, 0x24, 0x40, // 2: mov 64(%rsp), %rdi
     0x48, 0x8b, 0x74, 0x24, 0x08, // mov 8(%rsp), %rsi
@@ -31,8 +30,8 @@ pub(crate) const BEHIND_CALL: u64 = 2;
 pub(crate) const FRAME: usize = 9;
 
 /// The words that the code takes from the stack, for a thread that has `returned` from its call with a part of the
-/// bytes. Address, flags and segment follow one another as in the frame of a handler: who looks for code that a thread
-/// will return to finds the address by that.
+/// bytes. Address, flags and segment follow one another as in the frame of a handler: a search for code that a thread will
+/// return to finds the address by that.
 pub(crate) fn frame(returned: &Registers) -> [u64; FRAME] {
     let it = &returned.0;
     // A call leaves where it returns to, and the flags, in %rcx and %r11.
