@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * From where QEMU enters a PVH kernel (32 bits, no paging, %ebx = what it says) to C in 64 bits, for both processors; and
- * from interrupts to C.
+ * The path from QEMU's entry of a PVH kernel (32 bits, no paging, %ebx = its start information) to C in 64 bits, for
+ * both processors; and from interrupts to C.
  */
 #include "kernel.h"
 

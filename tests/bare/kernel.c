@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * A kernel that has nothing, with nopal in it. The first serial line takes commands: those of nopal, and its own, which
- * begin with '!'. The second one is the data file: chunks, one after the other.
+ * A minimal kernel with nopal in it. The first serial line takes commands: those of nopal, and its own, which begin
+ * with '!'. The second one is the data file: chunks, one after the other.
  *
- *   !run TIMES     both processors work, with their timers on; says their results and ticks
+ *   !run TIMES     both processors work, with their timers on; prints their results and ticks
  *   !begin TIMES   the second one works over and over
- *   !end           … until then; says how often, and in how many rounds the result was wrong
+ *   !end           ends that; prints how many rounds it made, and how many had a wrong result
  *   !switch N LINES…  gives the commands of LINES, divided by ';', N times
- *   !text          says a sum of all of the kernel's text
- *   !data          writes to the data file what can be collected; says how many chunks
- *   !damage NAME   puts other bytes to a function's site; !mend NAME puts the NOP there
+ *   !text          prints a checksum of the kernel's text
+ *   !data          writes the collected chunks to the data file; prints their number
+ *   !damage NAME   overwrites a function's site; !mend NAME restores its NOP
  *   !off           ends the machine
  */
 #include "kernel.h"
@@ -26,16 +26,16 @@
 extern const uint8_t stubs[], trampoline[], trampoline_end[], text_begin[], text_end[];
 extern const uint64_t sites[], sites_end[];
 
-/* Each processor's stack is its own; the mirrors are nopal's. */
+/* Each processor has its own stack; the mirrors are nopal's. */
 struct {
 	_Alignas(4096) uint8_t stack[PROCESSORS][STACK_BYTES];
 	uint8_t mirror[PROCESSORS][STACK_BYTES];
 } stacks;
 
-/* A processor's own, but for `wanted`, which the first one sets. */
+/* The state of a processor, which alone writes it, except for `wanted`. */
 static struct {
-	uint64_t ticks;         /* by its interrupt */
-	uint64_t wanted;        /* times that it is to work; 0: it has, or is to stop */
+	uint64_t ticks;         /* counted by its interrupt */
+	uint64_t wanted;        /* times to work; 0: done, or to stop */
 	uint64_t result;
 	uint64_t rounds;
 	uint64_t wrong;
@@ -43,7 +43,7 @@ static struct {
 	uint32_t is_there;
 } processors[PROCESSORS];
 
-/* All of this by the first processor. */
+/* Only the first processor uses the following. */
 static struct nopal_traced functions[FUNCTIONS];
 static uint32_t function_count;
 static struct {
@@ -200,7 +200,7 @@ static void work_here(uint32_t processor, uint64_t times)
 static void work_for_ever(uint32_t processor)
 {
 	for (;;) {
-		/* Acquire and release pair with those of the first processor: it sees the results. */
+		/* Acquire and release pair with those of the first processor, which sees the results. */
 		uint64_t times = __atomic_load_n(&processors[processor].wanted, __ATOMIC_ACQUIRE), first = 0;
 		if (!times) {
 			__builtin_ia32_pause();
@@ -273,7 +273,7 @@ static void damage(const char *name, uint8_t byte)
 	say_text("done\n");
 }
 
-/* ---- names: of the kernel's own file, which QEMU gives as its initial disk ---- */
+/* ---- names: from the kernel's own file, which QEMU passes as its initial disk ---- */
 
 struct start_info {
 	uint32_t magic, version, flags, module_count;
@@ -344,7 +344,7 @@ static void give(const char *lines)
 	}
 }
 
-/* Meanwhile, the timer interrupts both processors. */
+/* Gives the commands while the timer interrupts both processors. */
 static void give_often(const char *rest)
 {
 	uint64_t times = number_in(&rest);
@@ -427,7 +427,7 @@ _Noreturn void kernel_begin(uint32_t processor, const struct start_info *info);
 _Noreturn void kernel_begin(uint32_t processor, const struct start_info *info)
 {
 	if (!processor) {
-		/* The old controller's interrupts are off. */
+		/* Masks the old controller's interrupts. */
 		out(0x21, 0xff);
 		out(0xa1, 0xff);
 		functions_begin(info);
@@ -449,7 +449,7 @@ _Noreturn void kernel_begin(uint32_t processor, const struct start_info *info)
 	if (processor)
 		work_for_ever(processor);
 	__builtin_memcpy((void *)TRAMPOLINE, trampoline, (size_t)(trampoline_end - trampoline));
-	to_others(0x4500);              /* INIT, and twice where to begin */
+	to_others(0x4500);              /* INIT, then startup interrupts */
 	pause_for(10000000);
 	for (int i = 0; i < 2 && !__atomic_load_n(&processors[1].is_there, __ATOMIC_ACQUIRE); i++) {
 		to_others(0x4600 | TRAMPOLINE >> 12);

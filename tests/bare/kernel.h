@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- work.c: what is traced ---- */
+/* ---- work.c: the traced functions ---- */
 
 /* Calls `middle` and `jump` so many times, which call `leaf` three times in all. */
 uint64_t work(uint32_t processor, uint64_t times);

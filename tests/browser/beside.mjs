@@ -1,4 +1,4 @@
-// Looks at two traces beside each other: `beside.mjs PLAN`, where PLAN is JSON (see tests/tests/view.rs).
+// Views two traces beside each other: `beside.mjs PLAN`, where PLAN is JSON (see tests/tests/view.rs).
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -53,7 +53,7 @@ async function table(page) {
 
 const nameOf = row => `${row.function}@${row.module}`;
 
-/** Waits until the address has what is shown. */
+/** Waits until the address describes the view. */
 const written = page => page.waitForFunction(() => {
 	const active = window.nopal.findIndex(({ root }) => root.matches(".active"));
 	const both = [active, window.link.shift, Number(window.link.isLinked)].join();
@@ -170,7 +170,7 @@ const steps = {
 		await page.keyboard.press("Escape");
 		await page.waitForFunction(() => window.nopal.every(({ chart }) => chart.found.size === 0));
 
-		// So does a click on a call.
+		// A click on a call selects a time in its own trace, too.
 		const line = await page.locator(".chart").nth(1).boundingBox();
 		await settled(page);
 		const middle = await page.evaluate(() => window.nopal[1].chart.x(window.nopal[1].view.trace.duration / 2));
@@ -213,7 +213,7 @@ const steps = {
 		const page = await open(plan.growing, undefined, begun);
 		const before = await page.evaluate(() => window.nopal[1].view.trace.calls);
 		await page.waitForFunction(before => window.nopal[1].view.trace.calls > before + 20, before);
-		// What is looked at in the first one stays, also behind the end of the second.
+		// The view of the first one stays, also behind the end of the second.
 		const time = await page.evaluate(() => {
 			const [{ view }] = window.nopal;
 			view.show(view.trace.duration * 0.25, view.trace.duration * 0.5);

@@ -1,4 +1,4 @@
-// What the scripts that look at the page share: a browser, and pages in it.
+// The common part of the scripts that view the page: a browser, and pages in it.
 
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
@@ -8,10 +8,10 @@ const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", 
 
 export const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: FLAGS });
 
-/** Milliseconds for which anything is waited for: many, as the machine may be busy. */
+/** The timeout of every wait in milliseconds: long, as the machine may be busy. */
 const PATIENCE = 120_000;
 
-/** Opens the page in a browser of its own, and keeps what must not happen in it. */
+/** Opens the page in a browser of its own, and collects its errors. */
 export async function open(address, viewport = { width: 1280, height: 720 }, ready = settled) {
 	const context = await browser.newContext({ viewport, colorScheme: "dark" });
 	context.setDefaultTimeout(PATIENCE);
@@ -32,11 +32,11 @@ export async function open(address, viewport = { width: 1280, height: 720 }, rea
 	return page;
 }
 
-/** Waits until what is in sight has been read. */
+/** Waits until everything in sight has been read. */
 export const settled = page => page.waitForFunction(() => window.nopal?.every(({ root, chart, view }) =>
 	root.dataset.state === "exact" && chart.picture?.cells.until >= view.until));
 
-/** Waits until the page is there. A trace that grows may never be settled: there is more of it before it is read. */
+/** Waits until the page is there. A growing trace may never settle: it grows while it is read. */
 export const begun = page => page.waitForFunction(() => window.nopal);
 
 export const done = async page => {
@@ -52,7 +52,7 @@ export async function picture(page, name) {
 }
 
 /**
- * Takes the steps of a script, and tells which of them went wrong.
+ * Takes the steps of a script, and reports those that failed.
  * @param {Record<string, () => Promise<void>>} steps
  */
 export async function run(steps) {

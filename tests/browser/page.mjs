@@ -1,5 +1,5 @@
-// Looks at a trace with a browser, as a person would: `page.mjs PLAN`, where PLAN is JSON (see tests/tests/view.rs).
-// Ends with an error at the first thing that is not as it should be.
+// Views a trace with a browser, as a person would: `page.mjs PLAN`, where PLAN is JSON (see tests/tests/view.rs). Ends
+// with an error at the first failure.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -60,7 +60,7 @@ const steps = {
 		assert.equal(rows, depth + 1);
 		await page.fill("#pattern", plan.wanted);
 		await page.press("#pattern", "Enter");
-		// Until then the call that was clicked is shown.
+		// Until then the panel shows the call that was clicked.
 		await page.waitForFunction(wanted => document.querySelector("#panel-call caption")?.textContent === wanted,
 			plan.wanted);
 		const first = await page.evaluate(() => window.nopal[0].chart.call.begin);
@@ -176,7 +176,7 @@ const steps = {
 		const other = await open(page.url());
 		assert.equal(await other.inputValue("#panel-histogram input"), "<img src=x>");
 		for (const one of [page, other]) {
-			// The server refuses what no function is named.
+			// The server refuses a selection that names no function.
 			one.wrongs = one.wrongs.filter(wrong => !wrong.includes("422"));
 			await done(one);
 		}

@@ -1,4 +1,4 @@
-// Looks at tracks beside the calls: `tracks.mjs PLAN`, where PLAN is JSON (see tests/tests/view.rs).
+// Views tracks beside the calls: `tracks.mjs PLAN`, where PLAN is JSON (see tests/tests/view.rs).
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -13,7 +13,7 @@ import { done, open, picture, run } from "./browser.mjs";
  */
 const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
 
-/** Waits until the tracks that are chosen have been read as they are wanted now. */
+/** Waits until the chosen tracks have been read for the present view. */
 const read = page => page.waitForFunction(() => {
 	const { tracks, view } = window.nopal[0];
 	return document.body.dataset.tracks === tracks.wanted
@@ -67,7 +67,7 @@ const steps = {
 			const thread = view.trace.threads.findIndex(({ process, thread }) => process === thread);
 			return fetch(`api/0/step?thread=${thread}&at=0&functions=${wanted}&to=next`).then(answer => answer.json());
 		});
-		// Where the kernel did not tell when the thread ran again, the report knows more: that who makes a record runs.
+		// Where the kernel's events lack a begin of running, the report knows more: a thread that makes a record runs.
 		const [cpu, , waiting, unknown] = main.call.times;
 		const isBetween = (least, value, most) => least - 4 <= value && value <= most + 4;
 		assert.ok(isBetween(cpu, plan.main.cpu_ns, cpu + unknown), `${main.call.times} ${plan.main.cpu_ns}`);

@@ -17,7 +17,7 @@ def raised(kind, call, *words):
         raise AssertionError(f"no {kind}")
 
 
-# A path that begins as an option does.
+# The path begins as an option does.
 os.rename(sys.argv[1], "-trace")
 incomplete = nopal.open("-trace")
 with warnings.catch_warnings(record=True) as said:
@@ -36,10 +36,10 @@ raised(nopal.Error, lambda: nopal.record(["./nowhere"], "trace of it"), "127")
 
 trace = nopal.record(["sh", "-c", "exit 7"], "-a shell's", options=["-F", "*"])
 assert trace.status == 7 and trace.functions().num_rows > 0, trace
-# An older trace is not taken for a new one.
+# An older trace must not pass for a new one.
 raised(nopal.Error, lambda: nopal.record(["./nowhere"], "-a shell's"), "127")
 
-# A trace is complete whose program takes a while to end when it is interrupted, or ends at the second interrupt alone.
+# A trace is complete even if its program takes long to end after an interrupt, or ends only at the second one.
 os.setpgid(0, 0)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 group = "trap 'sleep 1; : >ended; exit' INT; kill -INT 0; sleep 100"

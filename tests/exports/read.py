@@ -34,7 +34,7 @@ def perfetto(data):
         event = packet.track_event
         at = packet.timestamp
         if not packet.timestamp_clock_id:
-            # An end has no name, and needs no check that names are known.
+            # An end event has no name, and needs no check of names.
             assert packet.sequence_flags & 2 or packet.track_event.type == TrackEvent.TYPE_SLICE_END
             clocks[sequence] += at
             at = clocks[sequence]
@@ -47,7 +47,7 @@ def perfetto(data):
             losses = name
         elif event.type != TrackEvent.TYPE_COUNTER and "nopal" not in event.categories:
             events.append((at, len(events), track, event.type, name, remarks))
-    # As Perfetto's trace processor does: by time, then by place in the file.
+    # Perfetto's trace processor orders by time, then by place in the file.
     events.sort(key=lambda event: event[:2])
     calls, ns, open_slices = collections.Counter(), collections.Counter(), collections.defaultdict(list)
     for at, _, track, kind, name, remarks in events:

@@ -37,7 +37,7 @@ pub const ROWS: &[Row] = &[
         let script = "erlc messages.erl && mv messages.beam \"$2\"";
         let module = built("messages.erl", script).path;
         let load = format!("code:load_binary(messages, [], element(2, file:read_file({module:?}))), messages:main(0), halt().");
-        // The emulator itself, not the script that starts it.
+        // The command is the emulator itself, not the script that starts it.
         let emulator = installed("erl").arguments(["-noshell".to_owned(), "-eval".to_owned(), load]);
         emulator.environment("ERL_CRASH_DUMP_SECONDS", "0")
     })

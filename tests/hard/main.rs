@@ -1,10 +1,10 @@
-//! `make hard`: programs that break tracers, each untraced, in every way under nopal, and under the tracers that this
-//! machine has.
+//! `make hard`: programs that break tracers, each untraced, in every way under nopal, and under the other tracers of
+//! this machine.
 //!
-//! A row passes where output, exit status and numbers of calls are what they are untraced; of a tracer that comes and
-//! goes, output and status. Words on the command line choose the rows whose names hold one of them; `alone` leaves out
-//! other tracers, and `runs=10` has nopal come ten times in each way, and says how often all was the same. Ends with 1
-//! if nopal itself fails anywhere.
+//! A row passes if output, exit status and numbers of calls are as untraced; for a tracer that comes and goes, output
+//! and status. Words on the command line choose the rows whose names hold one of them; `alone` leaves out other
+//! tracers; `runs=10` has nopal come ten times in each way, and prints how often all was the same. Ends with 1 if nopal
+//! itself fails anywhere.
 
 mod languages;
 mod peers;
@@ -20,11 +20,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use ways::WAYS;
 
-/// A program that breaks tracers. `case` panics where it cannot be built here.
+/// A program that breaks tracers. `case` panics if it cannot be built here.
 pub struct Row {
     pub name: &'static str,
     pub case: fn() -> Case,
-    /// Tried once more with all functions of every library.
+    /// Whether the program runs once more with all functions of every library.
     pub libs: bool,
 }
 
@@ -42,10 +42,10 @@ impl Row {
     }
 }
 
-/// A file of rows for each kind.
+/// The rows of each kind.
 const KINDS: &[&[Row]] = &[rows::ROWS, languages::ROWS, services::ROWS];
 
-/// A program that the machine has. Panics where it has not.
+/// A program of the machine. Panics if the machine lacks it.
 pub fn installed(name: &str) -> Case {
     let path = format!("/usr/bin/{name}");
     assert!(
@@ -55,14 +55,14 @@ pub fn installed(name: &str) -> Case {
     Case::new(Program::installed(path))
 }
 
-/// How a program fared.
+/// The result of a program under a tracer.
 pub enum Verdict {
     Same,
-    /// The tracer said that it will not, and why.
+    /// The tracer declined, with the reason.
     Refused(String),
-    /// It was harmed, or its calls were miscounted.
+    /// The program was harmed, or its calls were miscounted.
     Harmed(String),
-    /// Not tried, and why.
+    /// The program was not tried, with the reason.
     Absent(String),
 }
 
@@ -84,7 +84,7 @@ impl Verdict {
     }
 }
 
-/// Panics are how the pieces below say that something went otherwise.
+/// Turns a panic, by which the pieces below report a failure, into a verdict.
 fn guarded(run: impl FnOnce() -> Verdict) -> Verdict {
     catch_unwind(AssertUnwindSafe(run))
         .unwrap_or_else(|panic| Verdict::Harmed(words(panic.as_ref()).into()))
@@ -96,7 +96,7 @@ fn words(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or_default()
 }
 
-/// Counts that differ from those of the program.
+/// The counts that differ from the program's own.
 pub fn miscounted(case: &Case, ended: &Ended, calls: impl Fn(&str) -> u64) -> Option<String> {
     let wrong: Vec<String> = case
         .expected(ended)
@@ -146,16 +146,16 @@ fn main() -> ExitCode {
 
 #[derive(Default)]
 struct Table {
-    /// Of which row, of which tracer, and why a cell is not what it should be.
+    /// The row, the tracer, and the reason of each failed cell.
     remarks: Vec<(String, &'static str, String)>,
     fails: bool,
-    /// How often nopal comes to a program in each way.
+    /// The number of times that nopal comes to a program in each way.
     runs: usize,
     peers: &'static [Peer],
 }
 
 impl Table {
-    /// Whether a word of the command line was for the table, not for the choice of rows.
+    /// Whether a word of the command line is for the table, not for the choice of rows.
     fn takes(&mut self, word: &str) -> bool {
         if let Some(runs) = word.strip_prefix("runs=") {
             self.runs = runs.parse().expect("runs= takes a number");
@@ -190,7 +190,7 @@ impl Table {
             self.runs(name, way.name, verdicts.collect());
         }
         for peer in self.peers {
-            // What they trace is in the row without.
+            // Other tracers have run in the row without `--libs`.
             if libs {
                 print!(" - |");
             } else {
@@ -199,7 +199,7 @@ impl Table {
         }
     }
 
-    /// One cell of all runs in one way.
+    /// Prints one cell for all runs in one way.
     fn runs(&mut self, row: &str, way: &'static str, verdicts: Vec<Verdict>) {
         let harmed = |verdict: &&Verdict| matches!(verdict, Verdict::Harmed(_));
         self.fails |= verdicts.iter().filter(harmed).count() > 0;
@@ -231,7 +231,7 @@ impl Table {
     }
 }
 
-/// Whether a tracer ended as the program would have, for a peer that hides how.
+/// Whether a tracer ended well, for a peer that hides the program's status.
 pub fn ended_well(end: End) -> bool {
     end == End::Code(0)
 }

@@ -1,4 +1,4 @@
-//! Other tracers that this machine has, on the same programs.
+//! The other tracers of this machine, on the same programs.
 
 use crate::{Verdict, miscounted};
 use nopal_tests::{Case, Ended, Program, Start, compile, difference, scratch};
@@ -34,13 +34,13 @@ pub const PEERS: &[Peer] = &[
     },
 ];
 
-/// The functions whose calls the program states: a peer traces these, where it cannot take all.
+/// The functions whose calls the program states: a peer traces these if it cannot trace all.
 fn functions(case: &Case) -> Vec<String> {
     let ended = case.untraced();
     case.expected(&ended).into_keys().collect()
 }
 
-/// The program's start with words of a tracer before it.
+/// The program's start, with a tracer's command before it.
 fn under(case: &Case, words: &[&str]) -> Start {
     let mut start = case.untraced_start();
     let before = words.iter().map(OsString::from);
@@ -60,7 +60,7 @@ fn is_installed(command: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-/// All functions of the program, by patching.
+/// uftrace traces all functions of the program by patching.
 fn uftrace(case: &Case) -> Verdict {
     if !is_installed("uftrace") {
         return Verdict::Absent("not installed".into());
@@ -98,7 +98,7 @@ fn uftrace(case: &Case) -> Verdict {
     })
 }
 
-/// Counts calls with a function in JavaScript, as its handbook does.
+/// Counts calls with a function in JavaScript, as Frida's handbook does.
 const FRIDA: &str = r#"
 import frida, json, os, sys
 names, program = json.loads(sys.argv[1]), sys.argv[2:]
@@ -145,7 +145,7 @@ fn frida(case: &Case) -> Verdict {
         .push(("COUNTS".into(), counts.clone().into()));
     let mut ended = start.run(case.input_text());
     let counts = fs::read_to_string(&counts).ok();
-    // The status is the script's own: only what the program wrote is compared.
+    // The status is the script's own: only the program's output is compared.
     let untraced = case.untraced();
     if crate::ended_well(ended.end) {
         ended.end = untraced.end;
@@ -163,7 +163,7 @@ fn frida(case: &Case) -> Verdict {
 
 const TRACING: &str = "/sys/kernel/tracing";
 
-/// The kernel's breakpoints, one at each function, counted by the kernel.
+/// uprobes are the kernel's breakpoints, one at each function, counted by the kernel.
 fn uprobes(case: &Case) -> Verdict {
     let events = Path::new(TRACING).join("uprobe_events");
     if !events.exists() {
@@ -197,7 +197,7 @@ fn uprobes(case: &Case) -> Verdict {
     compared(case, &ended, |function| hits(function).unwrap_or(0))
 }
 
-/// Takes the probes out with the value, also where a program hangs.
+/// Removes the probes when dropped, even if a program hangs.
 struct Probes;
 
 impl Probes {
@@ -216,7 +216,7 @@ impl Drop for Probes {
     }
 }
 
-/// Where functions are in a file, by its symbols.
+/// The offsets of functions in a file, by its symbols.
 fn offsets(program: &Path, functions: &[String]) -> Option<Vec<(String, u64)>> {
     let image = nopal_symbols::Image::open(program).ok()?;
     let at = |name: &String| {
@@ -231,7 +231,7 @@ fn offsets(program: &Path, functions: &[String]) -> Option<Vec<(String, u64)>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// The same program by clang, with room in every function that its runtime patches.
+/// XRay patches the same program, which clang compiles with room in every function.
 fn xray(case: &Case) -> Verdict {
     let Program {
         source, compiler, ..
@@ -289,7 +289,7 @@ fn xray(case: &Case) -> Verdict {
     .map_or(Verdict::Same, Verdict::Harmed)
 }
 
-/// The entries in all logs of a directory: records of 32 bytes behind as long a header.
+/// The entries in all logs of a directory: records of 32 bytes behind a header of the same length.
 fn xray_calls(program: &Path, logs: &Path) -> BTreeMap<String, u64> {
     let mut entries: BTreeMap<i32, u64> = BTreeMap::new();
     for log in fs::read_dir(logs).expect("it is there").flatten() {

@@ -1,4 +1,4 @@
-//! The programs, by what makes them hard.
+//! The programs, by the difficulty they pose.
 
 use crate::{Row, installed, row};
 use nopal_tests::{Case, Program, compile, copies, library, nopal, sources, target_directory};
@@ -293,7 +293,7 @@ pub const ROWS: &[Row] = &[
     }),
     row("text beside data", || calls(&["-Wl,-z,noseparate-code"])),
     row("relocations in text", || {
-        // In its first instructions; told as code that differs from the file.
+        // The jump is in its first instructions, where the code differs from the file.
         calls(&["-fno-pic", "-mcmodel=large", "-pie", "-Wl,-z,notext"]).refused("ascending")
     }),
     row("-mharden-sls -fzero-call-used-regs", || {
@@ -311,7 +311,7 @@ const JAVASCRIPT: &str = "const hold = process.env.HOLD; \
      while (hold && !require('fs').existsSync(hold)); function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) } \
      try { null.x } catch (e) { console.log(e.constructor.name, fib(24)) }";
 
-/// Programs that can be held before their work, for a tracer to be attached.
+/// A program that can be held before its work, for a tracer to attach.
 fn c(name: &str, flags: &[&str]) -> Program {
     nopal_tests::c(name, &[&["-DHOLD"], flags].concat())
 }
@@ -350,7 +350,7 @@ fn exceptions(flags: &[&str]) -> Case {
     Case::new(cxx("exceptions", &[&library, flags].concat()))
 }
 
-/// A program with another beside it that looks into it. That one's own functions are not traced.
+/// A program with another beside it that inspects it. The other's own functions are not traced.
 fn accompanied(when: &str, sign: &str, command: &[&str]) -> Case {
     plain("accompanied")
         .arguments([&[when, sign], command].concat())

@@ -1,4 +1,4 @@
-//! Servers, and other large programs, whose results are the same in every run.
+//! Servers, and other large programs, with the same results in every run.
 
 use crate::{Row, row};
 use nopal_tests::{Case, Program, compile, sources, target_directory};
@@ -9,7 +9,7 @@ use std::process::Command;
 pub const ROWS: &[Row] = &[
     row("PostgreSQL under pgbench", postgres).also_with_libs(),
     row("MariaDB with three clients", mariadb).also_with_libs(),
-    // By slices: with a frame for each thread, x264's output differs from run to run, also untraced.
+    // Sliced threads: with a frame for each thread, x264's output differs from run to run, also untraced.
     row("ffmpeg: H.264, two threads", || {
         let words = "-loglevel error -f rawvideo -pix_fmt yuv420p -s 320x240 -r 25 -i INPUT -threads 2 -c:v libx264 \
                      -preset fast -x264-params sliced-threads=1 -bitexact -f framemd5 -";
@@ -39,7 +39,7 @@ fn mariadb() -> Case {
     served("mariadb", make)
 }
 
-/// A server that begins with a directory which the shell has made at `$0`. It does not run as root.
+/// A server that begins with a directory that the shell has made at `$0`. It does not run as root.
 fn served(name: &str, make: &str) -> Case {
     let template = made(name, make);
     let user = match name {
@@ -49,7 +49,7 @@ fn served(name: &str, make: &str) -> Case {
     script(&format!("{name}.sh"), [template.into(), user.into()])
 }
 
-/// A program whose input comes when it waits for it.
+/// A program whose input arrives when it waits for it.
 fn piped(input: &Path, program: &str, words: &str) -> Case {
     let words = words.split_whitespace().map(OsString::from);
     let program = [input.into(), program.into()];
@@ -63,7 +63,7 @@ fn compiler(program: &str) -> Case {
 
 fn script(name: &str, words: impl IntoIterator<Item = OsString>) -> Case {
     let script = sources().join("services").join(name);
-    // The second word: it tells when it waits for what is to come.
+    // The second word has the script report that it waits.
     let first = [script.into_os_string(), "early".into()];
     Case::new(Program::installed("/bin/sh")).arguments(first.into_iter().chain(words))
 }
@@ -79,7 +79,7 @@ fn video() -> PathBuf {
     made("video", make)
 }
 
-/// What a script has made at the path that is its `$0`: kept for the next run.
+/// The file that a script has made at the path in its `$0`, kept for the next run.
 fn made(name: &str, script: &str) -> PathBuf {
     let directory = target_directory().join("services");
     std::fs::create_dir_all(&directory).expect("a directory can be made");

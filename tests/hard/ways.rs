@@ -1,4 +1,4 @@
-//! The ways in which nopal itself comes to a program.
+//! The ways in which nopal itself traces a program.
 
 use crate::{Verdict, miscounted};
 use nopal_tests::{
@@ -49,7 +49,7 @@ fn launched(case: &Case) -> Verdict {
         .map_or(Verdict::Same, Verdict::Harmed)
 }
 
-/// Attached to while the program is busy before its work, and until its end.
+/// nopal attaches while the program is busy before its work, and stays until its end.
 fn attached(case: &Case) -> Verdict {
     let mut held = HeldProgram::start(case);
     let mut session = held.attach(case, &[]);
@@ -64,7 +64,7 @@ fn attached(case: &Case) -> Verdict {
         return Verdict::Refused(said.stderr);
     }
     let report = Report::of(&held.trace());
-    // It was in main's caller already, and may have been in main.
+    // The program was in main's caller already, and may have been in main.
     let calls = |function: &str| match function {
         "main" => 1,
         _ => report.calls(function),
@@ -72,7 +72,7 @@ fn attached(case: &Case) -> Verdict {
     miscounted(case, &ended, calls).map_or(Verdict::Same, Verdict::Harmed)
 }
 
-/// Attached to for 50 ms, again and again, from before its work to its end.
+/// nopal attaches for 50 ms, again and again, from before the program's work to its end.
 fn come_and_go(case: &Case) -> Verdict {
     let mut held = HeldProgram::start(case);
     let mut recorded = false;
@@ -115,8 +115,8 @@ impl HeldProgram {
         let mut stdin = program.stdin();
         let _ = stdin.write_all(case.input_text().as_bytes());
         drop(stdin);
-        // Long enough for it to get there; a program that is attached to earlier is held all the same. One that is
-        // looked into by another from its start tells when it is.
+        // This lets the program get there; it is held even if nopal attaches earlier. A program that another inspects
+        // from its start reports when it is there.
         let held = scratch.path().join("hold.held");
         let early = |word: &OsString| word == "early";
         let tells = case.argument_words().iter().any(early);
@@ -146,7 +146,7 @@ impl HeldProgram {
     }
 }
 
-/// Waits until the session traces the process; whether it came to that.
+/// Waits until the session traces the process. Returns whether it does.
 fn tracing(session: &mut Running) -> bool {
     let begun = Instant::now();
     loop {

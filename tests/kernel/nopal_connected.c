@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Connects functions to the markers of nopal_markers.ko while it is loaded, and tells what they saw in the kernel's log;
- * with probe=empty, direct or parsing, only such a one to the marker whose cost is measured.
+ * Connects functions to the markers of nopal_markers.ko while it is loaded, and logs what they saw; with probe=empty,
+ * direct or parsing, connects only such a function to the marker whose cost is measured.
  */
 #include <linux/atomic.h>
 #include <linux/module.h>
@@ -28,7 +28,7 @@ static void direct(void *data, const struct nopal_description *marker, const uin
 	WRITE_ONCE(pointer, (void *)values[1]);
 }
 
-/* Finds out what its values are from the format, each time. */
+/* Derives the types of its values from the format, each time. */
 static void parsing(void *data, const struct nopal_description *marker, const uint64_t *values)
 {
 	const char *at;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-/* A function that is left as those of older compilers are, without a prefix of the jump; nobody calls it. */
+/* A function whose exit, a jump, has no prefix, as older compilers emit it; nothing calls it. */
 #include <linux/module.h>
 
 void nopal_leaves_through_r11(void);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Markers, met by a write of WHAT NUMBER to /proc/nopal_markers: `met` so often in this task, `interrupted` once in an
- * interrupt of each processor, `typed` with values of all types, `measure` so often, which tells the ticks that loops
- * take with markers and without.
+ * Markers, passed after a write of WHAT NUMBER to /proc/nopal_markers: `met` so often in this task, `interrupted` once
+ * in an interrupt of each processor, `typed` with values of all types, `measure` so often, which returns the ticks of
+ * loops with markers and without.
  */
 #include <linux/module.h>
 #include <linux/proc_fs.h>
@@ -38,7 +38,7 @@ static noinline void be_typed(void)
 	NOPAL_MARK(test_lone, "");
 }
 
-/* Ticks that so many turns of a loop take; what it needs is there before the first one. */
+/* The ticks of so many turns of a loop; its operands are loaded before the first turn. */
 #define TICKS(times, ...)                                       \
 	({                                                      \
 		unsigned int i = 0;                             \
@@ -60,7 +60,7 @@ static noinline void copy(void)
 	asm volatile("" : : "r"(from), "r"(to) : "memory");
 }
 
-/* The loops of the micro-benchmark of Linux Kernel Markers 0.19; like there, with interrupts off. */
+/* The loops of the micro-benchmark of Linux Kernel Markers 0.19, with interrupts off as there. */
 static noinline void measure(unsigned int times)
 {
 	cycles_t empty, marked, copied, copied_marked;

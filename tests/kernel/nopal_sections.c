@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * Sections of known length with interrupts or preemption off, made by a write of KIND MICROSECONDS to
- * /proc/nopal_sections, which then tells the microseconds that the last one took: an emulated machine may stand still
+ * /proc/nopal_sections. It then returns the microseconds that the last one took: an emulated machine may stand still
  * for long.
  */
 #include <linux/irqflags.h>
@@ -82,7 +82,7 @@ static noinline void lock_with_softirqs_off(unsigned int microseconds)
 	spin_unlock_bh(&lock);
 }
 
-/* Interrupts off first, preemption off from the middle of that, both on at the end. */
+/* Turns interrupts off first, preemption off in the middle of that, and both on at the end. */
 static noinline void overlap(unsigned int microseconds)
 {
 	local_irq_disable();
@@ -94,7 +94,7 @@ static noinline void overlap(unsigned int microseconds)
 	preempt_enable();
 }
 
-/* Ticks that a pair of cli and sti takes, the least of several runs: instructions, where the emulator counts these. */
+/* Ticks of a pair of cli and sti, the least of several runs: instructions, if the emulator counts these. */
 static noinline void measure(unsigned int pairs)
 {
 	u64 least = U64_MAX;

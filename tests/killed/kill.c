@@ -1,7 +1,7 @@
-// Loaded into nopal before all else: ends it by SIGKILL at one of its requests to ptrace, or of its writes to memory of
-// others. KILL_AT: at which, from 1 on; KILL_WHO: tool, both (with the guardian), or guardian: then the tool dies at
-// KILL_TOOL_AT, and the guardian at its own KILL_AT; KILL_AFTER: behind it, and not before. KILL_COUNT: a file that
-// gets, a byte each, what the tool has passed. KILL_INTERRUPT_AT: at which the tool gets SIGINT before.
+// Preloaded into nopal: ends it by SIGKILL at one of its ptrace requests or writes to other processes' memory. KILL_AT:
+// the number of that operation, from 1 on. KILL_WHO: tool, both (with the guardian), or guardian: then the tool dies at
+// KILL_TOOL_AT, and the guardian at its own KILL_AT. KILL_AFTER: after it, not before. KILL_COUNT: a file that gets a
+// byte for each operation of the tool. KILL_INTERRUPT_AT: the operation before which the tool gets SIGINT.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,12 +37,12 @@ __attribute__((constructor)) static void begin(void) {
 	tool = getpid();
 	if (path)
 		count = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-	// The program is started without all this.
+	// The program starts without these variables.
 	unsetenv("LD_PRELOAD"), unsetenv("KILL_AT"), unsetenv("KILL_WHO"), unsetenv("KILL_AFTER");
 	unsetenv("KILL_TOOL_AT"), unsetenv("KILL_COUNT"), unsetenv("KILL_INTERRUPT_AT");
 }
 
-// The guardian is the child that is nopal still, and not the program to be.
+// The guardian is the child that still runs nopal, and not the program to be.
 static void kill_guardian(pid_t program) {
 	char path[100], list[4000] = "", own[4000] = "", its[4000] = "";
 	sprintf(path, "/proc/%d/task/%d/children", tool, tool);

@@ -1,8 +1,8 @@
 //! `make soak`: whole programs with every function of theirs and of their libraries traced, and the same without.
 //!
-//! `soak [short] [WORD]...` runs what has one of the words in its name: the scripts in `short` and `long`, in which
-//! `$RUN PROGRAM` runs a program, and CPython's own tests. A script must end with 0, and what it prints must be what it
-//! prints untraced. Ends with 1 where something differs.
+//! `soak [short] [WORD]...` runs the jobs whose names hold one of the words: the scripts in `short` and `long`, in
+//! which `$RUN PROGRAM` runs a program, and CPython's own tests. A script must end with 0 and print the same as
+//! untraced. `soak` ends with 1 if anything differs.
 
 mod python;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Modules of CPython's tests in the short form.
 const SHORT: usize = 3;
 
-/// Longer than any script takes, and any of the short form.
+/// More time than any script takes, and than any of the short form takes.
 const PATIENCE: Duration = Duration::from_secs(3600);
 const PATIENCE_FOR_SHORT: Duration = Duration::from_secs(500);
 
@@ -34,7 +34,7 @@ fn jobs(short: bool) -> Vec<Job> {
     }
     let modules = modules.iter().map(|module| Job {
         name: format!("python3 -m test test_{module}"),
-        // How long it took is another matter.
+        // Durations differ from run to run.
         script: format!(
             "$RUN /usr/bin/python3 -m test test_{module} > out 2>&1; status=$?; \
              grep -E '^(Result|Tests result|[0-9]+ test|test_.*(failed|skipped))' out | \
@@ -45,7 +45,7 @@ fn jobs(short: bool) -> Vec<Job> {
     jobs
 }
 
-/// Those of a folder, by name.
+/// The scripts of a folder, by name.
 fn scripts(folder: &str) -> Vec<Job> {
     let entries = std::fs::read_dir(format!("{DIRECTORY}/{folder}")).expect("it is there");
     let paths = entries.map(|entry| entry.expect("it can be read").path());
@@ -63,7 +63,7 @@ fn scripts(folder: &str) -> Vec<Job> {
     scripts
 }
 
-/// Runs a script in a directory that is empty, by bash. `tracer` stands before its programs, and is found by `path`.
+/// Runs a script with bash in an empty directory. Its programs are run by `tracer`, which is found by `path`.
 fn run(script: &str, tracer: &str, path: &str, patience: Duration) -> Ended {
     let scratch = scratch();
     // A shell in the background has its programs ignore Ctrl-C.
@@ -88,9 +88,9 @@ fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let short = words.first().is_some_and(|word| word == "short");
     words.drain(..usize::from(short));
-    // What is recorded is of no interest, and much of it: only the last of it is kept.
+    // Recordings are large and are not read: only the end of each is kept.
     let traces = scratch();
-    // One word, as scripts have it without quotes.
+    // A single word, as scripts use it without quotes.
     let tracer = traces.path().join("traced");
     let record = format!(
         "#!/bin/sh\nexec {} record --libs --flight --buffer 16M -o {} -- \"$@\"\n",

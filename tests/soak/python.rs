@@ -1,7 +1,6 @@
 //! CPython's own tests.
 
-/// Modules of CPython's regression tests that need no network and nobody's attention. The first few make the short
-/// form.
+/// Modules of CPython's regression tests that need no network and no person. The first few make the short form.
 pub const MODULES: &[&str] = &[
     "json",
     "struct",

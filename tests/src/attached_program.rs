@@ -1,4 +1,4 @@
-//! A program that runs and obeys lines, with nopal attached, and `nopal ctl` for it.
+//! A running program that takes commands line by line, with nopal attached, and `nopal ctl` for it.
 
 use crate::process::{assert_nothing_left, wait_until};
 use crate::{Case, End, Ended, Program, Running, Start, nopal, scratch};
@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::process::ChildStdin;
 use tempfile::TempDir;
 
-/// The program writes a line when it is ready, `done` for each line that it has obeyed, and ends with 5 at the end of
-/// its input. The directory of sockets is its own.
+/// The program writes a line when it is ready and `done` after each command, and ends with 5 at the end of its input.
+/// Its directory of sockets is its own.
 pub struct AttachedProgram {
     pub scratch: TempDir,
     pub program: Running,
-    /// Its output when it was ready.
+    /// The program's output when it was ready.
     pub said: String,
     pub stdin: Option<ChildStdin>,
     pub tool: Running,
@@ -46,7 +46,7 @@ impl AttachedProgram {
         self.scratch.path().join("trace")
     }
 
-    /// Sends the program a line and waits until it is done.
+    /// Sends the program a line and waits until it has obeyed it.
     pub fn run(&mut self, line: &str) -> String {
         self.done += 1;
         let done = self.done;
@@ -84,7 +84,7 @@ impl AttachedProgram {
         self.ctl("")
     }
 
-    /// Waits until the state shows a line that begins so, and returns the rest of that line.
+    /// Waits until the state has a line that begins with `begin`, and returns the rest of that line.
     pub fn wait_for(&self, begin: &str) -> String {
         let mut found = None;
         wait_until(begin, || {
@@ -93,10 +93,10 @@ impl AttachedProgram {
             found = line.map(str::to_owned);
             found.is_some()
         });
-        found.expect("it was waited for")
+        found.expect("the line is there")
     }
 
-    /// The program has suffered nothing, and nothing is left in it. The directory has the trace.
+    /// Ends both: the program is unharmed and holds nothing of nopal. The directory holds the trace.
     pub fn end(mut self) -> (TempDir, Ended) {
         self.tool.signal_group(libc::SIGINT);
         let ended = self.tool.wait();

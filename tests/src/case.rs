@@ -67,13 +67,13 @@ impl Case {
         self
     }
 
-    /// Options of `nopal record`.
+    /// Adds options of `nopal record`.
     pub fn options<Word: Into<OsString>>(mut self, words: impl IntoIterator<Item = Word>) -> Case {
         self.options.extend(words.into_iter().map(Into::into));
         self
     }
 
-    /// A function that this build of the program makes too short to trace.
+    /// Names a function that this build of the program makes too short to trace.
     pub fn refused(mut self, function: &'static str) -> Case {
         self.refused.push(function);
         self
@@ -137,8 +137,8 @@ impl Case {
         }
     }
 
-    /// Has nopal attach before the program's work, which HOLD delays, and again and again for 50 ms until its end. Output
-    /// and status must be as untraced. Returns what nopal said.
+    /// Attaches nopal before the program's work, which HOLD delays, and then repeatedly for 50 ms until the program
+    /// ends. Output and status must be as untraced. Returns nopal's messages.
     pub fn check_come_and_go(&self) -> String {
         let scratch = scratch();
         let (trace, hold) = (scratch.path().join("trace"), scratch.path().join("hold"));
@@ -172,7 +172,7 @@ impl Case {
         &self.program
     }
 
-    /// Functions that the program declares as invisible to tracers: too short to trace.
+    /// Whether the case declares the function too short to trace.
     pub fn refuses(&self, function: &str) -> bool {
         self.refused.contains(&function)
     }
@@ -206,7 +206,7 @@ impl Case {
         running
     }
 
-    /// Starts it traced, into `trace`.
+    /// Starts the program traced, into `trace`.
     pub fn spawn(&self, trace: &Path) -> Running {
         self.traced_start(trace).spawn()
     }
@@ -219,7 +219,7 @@ impl Case {
         expected
     }
 
-    /// The program does the same traced and untraced.
+    /// Checks that the program does the same traced and untraced.
     pub fn unchanged(&self) -> Recording {
         let (untraced, traced) = (self.untraced(), self.traced());
         if let Some(difference) = difference(&untraced, &traced.ended) {
@@ -229,7 +229,7 @@ impl Case {
         traced
     }
 
-    /// It does, and makes the calls that its source and its output state.
+    /// Checks the same, and that the program makes the calls that its source and its output state.
     pub fn check(&self) -> Recording {
         let traced = self.unchanged();
         let mut expected = self.expected(&traced.ended);

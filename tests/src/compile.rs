@@ -13,12 +13,12 @@ use crate::paths::{sources, target_directory};
 pub struct Program {
     pub path: PathBuf,
     pub source: Option<PathBuf>,
-    /// The compiler and its words, without the names of source and output.
+    /// The compiler and its arguments, without the names of source and output.
     pub compiler: Vec<String>,
 }
 
 impl Program {
-    /// One that the machine has.
+    /// A program that the machine has.
     pub fn installed(path: impl Into<PathBuf>) -> Program {
         Program {
             path: path.into(),
@@ -36,7 +36,7 @@ impl Program {
     }
 }
 
-/// `tests/programs/NAME.c` by gcc, optimised, with `flags` after the source.
+/// Compiles `tests/programs/NAME.c` with gcc, optimised, with `flags` after the source.
 pub fn c(name: &str, flags: &[&str]) -> Program {
     compile(
         &format!("{name}.c"),
@@ -61,7 +61,7 @@ pub fn rust(name: &str, flags: &[&str]) -> Program {
     )
 }
 
-/// An example of a package of this workspace.
+/// Builds an example of a package of this workspace.
 pub fn example(package: &str, name: &str) -> Program {
     let directory = target_directory().join("test-examples");
     let built = Command::new(env!("CARGO"))
@@ -75,7 +75,7 @@ pub fn example(package: &str, name: &str) -> Program {
     Program::installed(directory.join("release/examples").join(name))
 }
 
-/// `lib{NAME}0.so` and so on, `count` copies of a library from a source; returns the directory that holds them.
+/// Compiles a library and makes `count` copies, `lib{NAME}0.so` and so on; returns the directory that holds them.
 pub fn copies(source: &str, name: &str, count: usize) -> PathBuf {
     let (directory, library) = library(source);
     for number in 0..count {
@@ -90,7 +90,7 @@ pub fn copies(source: &str, name: &str, count: usize) -> PathBuf {
     directory
 }
 
-/// `lib{STEM}.so` from a source; returns the directory that holds it and its path.
+/// Compiles a source to `lib{STEM}.so`; returns the directory that holds it and its path.
 pub fn library(source: &str) -> (PathBuf, PathBuf) {
     let stem = Path::new(source)
         .file_stem()
@@ -115,7 +115,7 @@ pub fn library(source: &str) -> (PathBuf, PathBuf) {
     )
 }
 
-/// `command SOURCE flags -o OUTPUT`.
+/// Runs `command SOURCE flags -o OUTPUT`.
 pub fn compile(source: &str, command: &[&str], flags: &[&str]) -> Program {
     let stem = Path::new(source)
         .file_stem()
@@ -124,7 +124,7 @@ pub fn compile(source: &str, command: &[&str], flags: &[&str]) -> Program {
     compile_to(stem, source, command, flags)
 }
 
-/// The same where the compiler leaves files beside the source: `script` compiles a copy in the working directory to "$2".
+/// Does the same with a compiler that leaves files beside the source: `script` compiles a copy of it to "$2".
 pub fn compile_copy(source: &str, script: &str) -> Program {
     let script = format!(
         "d=$(mktemp -d) && cp \"$0\" \"$d\" && (cd \"$d\" && {script}); s=$?; rm -r \"$d\"; exit $s"
@@ -154,7 +154,7 @@ fn compile_to(output: &str, source: &str, command: &[&str], flags: &[&str]) -> P
             .unwrap_or_else(|error| panic!("{} must be installed: {error}", command[0]));
         let errors = String::from_utf8_lossy(&result.stderr);
         assert!(result.status.success(), "{compiler:?} failed:\n{errors}");
-        // Two tests may compile the same program at once: the first stays, since it may run already.
+        // Two tests may compile the same program at once: the first result stays, since it may run already.
         match std::fs::hard_link(&unfinished, &path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 panic!("{}: {error}", path.display())
@@ -170,7 +170,7 @@ fn compile_to(output: &str, source: &str, command: &[&str], flags: &[&str]) -> P
     }
 }
 
-/// Names everything that the result depends on.
+/// A hash of everything that the result depends on.
 fn key(source: &Path, command: &[&str], flags: &[&str]) -> String {
     let mut hash = Xxh3::new();
     for file in [

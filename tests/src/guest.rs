@@ -1,5 +1,5 @@
-//! A machine of its own with a kernel of Debian's, in QEMU and without KVM: for what the kernel of this machine
-//! refuses. Its whole system is a few programs in memory, and a script that ends it.
+//! A virtual machine with a Debian kernel, in QEMU without KVM: for requests that the kernel of this machine refuses.
+//! Its whole system is a few programs in memory, and a script that ends it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,19 +39,19 @@ tar -c -z -f /dev/ttyS1 -C /out .
 poweroff -f
 ";
 
-/// A machine that is interpreted is slow, and slower beside other work.
+/// An emulated machine is slow, and slower beside other work.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// With some ten times as much to do.
+/// The same for about ten times as much work.
 const PATIENCE_WITH_TORTURE: Duration = Duration::from_secs(3600);
-/// The kernel's own choice of a clock would be slow here, and its check of the timer fails where other work stops the
-/// machine for a while. The last two are for `QUESTIONS`.
+/// The kernel's default clock would be slow here, and its check of the timer fails when other work stops the machine
+/// for a while. The last two options are for `QUESTIONS`.
 const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 nowatchdog clocksource=tsc tsc=reliable no_timer_check \
     sysrq_always_enabled unknown_nmi_panic";
 
-/// What a guest that does not end is asked, and for how many seconds. C-a c changes between its serial line and QEMU's
-/// monitor, and C-a b is a break on that line: the registers, three times; all messages, the stacks of the processors
-/// and of all tasks (SysRq), if interrupts still come; an interrupt that cannot be masked, which ends the kernel with a
-/// stack.
+/// The requests to a guest that does not end, each with its time in seconds. C-a c changes between its serial line and
+/// QEMU's monitor, and C-a b is a break on that line: the registers, three times; all messages, the stacks of the
+/// processors and of all tasks (SysRq), if interrupts still come; a non-maskable interrupt, which ends the kernel with
+/// a stack.
 const QUESTIONS: [(&str, u64); 8] = [
     ("\x01c\ninfo registers -a\n", 1),
     ("info registers -a\n", 1),
@@ -65,14 +65,14 @@ const QUESTIONS: [(&str, u64); 8] = [
 
 /// A machine to run a script on.
 pub struct Guest<'a> {
-    /// In `/bin`, with their libraries.
+    /// The programs are copied to `/bin`, with their libraries.
     pub programs: &'a [&'a Path],
-    /// In `/`: modules, say.
+    /// The files are copied to `/`: modules, for example.
     pub files: &'a [&'a Path],
     pub kernel: PathBuf,
-    /// Of several, TCG lets one run code for ever that another has changed, unless one thread runs them all.
+    /// With several, TCG may let one run code for ever that another has changed, unless one thread runs them all.
     pub processors: u32,
-    /// Each instruction takes a nanosecond, and a tick; while the processor is idle, time goes to the next timer at once.
+    /// Each instruction takes a nanosecond, and a tick; an idle processor advances the time to the next timer.
     pub counts_instructions: bool,
 }
 
@@ -89,7 +89,7 @@ pub fn run_in_guest(programs: &[&Path], script: &str) -> TempDir {
 }
 
 impl Guest<'_> {
-    /// Boots, runs a script of the shell, and gives what it left in `/out`.
+    /// Boots, runs a shell script, and returns the files that it left in `/out`.
     pub fn run(&self, script: &str) -> TempDir {
         let directory = TempDir::new().expect("a directory can be made");
         let path = |name: &str| directory.path().join(name);
@@ -157,7 +157,7 @@ impl Guest<'_> {
     }
 }
 
-/// Waits for a guest's end. One that does not end in time tells its state, as far as it can, in what it has said.
+/// Waits for a guest's end. The output of a guest that does not end in time shows its state, as far as possible.
 fn wait(running: &mut Running) -> Ended {
     let patience = if is_torture() {
         PATIENCE_WITH_TORTURE
@@ -171,18 +171,18 @@ fn wait(running: &mut Running) -> Ended {
     if !running.has_ended() {
         let mut stdin = running.stdin();
         for (keys, seconds) in QUESTIONS {
-            // It may end now.
+            // The guest may end now.
             let _ = stdin.write_all(keys.as_bytes());
             thread::sleep(Duration::from_secs(seconds));
         }
-        // What `eprintln` prints is kept until the tests end, and lost if a timeout ends them.
+        // The output of `eprintln` is held until the tests end, and lost if a timeout ends them.
         let _ = writeln!(io::stderr(), "A guest does not end:\n{}", running.stdout());
     }
     running.be_patient(Duration::from_secs(60));
     running.wait()
 }
 
-/// What debuggers need would fill the guest's memory.
+/// Leaves out debug information, which would fill the guest's memory.
 fn strip(file: &Path, to: &Path) {
     let mut strip = Command::new("strip");
     strip.arg("--strip-debug").arg("-o").arg(to).arg(file);
@@ -209,7 +209,7 @@ fn kernel() -> PathBuf {
     })
 }
 
-/// What the loader maps for a program; none for one that is linked statically.
+/// The libraries that the loader maps for a program; none for a static one.
 fn libraries(program: &Path) -> Vec<String> {
     let output = Command::new("ldd").arg(program).output().expect("ldd runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -251,7 +251,7 @@ impl Archive {
 
     fn add(&mut self, name: &str, mode: u32, content: &[u8]) {
         let (links, size, name_size) = (1, content.len(), name.len() + 1);
-        // Its number, mode, user, group, links, time, size, device, device of its own, length of its name, checksum.
+        // Inode, mode, user, group, links, time, size, device, device of its own, length of its name, checksum.
         let number = self.files.len() + self.directories.len();
         let fields = [
             number,

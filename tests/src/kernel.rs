@@ -1,4 +1,4 @@
-//! Guests with nopal's module, in each of the kernels that Debian ships.
+//! Guests with nopal's module, in each kernel that Debian ships.
 
 use crate::compile::{Program, c};
 use crate::guest::Guest;
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::thread;
 use tempfile::TempDir;
 
-/// Before each script.
+/// The commands before each script.
 const BEGIN: &str = "
 mount -t debugfs debugfs /sys/kernel/debug
 mkdir -p /etc
@@ -44,7 +44,7 @@ impl Booted {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The kernel's text is as before the module came, and the kernel has complained about nothing.
+    /// Asserts that the kernel's text is as before the module was loaded, and that the kernel has logged no error.
     pub fn is_as_before(&self) {
         let changed = self.text("text.changed");
         assert_eq!(
@@ -80,7 +80,7 @@ impl Booted {
     }
 }
 
-/// The kernels that `.ci/packages test` gets, or those in the folder that `NOPAL_KERNELS` names.
+/// The kernels that `.ci/packages test` fetches, or those in the folder that `NOPAL_KERNELS` names.
 fn kernels() -> Vec<PathBuf> {
     let (directory, at_least) = match env::var_os("NOPAL_KERNELS") {
         Some(directory) => (PathBuf::from(directory), 1),
@@ -100,7 +100,7 @@ fn kernels() -> Vec<PathBuf> {
     kernels
 }
 
-/// Whether the tests are to kill tools and to load modules as often as `make torture` says.
+/// Whether to kill tools and to load modules as often as `make torture` does.
 pub fn is_torture() -> bool {
     env::var("NOPAL_KILLS").is_ok_and(|kills| kills == "all")
 }
@@ -134,7 +134,7 @@ impl Modules {
         Modules { kernel, directory }
     }
 
-    /// Runs a script, with these programs, too.
+    /// Runs a script with these programs as well.
     fn boot(
         &self,
         script: &str,
@@ -171,7 +171,7 @@ pub fn boot_newest(script: &str, programs: &[&Path]) -> Booted {
     Modules::build(newest).boot(script, programs, 2, false)
 }
 
-/// Does it for each, all at once.
+/// Does the work for each item, all at once.
 fn for_each<I: Send, O: Send>(
     of: impl IntoIterator<Item = I>,
     work: impl Fn(I) -> O + Sync,
@@ -185,7 +185,7 @@ fn for_each<I: Send, O: Send>(
     })
 }
 
-/// A script's results in each kernel. Guests slow each other down: no more of them run at once than there are kernels.
+/// A script's results in each kernel. Guests slow each other down: no more run at once than there are kernels.
 pub fn boot_each(
     script: &str,
     programs: &[&Path],

@@ -13,7 +13,7 @@ pub struct Mounted {
     pub stdin: ChildStdin,
     pub tool: Running,
     pub mount: Running,
-    // Before the directory that it is in.
+    // Dropped before the directory that holds it.
     _directory: Directory,
     pub scratch: TempDir,
 }
@@ -29,7 +29,7 @@ impl Drop for Directory {
     }
 }
 
-/// A command whose sessions are those of the test.
+/// A nopal command that sees only the sessions of the test.
 pub fn start(scratch: &Path, words: &[&str]) -> Start {
     let mut start = Start::new([nopal()]);
     start.words.extend(words.iter().map(Into::into));
@@ -40,7 +40,7 @@ pub fn start(scratch: &Path, words: &[&str]) -> Start {
 }
 
 impl Mounted {
-    /// Starts a program, which says `ready` when it waits for lines; traces it, of its functions only one; and mounts.
+    /// Starts a program, which prints `ready` when it waits for lines; traces one of its functions; and mounts.
     pub fn new(program: Program, ready: &str, function: &str) -> Mounted {
         let scratch = scratch();
         let case = Case::new(program)
@@ -69,14 +69,16 @@ impl Mounted {
         }
     }
 
-    /// Writes a line to the program, and waits for what it says.
+    /// Writes a line to the program, and waits for its answer.
     pub fn tell(&mut self, line: &str, said: &str) {
         let line = format!("{line}\n");
-        self.stdin.write_all(line.as_bytes()).expect("it reads");
+        self.stdin
+            .write_all(line.as_bytes())
+            .expect("the program reads");
         self.program.wait_for(|text| text.contains(said));
     }
 
-    /// A script in the folder of the process.
+    /// Runs a script in the folder of the process.
     pub fn shell(&self, script: &str) -> Start {
         let mut start = Start::new(["timeout", "120", "bash", "-c", script]);
         let folder = format!("mount/{}", self.program.id());
@@ -99,7 +101,7 @@ impl Mounted {
         ended.stderr
     }
 
-    /// Nothing is left of all that; the program ends with this status.
+    /// Ends both: the session leaves nothing behind, and the program ends with this status.
     pub fn end(mut self, status: i32) {
         self.mount.signal_group(libc::SIGINT);
         let ended = self.mount.wait();

@@ -1,4 +1,4 @@
-//! Packages of npm, which tests run in Node.js.
+//! npm packages that tests run in Node.js.
 
 use std::fs;
 use std::path::{Path, PathBuf};

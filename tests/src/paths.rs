@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-/// `target/PROFILE`, which this was built into: a program right there, a test in `deps` below it.
+/// The `target/PROFILE` that holds this executable: a program directly, a test in `deps` below it.
 fn profile_directory() -> PathBuf {
     let own = std::env::current_exe().expect("a process knows its own path");
     let directory = own.parent().expect("a program lies in a directory");
@@ -67,7 +67,7 @@ pub fn scratch() -> TempDir {
     tempfile::tempdir_in(parent).expect("a directory can be made")
 }
 
-/// Another name of a file, without blanks, as `LD_PRELOAD` and `#!` need it; it goes with the directory.
+/// A link to a file by a path without blanks, as `LD_PRELOAD` and `#!` need it; removed with the directory.
 pub fn name_without_blanks(path: impl AsRef<Path>) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let name = directory.path().join("name");

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// The first file with `name` in its path whose code in the process is not what it is in the file.
+/// The first file with `name` in its path whose code differs between the process and the file.
 pub fn text_difference(process: i32, name: &str) -> Option<String> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("the process lives");
-    let memory = std::fs::File::open(format!("/proc/{process}/mem")).expect("it may be looked at");
+    let memory =
+        std::fs::File::open(format!("/proc/{process}/mem")).expect("its memory can be read");
     let mut compared = 0;
     for line in maps.lines() {
         // The path is the rest of the line, and may have blanks in it.
@@ -41,7 +42,7 @@ pub fn text_difference(process: i32, name: &str) -> Option<String> {
     None
 }
 
-/// Code of the files that are mapped into the process is as it is in the files.
+/// Asserts that the code of each file that the process maps is as in the file.
 pub fn assert_text_restored(process: i32) {
     if let Some(difference) = text_difference(process, "") {
         panic!("{difference}");
@@ -51,17 +52,17 @@ pub fn assert_text_restored(process: i32) {
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !done() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Something of nopal's is still in the code.
+/// Whether the code still holds anything of nopal's.
 pub fn is_text_changed(process: i32) -> bool {
     text_difference(process, "").is_some()
 }
 
-/// Nothing of nopal's is mapped.
+/// Asserts that nothing of nopal's is mapped.
 pub fn assert_nothing_left(process: i32) {
     let left = nopals_mappings(process);
     assert!(left.is_empty(), "memory is left behind: {left:#?}");
@@ -97,7 +98,7 @@ pub struct Resources {
     /// Its mappings, without the sizes of heap and stacks.
     pub maps: Vec<String>,
     pub descriptors: usize,
-    /// Its own memory.
+    /// Its private memory.
     pub kib: u64,
 }
 

@@ -1,11 +1,11 @@
-//! Processors that do not become idle: of what a processor does while it is idle, some kernels tell nothing.
+//! Processors that do not become idle: some kernels report nothing of what a processor does while it is idle.
 
 use std::io::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// As long as this lives, each processor has something to run, which gives way to all else.
+/// While this lives, each processor has something to run, which gives way to everything else.
 pub struct Awake {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -19,7 +19,7 @@ impl Awake {
             let over = Arc::clone(&over);
             thread::spawn(move || {
                 give_way();
-                // A processor may be one that this process is not to use.
+                // This process may not be allowed to use every processor.
                 if stay_on(processor) {
                     while !over.load(Ordering::Relaxed) {
                         std::hint::spin_loop();
@@ -45,7 +45,7 @@ impl Drop for Awake {
     }
 }
 
-/// The first that this process is to use.
+/// The first processor that this process may use.
 pub fn first_processor() -> usize {
     // SAFETY: a set of nothing is all zeros.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -58,7 +58,7 @@ pub fn first_processor() -> usize {
         .expect("a processor")
 }
 
-/// The calling thread runs only where nothing else can.
+/// Has the calling thread run only where nothing else can.
 fn give_way() {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: a valid pointer; 0 is the calling thread.
@@ -66,7 +66,7 @@ fn give_way() {
     assert_eq!(given, 0, "SCHED_IDLE: {}", Error::last_os_error());
 }
 
-/// The calling thread runs nowhere else. Whether it may run there.
+/// Binds the calling thread to a processor. Returns whether it may run there.
 fn stay_on(processor: usize) -> bool {
     // SAFETY: a set of nothing is all zeros.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

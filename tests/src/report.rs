@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::paths::nopal;
 use crate::run::{End, Start};
 
-/// The markers and probes that were passed, in order of each thread: what stands behind ` marker ` in the raw dump.
+/// The markers and probes that were passed, in each thread's order: the text behind ` marker ` in the raw dump.
 pub fn passed(trace: &Path) -> Vec<String> {
     let mut start = Start::new([nopal().as_os_str()]);
     let words = ["dump", "--as", "raw"].map(Into::into);
@@ -57,7 +57,7 @@ impl Report {
             .filter(move |row| row["function"] == function)
     }
 
-    /// The calls of each function whose name means something.
+    /// The calls of each function for whose name `key` returns a key.
     pub fn calls_of<Key>(&self, key: impl Fn(&str) -> Option<Key>) -> Vec<(Key, u64)> {
         let calls = self.rows.iter().filter_map(|row| {
             let key = key(row["function"].as_str()?)?;
@@ -80,7 +80,7 @@ impl Report {
             .collect()
     }
 
-    /// Panics with everything that differs.
+    /// Panics with all differences.
     pub fn assert_calls(&self, expected: &BTreeMap<String, u64>) {
         let wrong: Vec<String> = expected
             .iter()
@@ -101,7 +101,7 @@ pub fn expected_calls(source: &Path) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Takes the lines `calls: NUMBER FUNCTION` out of what a program printed. Those of one function add up.
+/// Takes the lines `calls: NUMBER FUNCTION` out of a program's output. Those of one function add up.
 pub fn announced_calls(output: &str) -> (String, BTreeMap<String, u64>) {
     let mut rest = String::new();
     let mut calls = BTreeMap::new();

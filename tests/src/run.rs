@@ -1,4 +1,4 @@
-//! Runs a command within a bounded time and gathers all that it did.
+//! Runs a command within a bounded time and gathers its output and status.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::paths::nopal;
 use crate::processors::first_processor;
 
-/// Longer than any of the programs takes, even on a machine that does other work.
+/// More time than any of the programs takes, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 
 /// The command: `words[0]` is the program.
@@ -42,7 +42,7 @@ impl From<ExitStatus> for End {
     }
 }
 
-/// All that a command did.
+/// The output and the status of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     pub stdout: String,
@@ -50,7 +50,7 @@ pub struct Ended {
     pub end: End,
 }
 
-/// A command that runs, with its output gathered beside it. Its process group is its own, and is killed with the value.
+/// A running command whose output is gathered meanwhile. Its process group is its own, and is killed with the value.
 pub struct Running {
     child: Child,
     deadline: Instant,
@@ -72,7 +72,7 @@ impl Gathered {
             let mut buffer = [0; 65536];
             while let Ok(count @ 1..) = source.read(&mut buffer) {
                 sink.lock()
-                    .expect("nobody panics with it")
+                    .expect("no thread panics with the lock")
                     .extend_from_slice(&buffer[..count]);
             }
         });
@@ -83,10 +83,11 @@ impl Gathered {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes.lock().expect("nobody panics with it")).into_owned()
+        String::from_utf8_lossy(&self.bytes.lock().expect("no thread panics with the lock"))
+            .into_owned()
     }
 
-    /// Nobody can write any more, and all is read.
+    /// Whether all output has been read and none can follow.
     fn is_whole(&self) -> bool {
         self.reader.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -100,7 +101,7 @@ impl Start {
         }
     }
 
-    /// On one processor, where collecting has to wait for the program: with a small buffer, records are lost.
+    /// Binds the command to one processor, where collecting has to wait for the program: a small buffer loses records.
     pub fn on_one_processor(mut self) -> Start {
         let words = ["taskset", "-c", &first_processor().to_string()].map(Into::into);
         self.words.splice(0..0, words);
@@ -119,7 +120,7 @@ impl Start {
         // SAFETY: only system calls between fork and exec.
         unsafe {
             command.pre_exec(move || {
-                // What this test has open is not the program's.
+                // The program must not inherit the test's descriptors.
                 libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
                 for &(resource, value) in &limits {
                     let limit = libc::rlimit {
@@ -137,7 +138,7 @@ impl Start {
     }
 
     pub fn spawn(&self) -> Running {
-        // What has to be built is built before any time begins.
+        // Builds come before any deadline begins.
         nopal();
         let mut command = self.command();
         command
@@ -149,7 +150,7 @@ impl Start {
         let mut child = loop {
             match command.spawn() {
                 Ok(child) => break child,
-                // A child that another thread has forked while the file was written holds it open until it executes.
+                // A child that another thread forked while the file was written holds it open until it executes.
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
                     assert!(Instant::now() < deadline, "{:?}: {error}", self.words);
                     std::thread::sleep(Duration::from_millis(2));
@@ -170,7 +171,7 @@ impl Start {
         let mut running = self.spawn();
         let mut stdin = running.stdin();
         let input = input.to_owned();
-        // A program may end without reading all of its input: that is its own affair.
+        // A program may end without reading all of its input.
         let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
         let ended = running.wait();
         writer.join().expect("it ignores errors");
@@ -187,7 +188,7 @@ impl Running {
             .expect("standard input is taken once")
     }
 
-    /// Gives it so much time from now on.
+    /// Sets the deadline to this time from now.
     pub fn be_patient(&mut self, patience: Duration) {
         self.deadline = Instant::now() + patience;
     }
@@ -204,7 +205,7 @@ impl Running {
         self.stderr.text()
     }
 
-    /// Until `done` says so of standard output; panics when that takes too long.
+    /// Waits until `done` accepts standard output; panics after the deadline.
     pub fn wait_for(&mut self, done: impl Fn(&str) -> bool) -> String {
         loop {
             let text = self.stdout();
@@ -215,14 +216,14 @@ impl Running {
         }
     }
 
-    /// Until something is so while it runs; panics when that takes too long.
+    /// Waits until something holds while the command runs; panics after the deadline.
     pub fn wait_until(&mut self, mut done: impl FnMut() -> bool) {
         while !done() {
-            self.check_deadline("what it should do");
+            self.check_deadline("the condition");
         }
     }
 
-    /// The same of standard error.
+    /// Does the same with standard error.
     pub fn wait_for_error(&mut self, done: impl Fn(&str) -> bool) -> String {
         loop {
             let is_all = self.has_ended() && self.stderr.is_whole();
@@ -230,8 +231,8 @@ impl Running {
             if done(&text) {
                 return text;
             }
-            assert!(!is_all, "it has ended and only said:\n{text}");
-            self.check_deadline("what it says");
+            assert!(!is_all, "it ended and said only:\n{text}");
+            self.check_deadline("its messages");
         }
     }
 
@@ -239,7 +240,7 @@ impl Running {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    /// Waits for the command, and until nobody holds its output open.
+    /// Waits for the command, and until no process holds its output open.
     pub fn wait(&mut self) -> Ended {
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
@@ -255,7 +256,7 @@ impl Running {
         }
     }
 
-    /// Until whoever inherited the output has ended: also those that the command left behind.
+    /// Waits until all processes that inherited the output have ended, also those that the command left behind.
     pub fn wait_for_end_of_output(&mut self) {
         while !(self.stdout.is_whole() && self.stderr.is_whole()) {
             self.check_deadline("the end of its output");
@@ -271,13 +272,13 @@ impl Running {
             let state = state.lines().take(3).collect::<Vec<_>>().join(" ");
             self.kill_group();
             panic!(
-                "waited in vain for {awaited} ({state}); so far:\n{stdout}\nand errors:\n{stderr}"
+                "timed out waiting for {awaited} ({state}); so far:\n{stdout}\nand errors:\n{stderr}"
             );
         }
     }
 
     fn kill_group(&self) {
-        // SAFETY: a plain system call; the group was made for this child and bears its number.
+        // SAFETY: a plain system call; the group was made for this child and has its number.
         unsafe { libc::kill(-self.id(), libc::SIGKILL) };
     }
 

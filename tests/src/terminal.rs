@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::run::{End, PATIENCE, Start};
 
-/// The test's side of the terminal; the command leads the session on the other one.
+/// The test's side of the terminal; the command leads the session on the other side.
 pub struct Terminal {
     master: File,
     child: Child,
@@ -33,11 +33,11 @@ impl Terminal {
             )
         };
         assert_eq!(opened, 0, "a terminal can be had");
-        // SAFETY: both descriptors are new and belong to nobody else.
+        // SAFETY: both descriptors are new and have no other owner.
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         let number = slave.as_raw_fd();
         let mut command = start.command();
-        // It has colours, whatever the tests run in.
+        // The terminal has colours, whatever the tests run in.
         command.env("TERM", "xterm");
         for refusal in ["NO_COLOR", "CLICOLOR"] {
             command.env_remove(refusal);
@@ -63,10 +63,10 @@ impl Terminal {
         );
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // Reading ends with EIO when nobody holds the other side any more.
+            // Reading ends with EIO once the other side is closed.
             while let Ok(count @ 1..) = source.read(&mut buffer) {
                 sink.lock()
-                    .expect("nobody panics with it")
+                    .expect("no thread panics with the lock")
                     .extend_from_slice(&buffer[..count]);
             }
         });
@@ -78,11 +78,11 @@ impl Terminal {
     }
 
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().expect("nobody panics with it"))
+        String::from_utf8_lossy(&self.text.lock().expect("no thread panics with the lock"))
             .replace("\r\n", "\n")
     }
 
-    /// A terminal has no size until somebody gives it one.
+    /// Sets the terminal's size; a new terminal has none.
     pub fn resize(&self, columns: u16, rows: u16) {
         let size = libc::winsize {
             ws_row: rows,
@@ -95,7 +95,7 @@ impl Terminal {
         assert_eq!(done, 0, "a terminal can be resized");
     }
 
-    /// As if its window were closed. Needs root.
+    /// Hangs up the terminal, as if its window were closed. Needs root.
     pub fn hang_up(&self) {
         const TIOCVHANGUP: libc::Ioctl = 0x5437;
         let mut name = [0; 64];
@@ -128,7 +128,7 @@ impl Terminal {
         while !self.text().contains(wanted) {
             assert!(
                 Instant::now() < deadline,
-                "waited in vain for {wanted:?}:\n{}",
+                "timed out waiting for {wanted:?}:\n{}",
                 self.text()
             );
             std::thread::sleep(Duration::from_millis(2));
@@ -143,7 +143,7 @@ impl Terminal {
             }
             assert!(
                 Instant::now() < deadline,
-                "waited in vain for its end:\n{}",
+                "timed out waiting for its end:\n{}",
                 self.text()
             );
             std::thread::sleep(Duration::from_millis(2));
@@ -153,7 +153,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // SAFETY: a plain system call; the session's group bears its leader's number.
+        // SAFETY: a plain system call; the session's group has its leader's number.
         unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
         let _ = self.child.wait();
     }

@@ -1,8 +1,8 @@
 //! `make torture`: a program whose threads call ten thousand functions, while these are inserted, switched and removed
-//! at random, signals come, libraries are loaded, children are forked, and sessions come, go and are killed.
+//! at random, signals come, libraries are loaded, children are forked, and sessions begin, end and are killed.
 //!
-//! `torture [seed=N] [seconds=N] [toggles=N]` ends when both numbers are reached; the seed that it says makes the same
-//! choices again, at other moments. Ends with 1 at the first thing that is not as it should be.
+//! `torture [seed=N] [seconds=N] [toggles=N]` ends when both numbers are reached. It prints the seed, which makes the
+//! same choices again, at other moments. It ends with 1 at the first failure.
 
 mod probes;
 mod program;
@@ -14,7 +14,7 @@ use session::{Done, ENDINGS, Session};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Sessions after which the program holds all that it ever will.
+/// The number of sessions after which the program's resources no longer grow.
 const WARM: u32 = 3;
 
 const PROGRESS: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ fn main() {
     println!("seed={}", wanted.seed);
     let mut random = fastrand::Rng::with_seed(wanted.seed);
     let scratch = nopal_tests::scratch();
-    // SAFETY: this process has one thread. Whatever sessions leave behind lies there, and it marks their processes.
+    // SAFETY: this process has one thread. Sessions keep their files there, and their processes are known by it.
     unsafe {
         std::env::set_var("XDG_RUNTIME_DIR", scratch.path());
         std::env::set_var("TMPDIR", scratch.path());
@@ -72,10 +72,7 @@ fn main() {
         let holdings = program.holdings();
         if sessions > WARM {
             let before = before.get_or_insert_with(|| holdings.clone());
-            assert_eq!(
-                *before, holdings,
-                "the program holds other things than before"
-            );
+            assert_eq!(*before, holdings, "the program's resources have changed");
         }
         program.open();
         if reported.elapsed() >= PROGRESS {
@@ -105,7 +102,7 @@ fn main() {
         counted.loads
     );
     println!(
-        "{} calls compared in {} windows, and {} passed probes, all in the trace; {} others were told to be lost",
+        "{} calls compared in {} windows, and {} passed probes, all in the trace; {} others were reported as lost",
         done.compared, done.windows, done.passed, done.lost
     );
     program.end();

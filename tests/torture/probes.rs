@@ -3,10 +3,10 @@
 use crate::program::{Counted, FUNCTIONS, instruction};
 use crate::traces::COUNTED;
 
-/// More of them are not in the code at a time.
+/// The most probes that are inserted at a time.
 const MOST: usize = 8;
 
-/// Calls of a function that may be counted already and have its probe before them, while the program runs.
+/// Calls that the program may have counted before they reach the probe, while it runs.
 const ON_THE_WAY: u64 = 64;
 
 pub struct Probe {
@@ -15,13 +15,13 @@ pub struct Probe {
     pub on: bool,
     /// Calls of its function when it was switched on.
     since: u64,
-    /// How often it has been passed, while it was on.
+    /// The least number of times that it has been passed while on; `most` is the greatest.
     pub least: u64,
     pub most: u64,
 }
 
 impl Probe {
-    /// Whether it is switched only while nobody is in the functions.
+    /// Whether the probe is switched only while no thread is in the functions.
     pub fn is_exact(&self) -> bool {
         self.function < COUNTED
     }
@@ -47,14 +47,14 @@ impl Probe {
 #[derive(Default)]
 pub struct Probes {
     pub all: Vec<Probe>,
-    /// Those that were taken out: what they have recorded is in the trace.
+    /// Removed probes, whose records are in the trace.
     pub gone: Vec<Probe>,
     number: u64,
     pub toggles: u64,
 }
 
 impl Probes {
-    /// The command that makes one, and the probe, to be given to `all` when it has been made.
+    /// The command that makes a probe, and the probe, to be added to `all` when it has been made.
     pub fn make(&mut self, random: &mut fastrand::Rng) -> Option<(String, Probe)> {
         let most = random.choice([COUNTED, FUNCTIONS]).expect("two");
         let function = random.usize(0..most);
@@ -75,7 +75,7 @@ impl Probes {
         Some((command, probe))
     }
 
-    /// The command that switches one to what it is not. `counted` stands before what is switched on, and behind what is
+    /// The command that turns a probe's switch. `counted` was read before the probe is switched on, or after it is
     /// switched off.
     pub fn command(&mut self, at: usize) -> String {
         let probe = &self.all[at];
@@ -92,7 +92,7 @@ impl Probes {
         }
     }
 
-    /// The commands that switch those on that are switched while nobody is in the functions.
+    /// The commands that switch on the probes that are switched only while no thread is in the functions.
     pub fn exact_on(&mut self, counted: &Counted) -> String {
         let exact = self.all.iter_mut().filter(|probe| probe.is_exact());
         let commands = exact.map(|probe| {
@@ -112,7 +112,7 @@ impl Probes {
         commands.collect()
     }
 
-    /// Out of the code.
+    /// Removes a probe from the code.
     pub fn remove(&mut self, at: usize, counted: &Counted) {
         let mut probe = self.all.swap_remove(at);
         probe.end(counted, false);

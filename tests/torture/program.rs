@@ -1,4 +1,4 @@
-//! The program that is tortured, and what can be seen of it from outside.
+//! The tortured program, and its state as seen from outside.
 
 use nopal_tests::process::text_difference;
 use nopal_tests::{Start, c, library};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 pub const FUNCTIONS: usize = 10_000;
 
-/// Where in the code of `f_N`, by N % 5, its last instruction but one stands, which no jump at its beginning reaches.
+/// The offset in `f_N`, by N % 5, of its last instruction but one, which no jump at its beginning reaches.
 const BEHIND: [u32; 5] = [15, 31, 24, 20, 5];
 
 /// Functions below this number have shorter instructions than others of their kind.
 const REGULAR: usize = 128;
 
-/// An instruction that each call of a function passes once, if there is one.
+/// An instruction that each call of a function passes once, if it has one.
 pub fn instruction(function: usize) -> Option<String> {
     (function >= REGULAR).then(|| format!("f_{function}+{:#x}", BEHIND[function % BEHIND.len()]))
 }
@@ -24,7 +24,7 @@ pub fn instruction(function: usize) -> Option<String> {
 /// Words at the front of `struct shared` in torture.c.
 const WORDS: usize = 10;
 
-/// Longer than anything should take on a machine that does other work.
+/// More time than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Program {
@@ -32,7 +32,7 @@ pub struct Program {
     shared: File,
 }
 
-/// What the program has counted, while nobody is in its functions.
+/// The program's counts, read while no thread is in its functions.
 pub struct Counted {
     pub wrong: u64,
     pub handled: u64,
@@ -48,7 +48,7 @@ pub struct Counted {
 pub struct Holdings {
     pub descriptors: usize,
     pub threads: usize,
-    /// Bytes that are mapped, without the heap.
+    /// Mapped bytes, without the heap.
     pub mapped: u64,
 }
 
@@ -89,7 +89,7 @@ impl Program {
     fn word(&self, index: usize) -> u64 {
         let mut bytes = [0; 8];
         let read = self.shared.read_exact_at(&mut bytes, 8 * index as u64);
-        // Nothing is there yet before the program has made the file as long as it is.
+        // The file is empty until the program has set its length.
         read.map_or(0, |()| u64::from_le_bytes(bytes))
     }
 
@@ -104,7 +104,7 @@ impl Program {
         let begun = Instant::now();
         while !done() {
             assert!(self.is_alive(), "the program has died");
-            assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+            assert!(begun.elapsed() < PATIENCE, "timed out waiting for {what}");
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -114,7 +114,7 @@ impl Program {
         state.is_ok_and(|state| !state.contains(") Z"))
     }
 
-    /// Nobody is in any of its functions when this returns, nor comes there before [`Program::open`].
+    /// Keeps all threads out of the program's functions from its return to [`Program::open`].
     pub fn close(&self) {
         self.set(0, 1);
         self.wait("its threads to come out", || self.word(1) == 0);
@@ -124,7 +124,7 @@ impl Program {
         self.set(0, 0);
     }
 
-    /// Microseconds that a thread sleeps between two bursts of calls.
+    /// Has each thread sleep so many microseconds between two bursts of calls.
     pub fn be_idle(&self, microseconds: u64) {
         self.set(2, microseconds);
     }
@@ -132,7 +132,7 @@ impl Program {
     pub fn counted(&self) -> Counted {
         let mut bytes = vec![0; 8 * (WORDS + FUNCTIONS)];
         let read = self.shared.read_exact_at(&mut bytes, 0);
-        read.expect("the program has made the file as long as it is");
+        read.expect("the program has set the file's length");
         let words = bytes.as_chunks::<8>().0.iter();
         let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
         Counted {
@@ -172,12 +172,12 @@ impl Program {
         std::fs::read_to_string(format!("/proc/{}/maps", self.id())).expect("the program lives")
     }
 
-    /// The code in memory that differs from its files.
+    /// The code in memory that differs from its file.
     pub fn text_difference(&self, of: &str) -> Option<String> {
         text_difference(self.id(), of)
     }
 
-    /// Lets it end, and it has ended well.
+    /// Ends the program, which must end with its own status.
     pub fn end(mut self) {
         self.open();
         drop(self.child.stdin.take());

@@ -1,4 +1,4 @@
-//! One session, from attaching to its end: commands at random, and what must be so after each.
+//! One session, from attaching to its end: random commands, and the checks after each.
 
 use crate::probes::Probes;
 use crate::program::{Counted, FUNCTIONS, PATIENCE, Program};
@@ -20,7 +20,7 @@ pub enum Ending {
     Detach,
     /// SIGKILL to the tool.
     Kill,
-    /// SIGKILL to the guardian and the tool; then `nopal detach`.
+    /// SIGKILL to the guardian and to the tool; then `nopal detach`.
     KillBoth,
 }
 
@@ -36,12 +36,12 @@ pub const ENDINGS: [Ending; 4] = [
 pub struct Done {
     pub toggles: u64,
     pub commands: u64,
-    /// Calls that were counted by the program and by nopal, exactly.
+    /// Calls whose exact number the program and nopal agree on.
     pub compared: u64,
-    /// Calls that were not in the trace, as the session has told.
+    /// Calls that are not in the trace, as the session reported.
     pub lost: u64,
     pub windows: u64,
-    /// How often probes were passed that have been looked at.
+    /// The number of times that checked probes were passed.
     pub passed: u64,
 }
 
@@ -56,15 +56,15 @@ pub struct Session<'a> {
     client: Client,
     traces: Traces,
     probes: Probes,
-    /// Whether markers are traced: what is in the code for them stays until the session's end.
+    /// Whether markers are traced: their code stays changed until the session's end.
     markers: bool,
-    /// The last commands, told when something is wrong.
+    /// The last commands, printed after a failure.
     recent: Vec<String>,
-    /// What had been counted when the counted trace was switched on, if it is on.
+    /// The counts when the counted trace was switched on, if it is on.
     window: Option<Counted>,
-    /// Calls of the counted functions while they were on, a number each.
+    /// The calls of each counted function while it was on.
     expected: Vec<u64>,
-    /// Those since counts began at 0.
+    /// The calls since counts began at 0.
     since_reset: u64,
     lost: u64,
     begun: Counted,
@@ -87,7 +87,7 @@ impl Drop for Session<'_> {
 
 /// The resources of the tool.
 struct Usage {
-    /// Files of threads, which have ended perhaps.
+    /// Open files of threads, some of which may have ended.
     streams: usize,
     descriptors: usize,
     kilobytes: u64,
@@ -98,13 +98,13 @@ const IDLE: [u64; 5] = [0, 50, 200, 1000, 5000];
 
 const RECENT: usize = 40;
 
-/// Probes of a session that are counted in the trace, which is read once for each.
+/// The most probes of a session that are counted in the trace, which is read once for each.
 const MOST_PROBES: usize = 2;
 
-/// The tool holds no more files of threads open.
+/// The most files of threads that the tool holds open.
 const MOST_STREAMS: usize = 128;
 
-/// The tool's own memory may grow by this much in a session: names and sites that it has met, and records on their way.
+/// The most that the tool's own memory may grow in a session: names and sites, and records being collected.
 const MOST_GROWTH: u64 = 256 << 10;
 
 impl<'a> Session<'a> {
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Does this and that for a while.
+    /// Gives random commands for a while.
     pub fn torture(&mut self, time: Duration) {
         self.make_counted();
         let begun = Instant::now();
@@ -217,14 +217,14 @@ impl<'a> Session<'a> {
     }
 
     fn state(&mut self) -> String {
-        state(&mut self.client).expect("the session says what it does")
+        state(&mut self.client).expect("the session returns its state")
     }
 
     fn said(&self) -> String {
         std::fs::read_to_string(&self.said).unwrap_or_default()
     }
 
-    /// The trace of the functions whose calls are counted, switched off, with nobody in their windows.
+    /// Makes the trace of the counted functions, switched off, with no thread in their windows.
     fn make_counted(&mut self) {
         self.program.close();
         self.command(&format!("trace {COUNTED_PATTERN} new counted\nstart\n"));
@@ -245,13 +245,13 @@ impl<'a> Session<'a> {
         self.note(&command);
         match self.client.command(&command) {
             Ok(_) => self.traces.all.push(trace),
-            // All of its functions are about to be returned into.
+            // Threads will return into the windows of all of its functions.
             Err(error) if error.to_string().contains("cannot be traced") => {}
             Err(error) => panic!("{command}: {error:#}\n{}", self.said()),
         }
     }
 
-    /// Many switches in one command, of traces at random or of one and the same.
+    /// Gives many switches in one command, of random traces or of one.
     fn switch_some(&mut self) {
         if self.traces.all.is_empty() {
             return;
@@ -276,13 +276,13 @@ impl<'a> Session<'a> {
         self.note(&command);
         match self.client.command(&command) {
             Ok(_) => self.probes.all.push(probe),
-            // Its instruction is about to be returned into.
+            // A thread will return into its instruction.
             Err(error) if error.to_string().contains("will return into it") => {}
             Err(error) => panic!("{command}: {error:#}\n{}", self.said()),
         }
     }
 
-    /// One of those whose functions are called meanwhile.
+    /// Switches a probe whose function is called meanwhile.
     fn switch_probe(&mut self) {
         let all = self.probes.all.iter();
         let loose = all.enumerate().filter(|(_, probe)| !probe.is_exact());
@@ -314,7 +314,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Switches the counted trace; when it has been on, its entries are the calls that the program has counted.
+    /// Turns the counted trace's switch; after it was on, its entries must be the calls that the program counted.
     fn turn_window(&mut self) {
         if self.window.is_none() {
             self.program.close();
@@ -349,8 +349,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds up what was called since the counted trace was switched on, with its probes: the commands that switch these
-    /// off. Nobody is in the functions.
+    /// Adds up the calls since the counted trace and its probes were switched on, and returns the commands that switch
+    /// these probes off. No thread is in the functions.
     fn end_window(&mut self) -> String {
         let Some(before) = self.window.take() else {
             return String::new();
@@ -373,7 +373,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Then the program's own code is what it was, while it runs.
+    /// Resets the session; then the program's code is the original, while it runs.
     fn reset(&mut self) {
         if self.window.is_some() {
             return;
@@ -385,7 +385,7 @@ impl<'a> Session<'a> {
         self.since_reset = 0;
         let difference = self.program.text_difference("/torture");
         if let Some(difference) = difference.filter(|_| !self.markers) {
-            panic!("after reset, {difference}");
+            panic!("after reset: {difference}");
         }
         self.make_counted();
         let now = usage(self.tool.id());
@@ -413,11 +413,11 @@ impl<'a> Session<'a> {
         let digit = self.random.u8(1..10);
         self.command(&format!("query f_{digit}?7?\n"));
         let mut other = Client::connect(self.program.id()).expect("the session answers");
-        let state = state(&mut other).expect("the session says what it does");
+        let state = state(&mut other).expect("the session returns its state");
         assert!(state.contains(" new counted\n"), "{state}");
     }
 
-    /// Has the session do much at once, and does not wait for it.
+    /// Gives the session much work at once, and does not wait for it.
     fn begin_much(&mut self) {
         let mut client = Client::connect(self.program.id()).expect("the session answers");
         let patterns = (0..8).map(|_| text(&random_pattern(self.random)));
@@ -429,14 +429,14 @@ impl<'a> Session<'a> {
                 format!("trace {pattern} new {name}\n{switches}trace {name} remove\n")
             })
             .collect();
-        // It fails where the session ends first.
+        // The command fails if the session ends first.
         std::thread::spawn(move || client.command(&commands));
         std::thread::sleep(Duration::from_micros(self.random.u64(0..20_000)));
     }
 
-    /// Ends the session. Then the program is as it was before, and the trace tells what has happened.
+    /// Ends the session. The program must be as before, and the trace must be complete.
     pub fn end(mut self, ending: Ending) {
-        // Half of the sessions end while nobody is in the functions: then it is known what is in the trace.
+        // Half of the sessions end while no thread is in the functions: then the trace's content is known exactly.
         let quiet = self.random.bool();
         if quiet {
             self.program.close();
@@ -486,7 +486,7 @@ impl<'a> Session<'a> {
         self.done.lost += self.lost;
     }
 
-    /// Functions of the counted trace that have been called otherwise than the trace says, of all since the beginning.
+    /// The counted functions whose calls in the trace differ from those that were made, since the beginning.
     fn differences(&self) -> String {
         let report = Report::of(&self.trace);
         let calls = report.calls_of(|name| name.strip_prefix("f_")?.parse::<usize>().ok());
@@ -509,7 +509,7 @@ impl<'a> Session<'a> {
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     }
 
-    /// Until nothing of the session runs any more: the guardian may have had to clean up.
+    /// Waits until no process of the session runs: the guardian may have had to clean up.
     fn wait_for_processes(&self) {
         let own = [std::process::id(), self.program.id() as u32];
         wait("the session's processes to end", || {
@@ -542,7 +542,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The trace has every call of the counted functions, and no function more calls than were made.
+    /// Checks that the trace has every call of the counted functions, and of no function more calls than were made.
     fn compare(&mut self, after: &Counted, quiet: bool) {
         let report = Report::of(&self.trace);
         let lost_events = lost(&self.trace);
@@ -574,7 +574,7 @@ impl<'a> Session<'a> {
             missing += self.expected.iter().sum::<u64>();
             assert!(
                 missing <= lost_events,
-                "{missing} calls are not in the trace, and {lost_events} are told of"
+                "{missing} calls are not in the trace, and {lost_events} are reported as lost"
             );
         }
         self.probes.gone.retain(|probe| probe.most > 0);
@@ -625,7 +625,7 @@ fn number_behind(text: &str, word: &str) -> u64 {
         .expect("a number")
 }
 
-/// Events that the trace says were lost.
+/// The number of lost events that the trace reports.
 fn lost(trace: &Path) -> u64 {
     let mut start = command(["info"]);
     start.words.push(trace.into());
@@ -635,11 +635,11 @@ fn lost(trace: &Path) -> u64 {
     let number = line.and_then(|line| line.split_whitespace().nth(1));
     let number = number.map(|number| number.replace(',', "").parse());
     number
-        .expect("what was lost is told")
+        .expect("the trace reports lost events")
         .expect("it is a number")
 }
 
-/// How often a probe was passed, by the trace.
+/// The number of times that a probe was passed, by the trace.
 fn passed(trace: &Path, name: &str) -> u64 {
     let mut start = command(["hist", "--json"]);
     start.words.push(format!("{name}.x").into());
@@ -662,7 +662,7 @@ fn passed(trace: &Path, name: &str) -> u64 {
 pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < PATIENCE, "timed out waiting for {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -685,7 +685,9 @@ fn usage(tool: u32) -> Usage {
     let is_stream = |file: &PathBuf| file.to_string_lossy().contains("/stream-");
     let (streams, others): (Vec<_>, Vec<_>) = files.partition(is_stream);
     let status = std::fs::read_to_string(format!("/proc/{tool}/status")).expect("the tool lives");
-    let (_, memory) = status.split_once("RssAnon:").expect("memory is told of");
+    let (_, memory) = status
+        .split_once("RssAnon:")
+        .expect("the status shows memory");
     Usage {
         streams: streams.len(),
         descriptors: others.len(),

@@ -12,17 +12,17 @@ pub struct Trace {
     functions: Vec<u16>,
 }
 
-/// The traces of functions that are switched at random.
+/// The traces whose functions are switched at random.
 pub struct Traces {
     pub all: Vec<Trace>,
-    /// How many traces hold a function and are on.
+    /// For each function, how many traces that are on hold it.
     on: Vec<u16>,
     number: u64,
-    /// Functions whose switch was turned.
+    /// The number of times that a function's switch was turned.
     pub toggles: u64,
 }
 
-/// Functions that a pattern of four characters means: a digit, or `?` for any.
+/// The functions that match a pattern of four characters: digits, or `?` for any.
 fn matching(pattern: &[u8; 4]) -> Vec<u16> {
     let fits = |number: &u16| {
         let digits = format!("{number:04}");
@@ -57,7 +57,7 @@ impl Traces {
         }
     }
 
-    /// A trace that is there already, and on.
+    /// Adds an existing trace that is on.
     pub fn adopt(&mut self, name: &str, pattern: &[u8; 4]) {
         self.all.push(Trace {
             name: name.to_owned(),
@@ -67,12 +67,12 @@ impl Traces {
         self.turn(self.all.len() - 1, true);
     }
 
-    /// The command that makes a trace, and the trace, to be given to `all` when it has been made.
+    /// The command that makes a trace, and the trace, to be added to `all` when it has been made.
     pub fn make(&mut self, pattern: &[u8; 4]) -> (String, Trace) {
         self.named(&text(pattern), matching(pattern))
     }
 
-    /// The same of functions of the library, which is there only at times.
+    /// The same for the library's functions, which are loaded only at times.
     pub fn make_of_library(&mut self) -> (String, Trace) {
         self.named("library_*@liblibrary*", Vec::new())
     }
@@ -92,7 +92,7 @@ impl Traces {
         )
     }
 
-    /// The command that switches a trace to what it is not.
+    /// The command that turns a trace's switch.
     pub fn switch(&mut self, at: usize) -> String {
         let on = !self.all[at].on;
         self.turn(at, on);
@@ -105,7 +105,7 @@ impl Traces {
         format!("trace {} remove\n", self.all.swap_remove(at).name)
     }
 
-    /// All of them are gone.
+    /// Forgets all traces, which are gone.
     pub fn clear(&mut self) {
         (0..self.all.len()).for_each(|at| self.turn(at, false));
         self.all.clear();

@@ -1,4 +1,4 @@
-# wrk for twenty seconds: every answer has the status that it should have.
+# wrk for twenty seconds: every answer has the right status.
 port=$((30000 + $$ % 10000))
 "$SOAK/nginx-configuration" $port > configuration
 $RUN nginx -p "$PWD" -c "$PWD/configuration" 2> said &
@@ -14,5 +14,5 @@ for path in / /large /none; do
 done
 kill -QUIT "$(cat pid)"
 wait
-# Not how long answers were: wrk hangs up in the midst of some.
+# The lengths of answers are left out: wrk hangs up in the midst of some.
 cut -d ' ' -f 9 l/a | sort -u

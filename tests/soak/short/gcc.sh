@@ -1,4 +1,4 @@
-# Hundreds of functions compiled to the same bytes.
+# Compiles hundreds of functions to the same bytes.
 for n in $(seq 100); do
 	echo "int f$n(int *a, int b) { for (int i = 0; i < b; i++) a[i] += a[i ^ 1] * $n; return a[b / 2]; }"
 done > large.c

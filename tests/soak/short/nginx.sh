@@ -1,4 +1,4 @@
-# Every answer that four threads get, and the log's length.
+# Every answer to four threads, and the log's length.
 port=$((20000 + $$ % 10000))
 "$SOAK/nginx-configuration" $port > configuration
 $RUN nginx -p "$PWD" -c "$PWD/configuration" 2> said &

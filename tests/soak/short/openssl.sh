@@ -1,4 +1,4 @@
-# Digests, ciphers there and back, keys that are checked, and speed.
+# Digests, encryption and decryption, checks of keys, and speed.
 head -c 3000000 /dev/zero | tr '\0' a > in
 for digest in md5 sha1 sha256 sha512 sha3-256 blake2b512; do
 	$RUN openssl dgst -$digest in

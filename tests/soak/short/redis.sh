@@ -1,4 +1,4 @@
-# redis-benchmark, and data that is read back after a restart.
+# redis-benchmark, and data read back after a restart.
 begin() {
 	local socket=$1
 	shift

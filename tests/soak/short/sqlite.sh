@@ -1,4 +1,4 @@
-# Statements of all kinds, and the file looked at afterwards.
+# Statements of all kinds, and a check of the file afterwards.
 cat > s.sql <<'END'
 pragma journal_mode = wal;
 create table t (a integer primary key, b text, c real);
