@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Marks what a program allocates, which is preloaded with this. The markers stand first: behind a call, they would turn a
- * jump to libc's function into a call of it. */
+ * A library to be preloaded, which marks the allocations of a program. The markers stand first: behind a call, they would
+ * turn a jump to libc's function into a call of it. */
 #include <nopal.h>
 
 void *__libc_malloc(size_t);

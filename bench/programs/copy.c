@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Copies from /dev/zero to /dev/null, by functions that can be traced, and hooked where an argument says so. Waits for a line
- * first. Prints nanoseconds a piece, and the seconds of all megabytes: in the program, in the kernel, and by the clock. */
+ * Copies from /dev/zero to /dev/null, by functions that can be traced, and that have hooks if an argument asks for them.
+ * It waits for a line first. It prints the nanoseconds of a piece, and the seconds of all megabytes: in the program, in
+ * the kernel, and by the clock. */
 #include <fcntl.h>
 #include <nopal_probe.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * crowds threads N              N threads that live at once, each of which calls a function
- * crowds libraries LIBRARY N    loads and unloads a library N times, and prints what one time takes, in nanoseconds
+ * crowds threads N              runs N threads at once, each of which calls a function
+ * crowds libraries LIBRARY N    loads and unloads a library N times, and prints the nanoseconds of one time
  * crowds children N PROGRAM     executes a program N times, one after the other
- * crowds sleepers N             N threads that sleep nearly always, until the input ends. Each line of it is answered
- *                               by the longest gap that one more thread has seen since, in nanoseconds
+ * crowds sleepers N             runs N threads that sleep nearly always, until the input ends. The answer to each line of
+ *                               it is the longest gap that one more thread has seen since the last, in nanoseconds
  */
 #ifdef LIBRARY
 

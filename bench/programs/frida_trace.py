@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """frida_trace.py js|c off|on -- PROGRAM ARGUMENTS...: runs a program under Frida, which calls a function at the entry and the
 exit of each of its functions.
-frida_trace.py js|c attach PROCESS: the same with a process that runs. Says how long that took, in milliseconds, and, for
-each line that it reads, how long it takes to take all hooks out and put them in again."""
+frida_trace.py js|c attach PROCESS: does the same with a running process. Prints the milliseconds that attaching took, and for
+each line of input those of removing all hooks and inserting them again."""
 import os
 import select
 import sys

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * histogram SLICES UPDATES: adds UPDATES values of all sizes to the core's histogram in each slice. Prints what an update
- * takes in the best slice, in nanoseconds, the making of its value left out. */
+ * histogram SLICES UPDATES: adds UPDATES values of all sizes to the core's histogram in each slice. Prints the
+ * nanoseconds of an update in the best slice, without those of making its value. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -28,7 +28,7 @@ int main(int argc, char **argv)
 	uint64_t random = 1;
 	for (int i = 0; i < VALUES; i++) {
 		random = random * 6364136223846793005u + 1442695040888963407u;
-		/* As latencies are: of any number of digits up to some seconds. */
+		/* Latencies have any number of digits, up to some seconds. */
 		values[i] = random >> 32 >> (random & 31);
 	}
 	double best = 1e18;

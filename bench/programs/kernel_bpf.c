@@ -1,9 +1,9 @@
-/* A minimal BPF program at functions of the kernel, which keeps the time, the function, and whether it is entered or left in a ring of
- * each processor: kernel_bpf fentry|session FILE COMMAND..., with the functions' names in FILE, a line each.
+/* A minimal BPF program at functions of the kernel, which stores the time, the function, and whether it is entered or left
+ * in a ring of each processor: kernel_bpf fentry|session FILE COMMAND..., with the functions' names in FILE, one a line.
  *
- * fentry: one program at the entry and one at the exit of each function. session: one at the entries and exits of all, by fprobe.
- * Runs the command meanwhile. Prints how many functions were on, the microseconds to switch them on and off, and how many records were made. Without libbpf, which a
- * guest does not have. */
+ * fentry: one program at the entry and one at the exit of each function. session: one program at the entries and exits of
+ * all, by fprobe. The command runs meanwhile. Prints the number of functions that were on, the microseconds to switch them
+ * on and off, and the number of records. It does without libbpf, since the guest has none. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +61,7 @@ static void read_names(const char *path, int *count)
 
 /* ---- the kernel's types ---- */
 
-/* The bytes behind a type's own. */
+/* The bytes that follow a type's struct btf_type. */
 static size_t more(const struct btf_type *type)
 {
 	size_t count = BTF_INFO_VLEN(type->info);
@@ -121,11 +121,11 @@ static void read_types(void)
 #define STORE(base, offset, from) INSTRUCTION(BPF_STX | BPF_DW | BPF_MEM, base, from, offset, 0)
 #define CALL(function) INSTRUCTION(BPF_JMP | BPF_CALL, 0, 0, 0, function)
 
-/* Its file; -1: the kernel does not take it. */
+/* Loads the program and returns its file, or -1 if the kernel refuses it. */
 static int program(union bpf_attr *attributes, struct bpf_insn what)
 {
 	const struct bpf_insn instructions[] = {
-		what,                   /* into r7; r1 is what the program is called with */
+		what,                   /* into r7; r1 is the program's argument */
 		CALL(BPF_FUNC_ktime_get_ns),
 		MOVE(6, 0),
 		INSTRUCTION(BPF_ST | BPF_W | BPF_MEM, 10, 0, -4, 0),
@@ -175,7 +175,7 @@ static int of_function(int number, enum bpf_attach_type where)
 	return linked;
 }
 
-/* Tells how many functions are on; of many, those that the kernel does not take are passed over. */
+/* Returns how many functions are on; of several, those that the kernel refuses are skipped. */
 static int fentry_on(int count)
 {
 	int on = 0;

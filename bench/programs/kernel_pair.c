@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * kernel_pair SLICES CALLS: what the recorder of the kernel's module (record.S) adds to a call, in a program, in turn with
- * what two reads of the clock cost. Prints a line for each: its name, and nanoseconds a call over all slices.
+ * kernel_pair SLICES CALLS: measures, in a program, the time that the recorder of the kernel's module (record.S) adds to a
+ * call, in turn with the time of two reads of the clock. Prints a line for each: its name, and nanoseconds a call over all
+ * slices.
  *
- * It records into a region of as many chunks as the module has at first; a full chunk is followed by the next one, as it
- * is. To be linked at a fixed address below 2 GiB, as the recorder is.
+ * It records into a region of as many chunks as the module has at first; after a full chunk comes the next one, unchanged.
+ * It is to be linked at a fixed address below 2 GiB, like the recorder.
  */
 #include "measure.h"
 #include "process.h"
@@ -19,7 +20,7 @@
 
 _Alignas(64) uint8_t nopal_cpu[NOPAL_CONTEXT_SLOTS];
 uint8_t nopal_wanted = 1;
-/* By the upper halves of addresses below 4 GiB: the recorder looks in the upper half of this table. */
+/* Leaves by the upper halves of addresses below 4 GiB: the recorder looks in the upper half of this table. */
 uint32_t *leaves[0x10000];
 __asm__(".globl nopal_leaves\nnopal_leaves = leaves + 8 * 0x8000");
 
@@ -30,7 +31,7 @@ void untraced(void);
 void traced(void);
 extern char behind_site[];
 
-/* A function without content, and one as the module has changed it: its site, and its exit with the exit's slot. */
+/* An empty function, and one as the module changes it: its site, and its exit with the exit's slot. */
 __asm__(".balign 64\n"
 	"untraced: nopl 0(%rax, %rax)\n"
 	"ret\n"
@@ -62,7 +63,7 @@ int main(int argc, char **argv)
 	uint32_t behind = (uint32_t)(uintptr_t)behind_site;
 	leaves[behind >> 16] = leaf;
 	leaf[(behind & 0xffff) >> 4] = SITE << 4 | NOPAL_KIND_ENTRY;
-	/* Its pages are there. */
+	/* Makes its pages present. */
 	memset(chunks, 0xff, sizeof chunks);
 	double clock = 0, without = 0, with = 0;
 	for (long slice = 0; slice < slices; slice++) {
@@ -82,7 +83,7 @@ int main(int argc, char **argv)
 		without += without_end - clock_end;
 		with += with_end - without_end;
 	}
-	/* All of it is there: the last two records are an entry and its exit. */
+	/* All records are there, and the last two are an entry and its exit. */
 	const struct nopal_context *context = (const struct nopal_context *)nopal_cpu;
 	const uint32_t *last = (const uint32_t *)context->position;
 	uint64_t records = switches * ((NOPAL_CHUNK_BYTES - NOPAL_CHUNK_HEADER_BYTES - NOPAL_RESYNC_BYTES) / 8) -

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * locks SLICES PAIRS: locks and unlocks a mutex that nobody else wants, PAIRS times in each slice, and reads the clock
- * as often. Prints what a pair and two clock reads take in the best slice, in ticks of the counter. */
+ * locks SLICES PAIRS: locks and unlocks a mutex that no other thread wants, PAIRS times in each slice, and reads the clock
+ * as often. Prints the ticks of a pair and of two clock reads in the best slice. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

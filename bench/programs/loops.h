@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Cycles of the time stamp counter for one turn of a loop, the least of many runs. */
+ * Measures the cycles of the time stamp counter for one turn of a loop, the least of many runs. */
 #ifndef LOOPS_H
 #define LOOPS_H
 
@@ -10,7 +10,7 @@
 #define TURNS 20000
 #define RUNS 400
 
-/* Nothing is measured: a debugger counts the instructions of one turn and of two, between breakpoints. */
+/* If set, no time is measured: a debugger counts the instructions of one turn and of two, between breakpoints. */
 static int counted;
 
 static double least(void (*loop)(long), long turns)

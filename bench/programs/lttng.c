@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * A tracepoint of LTTng-UST with the fields of the marker `on` in markers.c, measured as that is. Prints a name and a figure
- * a line. */
+ * A tracepoint of LTTng-UST with the fields of the marker `on` in markers.c, measured in the same way. Prints a name and a
+ * figure a line. */
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
 #define LTTNG_UST_TRACEPOINT_DEFINE
 #include "lttng_tracepoints.h"

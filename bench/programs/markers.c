@@ -1,5 +1,5 @@
-/* What markers cost, as that of Linux Kernel Markers 0.19 was measured: cycles of the time stamp counter for one turn of a loop, the
- * least of many runs. Prints a name and a figure a line. */
+/* The cost of markers, measured like that of Linux Kernel Markers 0.19: cycles of the time stamp counter for one turn of a
+ * loop, the least of many runs. Prints a name and a figure a line. */
 #include <nopal.h>
 #include <nopal_probe.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "measure.h"
 #include "variable.h"
 
-char from[4096], to[4096];        /* seen from outside, so that copies count */
+char from[4096], to[4096];        /* not static, so that the compiler keeps the copies */
 #define SELDOM 200
 
 LOOP(empty, )
@@ -29,7 +29,7 @@ LOOP(copy_off, NOPAL_MARK(copy_off, "trap=%ld address=%p", i, pointer); memcpy(t
 LOOP(copy_generic, NOPAL_MARK_GENERIC(copy_generic, "trap=%ld address=%p", i, pointer); memcpy(to, from, sizeof to);
      __asm__ volatile("" ::: "memory"))
 
-/* Has room for a hook at its entry, and for a probe. */
+/* A function with room for a hook at its entry, and for a probe. */
 __attribute__((noinline, noclone, patchable_function_entry(5))) long target(long trap, void *of)
 {
 	__asm__ volatile("" : "+r"(trap) : "r"(of));
@@ -56,7 +56,7 @@ static void empty_probe(void *data, const struct nopal_description *marker, cons
 	(void)values;
 }
 
-/* Seen from outside, so that they are stored. */
+/* Not static, so that the compiler keeps the stores. */
 long value;
 void *address;
 
@@ -83,7 +83,7 @@ static void direct_probe(void *data, const struct nopal_description *marker, con
 	address = (void *)values[1];
 }
 
-/* Finds out what its values are from the format, each time. */
+/* Parses the format at each call, to find its values. */
 NOPAL_PROBE(parsing_general)(void *data, const struct nopal_description *marker, const uint64_t *values)
 {
 	(void)data;
@@ -153,7 +153,7 @@ int main(int count, char **arguments)
 {
 	if (count > 1 && !strcmp(arguments[1], "counted"))
 		counted = count = 1;
-	/* Each of which may cost microseconds. */
+	/* Each turn may cost microseconds. */
 	if (count > 1 && !strcmp(arguments[1], "seldom")) {
 		printf("cycles_per_ns %.4f\n", cycles_per_ns());
 		SHOW(call, SELDOM);

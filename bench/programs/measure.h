@@ -11,7 +11,7 @@ static inline double nanoseconds(void)
 	return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-/* That the process has used of processors. */
+/* The processor time that the process has used. */
 static inline double processor_nanoseconds(void)
 {
 	struct timespec time;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Functions of four durations, each under two callers, and the same a second time under other names, for who traces one
- * and leaves the other. Both are called in turn, as the processor's speed changes from one moment to the next. Prints
- * what a call of the outermost function takes that begins with `bare_`, with all that is called in it: the median, in
- * nanoseconds.
+ * Functions of four durations, each under two callers, and the same functions a second time under other names: one set is
+ * to be traced, the other not. Both are called in turn, since the processor's speed changes from one moment to the next.
+ * Prints the median duration of each outermost function that begins with `bare_`, in nanoseconds.
  */
 #include "measure.h"
 #include <stdio.h>
@@ -12,7 +11,7 @@
 #define KEPT __attribute__((noinline, noclone, noipa))
 #define MOST_CALLS 2000
 
-/* A turn takes a clock cycle. */
+/* A turn takes one clock cycle. */
 static inline __attribute__((always_inline)) void spin(long turns)
 {
 	__asm__ volatile("1: dec %0\n\tjnz 1b" : "+r"(turns) : : "cc");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * pair SLICES CALLS: what a call costs, in turn with what two reads of the clock cost, as the processor's speed changes
- * from one moment to the next. Prints a line for each: its name, and nanoseconds a call over all slices.
+ * pair SLICES CALLS: measures the time of a call, in turn with that of two reads of the clock, since the processor's speed
+ * changes from one moment to the next. Prints a line for each: its name, and nanoseconds a call over all slices.
  *
- * Traced are empty, leaf and fib; the callers of leaf are not.
+ * empty, leaf and fib are traced; the callers of leaf are not.
  */
 #include "measure.h"
 #include <stdint.h>

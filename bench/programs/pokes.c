@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * How long libnopal takes to change the text of 1, 100 and 50,000 places, to jumps and back to NOPs, while another thread
- * runs through them. Prints milliseconds, the median of some rounds. */
+ * Measures the time that libnopal takes to change the text of 1, 100 and 50,000 places, to jumps and back to NOPs, while
+ * another thread runs through them. Prints milliseconds, the median of some rounds. */
 #include <nopal.h>
 #include <nopal_probe.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 #define ROUNDS 9
 
-/* A marker with this number of places, of which all but one are only places: they return where they are on. */
+/* A marker with this number of places. All but the last only return when they are on. */
 #define PLACES(name_, number, line_)                                                                                 \
 	__asm__(".text\n"                                                                                            \
 		"places_" #name_ ":\n\t"                                                                             \

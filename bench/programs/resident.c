@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * resident WATCHERS WORKERS: a process that runs until its input ends. WORKERS threads call `work` for ever; each of
- * WATCHERS sleeps for a moment again and again, and keeps the longest time between two looks at the clock. Each line of
- * input is answered by a line:
- *   gap            that longest time of any watcher, in nanoseconds, since this was asked last
- *   call [CALLS]   nanoseconds for a call of `empty`: the least over some slices of so many
- *   other [CALLS]  the same for a call of `other`, which does as much
+ * resident WATCHERS WORKERS: a process that runs until its input ends. WORKERS threads call `work` for ever. Each of
+ * WATCHERS threads sleeps for a moment again and again, and keeps the longest time between two reads of the clock. The
+ * answer to each line of input is a line:
+ *   gap            the longest time of any watcher, in nanoseconds, since the last such line
+ *   call [CALLS]   nanoseconds for a call of `empty`: the least over some slices of CALLS calls
+ *   other [CALLS]  the same for a call of `other`, which does the same
  *   fib LEVEL      nanoseconds for each call of `fib` that fib(LEVEL) makes
- *   work [WORKS]   nanoseconds for `work`: the least over so many
- *   patch, unpatch nanoseconds to switch all functions on or off, where LLVM XRay is in the program
+ *   work [WORKS]   nanoseconds for `work`: the least over WORKS calls
+ *   patch, unpatch nanoseconds to switch all functions on or off, if LLVM XRay is in the program
  */
 #include "measure.h"
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the program that this is linked with. Each thread makes its own. */
+/* The work, which another file defines. Each thread makes its own. */
 void *start_work(void);
 void work(void *);
 
@@ -29,7 +29,8 @@ void work(void *);
 static long watchers;
 static double longest;
 
-/* Calls of it stay calls. What clang has for that is less, and enough where there is an asm statement inside. */
+/* The compiler keeps calls of such a function as they are. clang's attribute does less, but enough for a function with an
+ * asm statement. */
 #ifdef __clang__
 #define ALONE __attribute__((noinline))
 #else
@@ -46,7 +47,7 @@ ALONE void other(void)
 	__asm__ volatile("");
 }
 
-/* Both calls come back here. */
+/* Neither call is a sibling call: both return here. */
 ALONE long fib(long n)
 {
 	if (n < 2)

@@ -8,7 +8,7 @@ typedef int function(int);
 extern function *const functions[];
 #define FUNCTIONS 50000
 
-/* A compiler would take a minute. */
+/* The functions are in assembly, since a compiler would take a minute. */
 __asm__(".altmacro\n"
 	".macro define_function number\n"
 	".p2align 4\n"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * sqlite ROWS [ROUNDS]: inserts, selects and deletes in a table in memory that has an index, so many times. Prints the
- * time it took in nanoseconds, and a sum over what it read, which is the same each time; and of the rounds after the
- * first second of processor time, or of the last one, the mean times, of the clock and of the processor.
+ * sqlite ROWS [ROUNDS]: inserts, selects and deletes ROWS rows of an indexed table in memory, ROUNDS times. Prints the time
+ * in nanoseconds; a sum over the values read, which is the same each time; and the mean wall and processor time of the
+ * rounds after the first second of processor time, or of the last round.
  */
 #include "measure.h"
 #include "sqlite3.h"
@@ -32,7 +32,7 @@ static sqlite3_stmt *prepare(const char *sql)
 	return statement;
 }
 
-/* Every number below ROWS once, in no order: ROWS is prime to the factor. */
+/* Every number below ROWS once, in a mixed order: ROWS is prime to the factor. */
 static int64_t shuffled(int64_t i, int64_t rows)
 {
 	return i * 7919 % rows;
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
 	int64_t rows = atoll(argv[1]), rounds = argc > 2 ? atoll(argv[2]) : 1, total = 0, early = 0;
 	double start = nanoseconds(), clock_then = start, processor_then = 0;
 	for (int64_t i = 0; i < rounds; i++) {
-		/* The same calls in each round, so that they can be told from the number of rounds. */
+		/* Each round makes the same calls, so that their number follows from that of rounds. */
 		double used = processor_nanoseconds(), now = nanoseconds();
 		if (processor_then < 1e9) {
 			early = i;

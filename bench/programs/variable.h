@@ -1,5 +1,5 @@
-/* A marker that takes its values as printf does, and reads the format each time that it is passed while it is on: to be
- * compared with. In C only. */
+/* A marker that takes its values as printf does, and parses the format at each pass while it is on, to compare others with.
+ * C only. */
 #include <nopal.h>
 
 #define NOPAL_VARIABLE(index, x) , (x)
@@ -14,7 +14,7 @@
 		use;                                                                                                   \
 	} while (0)
 
-/* The values that a format tells of, which has been checked. */
+/* Stores the values of a format that has been checked. */
 __attribute__((noinline, cold, unused)) static void nopal_read(uint64_t *words, const char *format, ...)
 {
 	__builtin_va_list values;

@@ -78,8 +78,8 @@ fn beginning(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     ])
 }
 
-/// How long threads stand still, by what they see of the clock: the longest gap meanwhile, less the longest in as much
-/// time before.
+/// The pauses of threads: the longest gap that they see in the clock meanwhile, less the longest in as much time
+/// before.
 fn pauses(paths: &Paths, program: &Path, threads: u32, limit: f64) -> Result<Vec<Row>> {
     // One thread works, and the first waits for questions.
     let mut resident = Resident::start(program, threads - 2, 1)?;
@@ -142,7 +142,7 @@ fn pair(paths: &Paths, program: &Path) -> Result<Row> {
     .note(note))
 }
 
-/// Two functions that do as much, one of which is recorded: its time over the other's.
+/// The time of a recorded function over that of one that does the same and is not recorded.
 pub fn uniform(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let mut resident = Resident::start(&programs.resident("many")?, 0, 0)?;
     let tool = resident.attach(paths, &["-F", "empty"])?;
@@ -243,7 +243,7 @@ fn what_is_left(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     ])
 }
 
-/// In nanoseconds, as a trace counts.
+/// The time in nanoseconds, by the clock of traces.
 fn monotonic() -> f64 {
     let mut now = libc::timespec {
         tv_sec: 0,

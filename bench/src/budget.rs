@@ -1,5 +1,5 @@
-//! SQLite within a budget of 5 %, every function on: what it costs, from cold and as the last run ended, and what is
-//! known of the calls then.
+//! SQLite within a budget of 5 %, every function on: the cost, launched cold and with the last run's profile, and the
+//! part of the calls that the trace knows.
 
 use crate::run::{Paths, Ran, remove, run};
 use crate::samples::{Samples, in_turn};
@@ -13,19 +13,21 @@ use std::process::Command;
 
 const TURNS: usize = 5;
 const ROWS: &str = "12000";
-/// Of processor time, untraced: how long a run is.
+/// The length of a run, in untraced processor time.
 const SECONDS: f64 = 10.0;
-/// Of the program's work, to find out how many are as long.
+/// The rounds of a first run, which shows how many rounds take `SECONDS`.
 const FEW_ROUNDS: u64 = 30;
 const OPTIONS: [&str; 3] = ["--block", "--budget", "5%"];
 
-/// A run of so many rounds. Times are in seconds.
+/// A run of some rounds. Times are in seconds.
 struct Sample {
-    /// Of the processor: the program's, for all of it and for a round after the first second; and that of the tool, too.
+    /// The program's processor time in the whole run.
     processor: f64,
+    /// The program's processor time in a round after the first second.
     processor_then: f64,
+    /// The processor time of program and tool in the whole run.
     with_tool: f64,
-    /// Of the clock, for a round after the first second.
+    /// The wall time of a round after the first second.
     time_then: f64,
     known: Option<Known>,
 }
@@ -33,9 +35,9 @@ struct Sample {
 /// The facts that the trace of a run has.
 struct Known {
     called: f64,
-    /// When the run ended.
+    /// The functions that were timed at the end of the run.
     timed: f64,
-    /// The share of functions that were never off whose calls are all in the trace.
+    /// Of the functions that were never off, the share with all calls in the trace.
     exact: f64,
     changes: f64,
     lost: f64,
@@ -146,7 +148,8 @@ fn sample(ran: &Ran, known: Option<Known>) -> Result<Sample> {
 /// A function, by its name and its file's.
 type Function = (String, String);
 
-/// The calls that the program makes: in the first round, and in each one more. Those of which rounds differ are left out.
+/// The calls that the program makes in the first round, and in each further one. Functions with other numbers of calls
+/// in other rounds are left out.
 struct Made(HashMap<Function, [u64; 2]>);
 
 impl Made {

@@ -1,5 +1,5 @@
-//! The generated code itself: a site that is switched off, the instructions of one that is on, and the memory that it
-//! all takes.
+//! The generated code itself: the time of a site that is switched off, the instructions of one that is on, and the
+//! memory of all.
 
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
@@ -73,8 +73,9 @@ fn switched(what: &str, to: Switched) -> Result<Row> {
     const UNTOUCHED: usize = 0;
     const PATCHED: usize = 64;
     const BLOCK: usize = 4096;
-    /// The counters of all pages of the stack, and where they are looked up.
+    /// The counters of all pages of the stack.
     const COUNTERS: usize = 2 * BLOCK;
+    /// The table that leads to them.
     const TABLE: usize = 3 * BLOCK;
     let mut memory = MmapMut::map_anon(TABLE + COUNTED_BYTES as usize)?;
     let mut counters = MmapMut::map_anon(TABLE + COUNTED_BYTES as usize)?;
@@ -202,7 +203,7 @@ struct Path64 {
     next: u64,
 }
 
-/// Counted from the bytes: the fast path takes no conditional jump.
+/// The instructions of the fast path, counted in its code: it takes no conditional jump.
 fn instructions() -> Result<Vec<Row>> {
     const IMAGE: u64 = 0x7000_0000_0000;
     const BLOCK: u64 = IMAGE + (1 << 20);
@@ -224,7 +225,7 @@ fn instructions() -> Result<Vec<Row>> {
             path.branches, path.bytes
         ))
     };
-    // Not in the thunk: the jump to it, and the one back from the displaced instructions.
+    // Two jumps are not in the thunk: that to it, and the one back from the displaced instructions.
     Ok(vec![
         row(
             "the mechanism: from the site's jump to the call of its body",

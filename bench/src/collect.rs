@@ -33,8 +33,8 @@ pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
     Ok(vec![row.bound(Bound::AtMost(2.0)).note(note)])
 }
 
-/// The medians over all chunks, in microseconds: scanned without a sum, with one, and written. Each is in the cache, as
-/// where it has just been copied out of a buffer.
+/// The median times over all chunks, in microseconds: scanned without a sum, scanned with one, and written. Each chunk
+/// is in the cache, as after a copy out of a buffer.
 fn round(
     paths: &Paths,
     chunks: &[Vec<u64>],

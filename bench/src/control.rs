@@ -61,15 +61,15 @@ fn by_file(paths: &Paths, process: i32) -> Result<Samples> {
     let file = directory.join(format!("{process}/ctl"));
     let samples = wait_until("mounting", || file.exists())
         .and_then(|()| timed(&mut |command| Ok(std::fs::write(&file, format!("{command}\n"))?)));
-    // It unmounts at this signal, which it would not when killed.
-    // SAFETY: our own child.
+    // At this signal it unmounts; killed, it would not.
+    // SAFETY: the process is a child of this one.
     unsafe { libc::kill(mount.0.id() as i32, libc::SIGTERM) };
     let gone = || !file.parent().is_some_and(Path::exists);
     wait_until("unmounting", gone)?;
     samples
 }
 
-/// Of a command that takes effect in the process, in microseconds.
+/// The times of a command that takes effect in the process, in microseconds.
 fn timed(send: &mut dyn FnMut(&str) -> Result<()>) -> Result<Samples> {
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {

@@ -120,8 +120,8 @@ fn children(paths: &Paths, program: &Path) -> Result<Row> {
     .note(note))
 }
 
-/// Attaching to threads that mostly sleep, and leaving them: the time of the command, and the longest gaps that a thread
-/// sees.
+/// Attaching to threads that mostly sleep, and leaving them: the time of the command, and the longest gaps that a
+/// thread sees.
 fn sleepers(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let mut child = Command::new(program)
         .args(["sleepers", THREADS])
@@ -189,7 +189,7 @@ fn servers(paths: &Paths) -> Result<Vec<Row>> {
             .args(numbers.split_whitespace())
             .stderr(Stdio::piped());
         let mut tool = Kept(command.spawn()?);
-        // Open until it has ended, as it says more.
+        // The pipe stays open until the tool has ended, which writes more into it.
         let mut said = BufReader::new(tool.0.stderr.take().context("it has an output")?);
         let mut line = String::new();
         said.read_line(&mut line)?;

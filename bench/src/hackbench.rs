@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use nopal_trace::Trace;
 use std::process::Command;
 
-/// As many messages as take about two seconds on two cores.
+/// The number of messages takes about two seconds on two cores.
 const ARGUMENTS: [&str; 6] = ["-g", "10", "-l", "300", "-s", "100"];
 const PROGRAM: &str = "hackbench";
 
@@ -21,11 +21,11 @@ const OF_KERNEL: f64 = 49.74;
 /// How a run is traced.
 struct Kind {
     name: &'static str,
-    /// What nopal is told.
+    /// The arguments of nopal.
     words: &'static [&'static str],
-    /// What is asked of the added time, in percent.
+    /// The bound of the added time, in percent.
     bound: Option<f64>,
-    /// Percent that the first tracer of its kind for kernels added.
+    /// The time that the first tracer of its kind for kernels added, in percent.
     theirs: &'static str,
 }
 
@@ -38,7 +38,7 @@ const fn kind(name: &'static str, words: &'static [&'static str], theirs: &'stat
     }
 }
 
-/// Of a process, held locks stand for preemption that is off, and blocked signals for interrupts.
+/// In a process, held locks stand for disabled preemption, and blocked signals for disabled interrupts.
 const KINDS: [Kind; 10] = [
     Kind {
         bound: Some(0.5),
@@ -96,7 +96,7 @@ const KINDS: [Kind; 10] = [
 /// The label of hackbench's time, in seconds.
 const TIME: &str = "Time:";
 
-/// Of one run: the time by the clock, and of processors, of all that ran for it.
+/// The wall time of one run, and the processor time of all processes that ran for it, in seconds.
 #[derive(Clone, Copy)]
 struct Spent {
     clock: f64,
@@ -116,7 +116,7 @@ impl Spent {
 #[derive(Default)]
 struct Runs {
     clock: Vec<f64>,
-    /// In percent of the runs around each.
+    /// The added wall time, in percent of that of the runs around each.
     added: Vec<f64>,
     added_processors: Vec<f64>,
     lost: u64,

@@ -1,5 +1,5 @@
-//! nopal's module beside the kernel's own tracers and BPF, each in one boot of a stock kernel: instructions, which an
-//! emulated processor counts, and the time to switch on and off.
+//! nopal's module beside the kernel's own tracers and BPF, each in one boot of a stock kernel: instructions, counted by
+//! an emulated processor, and the time to switch on and off.
 
 use crate::programs::Programs;
 use crate::run::Paths;
@@ -126,7 +126,7 @@ cost '… with a probe that parses the format' marked 'marked_with parsing' 'rmm
 cost '… recorded and with an empty probe' marked 'marked_and empty' marked_no_more
 "#;
 
-/// The bounds, by what is measured.
+/// The bounds, by the names of figures.
 const BOUNDS: [(&str, f64); 5] = [
     ("nopal, one function", 70.0),
     ("nopal, hundreds", 70.0),
@@ -135,7 +135,7 @@ const BOUNDS: [(&str, f64); 5] = [
     ("cli and sti, nopal tracing irqsoff", 40.0),
 ];
 
-/// Cycles that the micro-benchmark of Linux Kernel Markers 0.19 tells.
+/// The cycles in the micro-benchmark of Linux Kernel Markers 0.19.
 const THEIRS: [(&str, &str); 3] = [
     ("… with an empty probe, not recorded", "48.1"),
     ("… with a probe that takes its values", "49.0"),
@@ -226,7 +226,7 @@ fn tracers(booted: &Booted, costs: &[Cost]) -> Result<Vec<Vec<String>>> {
     Ok(table)
 }
 
-/// The pairs that are recorded in each of a thousand system calls, in which the program's other calls do not count.
+/// The number of recorded pairs for each of a thousand system calls. The program's other calls do not count.
 fn pairs(report: &str) -> Result<u64> {
     let rows: Vec<Value> = serde_json::from_str(report).context("nopal report")?;
     let of_kernel = rows.iter().filter(|row| row["module"] == "kernel");

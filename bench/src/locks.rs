@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::process::Command;
 
 const ROUNDS: usize = 5;
-/// Their records fit into the buffer.
+/// The records of so many pairs fit into the buffer.
 const ARGUMENTS: [&str; 2] = ["50", "2000"];
 
 struct Sample {

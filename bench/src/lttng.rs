@@ -1,4 +1,4 @@
-//! LTTng-UST's session daemon, one of our own.
+//! A session daemon of LTTng-UST for this benchmark alone.
 
 use crate::programs::is_installed;
 use crate::run::{Paths, remove, run};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 const SESSION: &str = "nopal-bench";
 
-/// Ends with this.
+/// The daemon, which ends with this value.
 pub struct Daemon {
     child: Child,
-    /// Where it keeps its sockets; its programs find it by LTTNG_HOME.
+    /// The directory of its sockets; its programs find it by LTTNG_HOME.
     pub home: PathBuf,
     output: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Daemon {
 
     pub fn command(&self, words: &[&str]) -> Result<()> {
         let mut command = Command::new("lttng");
-        // It would start a daemon of its own, which stays.
+        // Without the option, `lttng` would start another daemon, which would stay.
         command.env("LTTNG_HOME", &self.home).arg("--no-sessiond");
         run(command.args(words))?;
         Ok(())

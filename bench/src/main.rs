@@ -1,7 +1,7 @@
 //! Measures nopal's speed, beside untraced programs and other tracers, and compares each figure with its bound:
 //! `nopal-bench [pairs|sqlite|budget|net|start|readers|collect|threads|locks|markers|probes|papers|attach|uniform|crowds|control|hackbench|code]…`,
-//! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
-//! those named; `nopal-bench kernel` is its kernel module beside the kernel's tracers.
+//! all of these by default. `nopal-bench peers [TRACER]…` measures nopal beside the other tracers of the machine, or those
+//! named; `nopal-bench kernel` measures its kernel module beside the kernel's tracers.
 
 mod attach;
 mod budget;
@@ -45,12 +45,12 @@ fn main() -> Result<()> {
     if chosen == ["kernel"] {
         return kernel::measure(&paths, &programs);
     }
-    // A minute's work, for those groups that need it.
+    // The compilation takes a minute: only the groups that need it start it.
     let binaries = LazyCell::new(|| sqlite::compile(&programs).context("SQLite"));
     let binaries = || binaries.as_ref().map_err(|error| anyhow!("{error:#}"));
 
     let mut rows: Vec<Row> = Vec::new();
-    // A group that cannot be measured does not take the others' rows along.
+    // If a group cannot be measured, the rows of the others are still printed.
     let mut failures = Vec::new();
     let mut group = |name: &str, measure: &dyn Fn() -> Result<Vec<Row>>| {
         if wanted(name) {
@@ -91,7 +91,7 @@ fn main() -> Result<()> {
     remove(&paths.trace())?;
     remove(&paths.peer_trace())?;
     let machine = machine();
-    // The lines of all groups would be too long with the notes, which then are for the document.
+    // With the notes of all groups, lines would be too long for a terminal: the document has them.
     let cells = table::cells(&rows);
     let results =
         json!({ "machine": machine, "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });

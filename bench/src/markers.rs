@@ -147,7 +147,7 @@ pub fn compile(programs: &Programs) -> Result<PathBuf> {
     programs.compile("gcc", "markers", "markers", &[&include, &library()?])
 }
 
-/// libnopal, to be linked.
+/// The path of libnopal, to be linked.
 pub fn library() -> Result<String> {
     let root = root();
     let made = Command::new("make")

@@ -1,4 +1,4 @@
-//! The error of net times, from which the cost of recording is subtracted.
+//! The error of net times, which are times less the cost of recording.
 
 use crate::programs::Programs;
 use crate::run::Paths;

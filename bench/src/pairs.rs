@@ -17,7 +17,7 @@ const FIB_CALLS: u64 = 7_049_155;
 const PAIR: Bound = Bound::AtMost(1.25);
 const DEEP: Bound = Bound::AtMost(1.35);
 
-/// Sibling calls would be jumps, and fib a loop.
+/// Otherwise sibling calls would be jumps, and fib a loop.
 const PLAIN: [&str; 2] = ["-fno-optimize-sibling-calls", "-fno-inline-functions"];
 /// The recorder of the kernel's module, in a program: at a fixed address, and with interrupts on.
 const RECORDER: [&str; 8] = [

@@ -1,5 +1,6 @@
-//! Reproduces other tables of papers: whole programs with markers that are off (Linux Kernel Markers 0.19), text that is
-//! changed in place (jump labels), copying in four states (table 3 of Plan 9's devtrace); and LTTng-UST beside a marker.
+//! Other tables of papers, reproduced: whole programs with markers that are off (Linux Kernel Markers 0.19), text that
+//! is changed in place (jump labels), copying in four states (table 3 of Plan 9's devtrace). Also LTTng-UST beside a
+//! marker.
 
 use crate::lttng::Daemon;
 use crate::markers::{library, root};
@@ -26,7 +27,7 @@ pub fn rounds<T>(work: impl Fn() -> Result<T>) -> Result<Vec<T>> {
     (0..ROUNDS).map(|_| work()).collect()
 }
 
-/// One by one, so that both meet the same machine.
+/// The ratios of pairs of runs. Both of a pair run one after the other, so that both meet the same machine.
 fn compared(with: impl Fn() -> Result<f64>, without: impl Fn() -> Result<f64>) -> Result<Samples> {
     let ratios = rounds(|| Ok(with()? / without()?))?;
     Ok(Samples::from_iter(ratios))
@@ -50,7 +51,7 @@ fn whole_programs(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let marked = programs.compile("gcc", "allocations", "allocations.so", &shared)?;
     let off = [&shared[..], &["-DNOPAL_OFF"]].concat();
     let plain = programs.compile("gcc", "allocations", "allocations_plain.so", &off)?;
-    // All of libnopal: make, shells, compilers, assemblers and a linker, all of which allocate.
+    // The build is that of libnopal. It runs make, shells, compilers, assemblers and a linker, which all allocate.
     let built = paths.directory.join("built");
     let build = |library: &Path| -> Result<f64> {
         let mut make = Command::new("make");
@@ -173,17 +174,17 @@ fn copying(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Of the programs that copy: runs with it, each beside one without.
+/// A state of the copying program: its runs in that state, each with a plain run beside it.
 struct State {
     name: &'static str,
     pairs: Vec<(Printed, Printed)>,
-    /// How many times as long a megabyte took there.
+    /// The paper's ratio of the times of a megabyte.
     theirs: &'static str,
-    /// Seconds there: in the program, in the kernel, and by the clock.
+    /// The paper's seconds: in the program, in the kernel, and by the clock.
     times: [&'static str; 3],
 }
 
-/// Seconds of all megabytes.
+/// The rows of the seconds that all megabytes take.
 fn times(state: &str, runs: &[&Printed], theirs: [&str; 3]) -> Result<Vec<Row>> {
     let names = ["user", "system", "real"].into_iter().zip(theirs);
     let row = |(name, theirs): (&str, &str)| {
@@ -195,7 +196,7 @@ fn times(state: &str, runs: &[&Printed], theirs: [&str; 3]) -> Result<Vec<Row>> 
     names.map(row).collect()
 }
 
-/// Runs a program that says when it is ready and waits for a line, and does something before it gets that.
+/// Runs a program that says when it is ready and waits for a line, and does some work before it sends the line.
 fn when_ready(command: &mut Command, work: impl FnOnce(&Child) -> Result<()>) -> Result<Printed> {
     let mut child = command
         .stdin(Stdio::piped())

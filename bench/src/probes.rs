@@ -1,5 +1,5 @@
-//! Probes at an instruction (the figures of kprobes with jump optimisation): what leads to one and back by a jump and by
-//! a breakpoint, what recording one costs, and how many bytes it takes.
+//! Probes at an instruction, beside the figures of kprobes with jump optimisation: the cost of reaching one by a jump
+//! and by a breakpoint, the cost of recording one, and its bytes.
 
 use crate::papers::rounds;
 use crate::run::{Paths, Printed, run};
@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::Instant;
 
 const ROUNDS: usize = 9;
-/// The least of so many runs counts: a run that shared the processor with others tells of them.
+/// The fastest of so many runs counts, since other work of the machine slows some of them down.
 const RUNS: u64 = 100;
 const CALLS: u64 = 50_000;
 const TRAPS: u64 = 500;
@@ -39,11 +39,11 @@ pub fn measure(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
 
 // ---- an empty action ----
 
-/// Functions without a probe, and with one by a jump and by a breakpoint, as they are in a traced process, but that
-/// what the probes do is left out: registers and flags are saved, and brought back.
+/// Functions without a probe, with one by a jump, and with one by a breakpoint, as in a traced process. The probes have
+/// no action: they save registers and flags, and restore them.
 struct Probed {
     code: Mmap,
-    /// What the handler of SIGTRAP looks into.
+    /// The data that the handler of SIGTRAP reads.
     _process: Box<[u8]>,
 }
 
@@ -100,9 +100,9 @@ impl Probed {
         })
     }
 
-    /// Nanoseconds a call.
+    /// The nanoseconds of a call.
     fn time(&self, at: usize, calls: u64) -> f64 {
-        // SAFETY: a whole function that touches nothing is at `at`, and `code` outlives the calls.
+        // SAFETY: the code at `at` is a whole function that touches nothing, and `code` outlives the calls.
         let function: extern "C" fn() = unsafe { std::mem::transmute(self.code.as_ptr().add(at)) };
         let run = |_| {
             let start = Instant::now();
@@ -115,7 +115,7 @@ impl Probed {
     }
 }
 
-/// Makes the runtime's handler ours, as the tool does in a traced process.
+/// Installs the runtime's handler in this process, as the tool does in a traced one.
 fn handle_traps(image: u64) -> Result<()> {
     const RESTORER: u64 = 0x0400_0000;
     let flags = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
@@ -125,7 +125,7 @@ fn handle_traps(image: u64) -> Result<()> {
         image + IMAGE_TRAP_RETURN,
         u64::MAX,
     ];
-    // SAFETY: an action as the kernel has it, whose code stays as long as breakpoints are met.
+    // SAFETY: the action has the kernel's layout, and its code stays as long as breakpoints are met.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_rt_sigaction,

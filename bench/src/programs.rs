@@ -1,11 +1,11 @@
-//! The programs that are measured, compiled here, with the same compiler as their peers'.
+//! Compiles the programs that are measured, with the same compiler as their peers'.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The parts that distributions have in SQLite.
+/// The parts of SQLite that distributions compile in.
 const WHOLE: [&str; 7] = [
     "-DSQLITE_ENABLE_FTS3",
     "-DSQLITE_ENABLE_FTS5",
@@ -30,7 +30,7 @@ impl Programs {
         }
     }
 
-    /// Where they are compiled to.
+    /// The directory of the compiled programs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -70,7 +70,7 @@ impl Programs {
         Ok(program)
     }
 
-    /// A minute's work, done once.
+    /// The object of SQLite. It takes a minute to compile, and is kept.
     fn sqlite_object(&self, compiler: &str, name: &str, options: &[&str]) -> Result<PathBuf> {
         let library = sqlite_source()?;
         let object = self.directory.join(name).with_extension("o");
@@ -88,12 +88,12 @@ impl Programs {
         Ok(object)
     }
 
-    /// Compiles a program that stays, with the work that `resident_WORK` has.
+    /// Compiles `resident.c` with the work of `resident_WORK`.
     pub fn resident(&self, work: &str) -> Result<PathBuf> {
         self.resident_by("gcc", work, "", &[])
     }
 
-    /// The same by another compiler, gcc or clang, or with other `flags`, which `way` names.
+    /// Does the same with another compiler, gcc or clang, or with other `flags`, under a name that ends with `way`.
     pub fn resident_by(
         &self,
         compiler: &str,

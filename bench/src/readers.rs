@@ -15,10 +15,10 @@ const SMALL: u64 = 5_000_000;
 const THREADS: u32 = 4;
 const PEER_ROWS: &str = "12000";
 
-/// Anonymous memory may differ by what threads and their buffers happen to hold.
+/// The permitted growth of anonymous memory, which depends on when threads release their buffers.
 const GROWTH: f64 = 1.25;
 
-/// Histograms and pictures of the large trace: their names, and what nopal is asked for. Each goes over all records.
+/// Histograms and pictures of the large trace: their names, and the arguments of nopal. Each reads all records.
 const SHOWN: [(&str, &[&str]); 6] = [
     ("hist, all calls", &["hist"]),
     ("hist of a function", &["hist", "function_7"]),
@@ -150,7 +150,7 @@ fn make(paths: &Paths, name: &str, records: u64) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// How many records the same calls make.
+/// The number of records that nopal makes of the same calls.
 fn recorded(paths: &Paths, program: &Path) -> Result<u64> {
     run(Command::new(program).arg(PEER_ROWS))?;
     paths.record(&["--block"], program, &[PEER_ROWS])?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A child that ends with this value.
+/// A child process, which ends with this value.
 pub struct Kept(pub Child);
 
 impl Kept {
@@ -22,7 +22,7 @@ impl Kept {
 
     /// Asks it to end, and waits until it has.
     pub fn end(mut self) -> Result<()> {
-        // SAFETY: our own child.
+        // SAFETY: the process is a child of this one.
         unsafe { libc::kill(self.0.id() as i32, libc::SIGINT) };
         self.0.wait()?;
         Ok(())
@@ -67,7 +67,7 @@ impl Resident {
         Resident::by(command.arg("--").arg(program), watchers, workers)
     }
 
-    /// Started by a command whose last word is the program.
+    /// Starts it by a command whose last word is the program.
     pub fn by(command: &mut Command, watchers: u32, workers: u32) -> Result<Resident> {
         command
             .args([watchers.to_string(), workers.to_string()])
@@ -83,7 +83,7 @@ impl Resident {
             questions,
             answers: BufReader::new(answers),
         };
-        // All threads run when it answers.
+        // It answers once all of its threads run.
         resident.request("gap")?;
         Ok(resident)
     }
@@ -96,7 +96,7 @@ impl Resident {
         line.trim().parse().context("the program has ended")
     }
 
-    /// Lets it come to its end, and whoever runs it.
+    /// Lets the program end, and the tool that runs it.
     pub fn end(self) -> Result<()> {
         let Resident {
             _child: mut child,
@@ -112,7 +112,7 @@ impl Resident {
         Ok(())
     }
 
-    /// Begins to record it, and comes back when it is traced.
+    /// Attaches nopal to it, and returns when it is traced.
     pub fn attach(&self, paths: &Paths, options: &[&str]) -> Result<Kept> {
         remove(&paths.trace())?;
         let mut command = Command::new(&paths.nopal);

@@ -10,14 +10,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a directory is removed in which somebody else still writes.
+/// The number of attempts to remove a directory in which another process still writes.
 const TRIES: u32 = 20;
 
-/// The output of a program: a name and a number on each line.
+/// The output of a program: a name and a number a line.
 pub struct Printed(HashMap<String, f64>);
 
 impl Printed {
-    /// A name and a number a line; other lines are passed over.
+    /// Other lines are skipped.
     pub fn of(text: &str) -> Printed {
         let pair = |line: &str| -> Option<(String, f64)> {
             let (name, value) = line.split_once(' ')?;
@@ -37,11 +37,11 @@ impl Printed {
 pub struct Ran {
     pub printed: Printed,
     pub time: Duration,
-    /// That the command and all that it waited for took of processors, in programs and in the kernel.
+    /// The processor time, in programs and in the kernel, of the command and of the processes that it waited for.
     pub processors: Duration,
 }
 
-/// Runs a command to its end, with what it prints.
+/// Runs a command to its end, and returns its times and the numbers that it prints.
 pub fn run(command: &mut Command) -> Result<Ran> {
     let start = Instant::now();
     let before = of_children();
@@ -61,9 +61,9 @@ pub fn run(command: &mut Command) -> Result<Ran> {
     })
 }
 
-/// The time of processors of all children that have been waited for.
+/// The processor time of all children that have been waited for.
 fn of_children() -> Duration {
-    // SAFETY: plain numbers, for which 0 is valid; the kernel writes them.
+    // SAFETY: the structure holds plain numbers, for which 0 is valid; the kernel fills it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
@@ -75,15 +75,15 @@ fn of_children() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// The paths.
+/// The paths that measurements use.
 pub struct Paths {
     pub nopal: PathBuf,
-    /// Everything that is made goes here.
+    /// The directory of all files that are made.
     pub directory: PathBuf,
 }
 
 impl Paths {
-    /// The tool that was built beside this program.
+    /// Takes the tool that was built beside this program.
     pub fn new() -> Result<Paths> {
         let ours = std::env::current_exe()?;
         let profile = ours.parent().context("no directory")?;
@@ -106,7 +106,7 @@ impl Paths {
         self.directory.join("peer")
     }
 
-    /// `nopal record OPTIONS -- PROGRAM ARGUMENTS`, into a directory that is empty.
+    /// Runs `nopal record OPTIONS -- PROGRAM ARGUMENTS`. The directory of the trace is empty before.
     pub fn record(&self, options: &[&str], program: &Path, arguments: &[&str]) -> Result<Ran> {
         self.record_cached(options, program, arguments, &self.directory.join("cache"))
     }
@@ -128,7 +128,7 @@ impl Paths {
         run(command.arg("--").arg(program).args(arguments))
     }
 
-    /// Events of the last recording that were lost.
+    /// The number of events that the last recording lost.
     pub fn lost(&self) -> Result<u64> {
         Ok(Trace::open(&self.trace())?.lost())
     }
@@ -150,7 +150,7 @@ impl Paths {
         Ok(rows.iter().filter_map(call).collect())
     }
 
-    /// `uftrace record OPTIONS PROGRAM ARGUMENTS`.
+    /// Runs `uftrace record OPTIONS PROGRAM ARGUMENTS`.
     pub fn uftrace(&self, options: &[&str], program: &Path, arguments: &[&str]) -> Result<Ran> {
         remove(&self.peer_trace())?;
         let mut command = Command::new("uftrace");
@@ -162,8 +162,8 @@ impl Paths {
     }
 }
 
-/// Makes a directory's name free. Whoever still writes there, as a tracer's daemon that is ending, goes on under
-/// another name, and what it writes too late stays.
+/// Frees a directory's name. A process that still writes there, such as a tracer's daemon that is ending, goes on in
+/// the renamed directory; files that it creates after the removal stay.
 pub fn remove(directory: &Path) -> Result<()> {
     static REMOVED: AtomicU32 = AtomicU32::new(0);
     let number = REMOVED.fetch_add(1, Ordering::Relaxed);
@@ -184,14 +184,14 @@ pub fn remove(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How long a command ran, and the most anonymous memory that it was seen to hold.
+/// The time that a command ran, and the peak of its anonymous memory, by samples.
 pub struct Peak {
     pub time: Duration,
     pub anonymous: u64,
 }
 
-/// Runs a command whose output goes to `output`. Pages of mapped files, which the kernel takes back as it likes, are
-/// not counted.
+/// Runs a command whose output goes to `output`. Pages of mapped files do not count, since the kernel may reclaim them
+/// at any time.
 pub fn watch(command: &mut Command, output: impl Into<Stdio>) -> Result<Peak> {
     let start = Instant::now();
     let mut child = command.stdout(output).stderr(Stdio::null()).spawn()?;
@@ -232,14 +232,14 @@ mod tests {
         for _ in 0..20 {
             fs::create_dir(&directory).unwrap();
             let open = fs::File::open(&directory).unwrap();
-            // The same directory, whatever its name.
+            // This path leads to the same directory after it has been renamed.
             let itself = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut number = 0u32;
                     while !stop.load(Ordering::Relaxed) {
-                        // Once the directory is gone this fails.
+                        // This fails once the directory is gone.
                         let _ = fs::write(itself.join(number.to_string()), "");
                         number += 1;
                     }

@@ -1,4 +1,4 @@
-//! Interleaved measurements, so that other work of the machine disturbs all of them alike.
+//! Interleaved measurements: other work of the machine disturbs all of them alike.
 
 use anyhow::Result;
 
@@ -30,7 +30,7 @@ impl Samples {
         self.0.iter().copied().fold(f64::NAN, f64::max)
     }
 
-    /// Round by round, as both were measured at nearly the same time.
+    /// Combines the values of each round, which were measured at nearly the same time.
     pub fn with(&self, other: &Samples, combine: impl Fn(f64, f64) -> f64) -> Samples {
         Samples(
             self.0
@@ -56,7 +56,7 @@ impl FromIterator<f64> for Samples {
     }
 }
 
-/// Runs all of `what` in each round, one after the other, and gives what each returned, by round.
+/// Runs all of `what` in each round, one after the other, and returns the results of each, by round.
 pub fn in_turn<T>(
     rounds: usize,
     what: &mut [&mut dyn FnMut() -> Result<T>],

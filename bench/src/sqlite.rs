@@ -13,7 +13,7 @@ const ROWS: &str = "120000";
 
 pub struct Binaries {
     pub plain: PathBuf,
-    /// With calls of mcount, for uftrace.
+    /// The program with calls of mcount, for uftrace.
     pub mcount: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Instructions of a program, counted one by one: exact, and the same on a busy machine.
+//! The instructions of a program, counted by single steps: the number is exact, and the same on a busy machine.
 
 use anyhow::{Context, Result, bail, ensure};
 use libc::{c_int, c_void, pid_t};
@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::ptr::null_mut;
 
-/// How a thread that is stepped has stopped.
+/// The reason why a stepped thread has stopped.
 enum Stop {
     Breakpoint,
     Step,
@@ -19,7 +19,7 @@ enum Stop {
 /// The instructions of one turn of each loop that a program of `programs/loops.h` counts.
 pub fn of_turns(program: &mut Command) -> Result<HashMap<String, f64>> {
     program.stdout(Stdio::piped());
-    // SAFETY: a single system call.
+    // SAFETY: the closure makes a single system call.
     unsafe {
         program.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME) {
             0 => Ok(()),
@@ -36,7 +36,7 @@ pub fn of_turns(program: &mut Command) -> Result<HashMap<String, f64>> {
     let mut out = child.stdout.take().context("no pipe")?;
     out.read_to_string(&mut text)?;
     let counted = counted?;
-    // What is not counted has a figure.
+    // Lines of loops that are not counted have a figure.
     let names = text.lines().filter_map(|line| line.strip_suffix(" 0.000"));
     let names: Vec<&str> = names.collect();
     ensure!(
@@ -85,7 +85,7 @@ fn stretch(thread: pid_t) -> Result<i64> {
 }
 
 fn go_on(how: libc::c_uint, thread: pid_t, signal: c_int) -> Result<()> {
-    // SAFETY: the thread is stopped, and ours to let go on.
+    // SAFETY: the thread is stopped, and traced by this one.
     let done = unsafe { libc::ptrace(how, thread, null_mut::<c_void>(), signal as usize) };
     ensure!(done == 0, "ptrace: {}", std::io::Error::last_os_error());
     Ok(())
@@ -93,7 +93,7 @@ fn go_on(how: libc::c_uint, thread: pid_t, signal: c_int) -> Result<()> {
 
 fn wait(thread: pid_t) -> Result<Stop> {
     let mut status = 0;
-    // SAFETY: the status is written.
+    // SAFETY: `status` is valid for the kernel's write.
     let waited = unsafe { libc::waitpid(thread, &mut status, 0) };
     ensure!(waited == thread, "{}", std::io::Error::last_os_error());
     if !libc::WIFSTOPPED(status) {
@@ -104,14 +104,14 @@ fn wait(thread: pid_t) -> Result<Stop> {
     if signal != libc::SIGTRAP {
         return Ok(Stop::Signal(signal));
     }
-    // SAFETY: plain numbers, for which 0 is valid; the kernel writes them.
+    // SAFETY: the structure holds plain numbers, for which 0 is valid; the kernel fills it.
     let code = unsafe {
         let mut information: libc::siginfo_t = std::mem::zeroed();
         let into = &raw mut information;
         libc::ptrace(libc::PTRACE_GETSIGINFO, thread, null_mut::<c_void>(), into);
         information.si_code
     };
-    // The kernel itself sends the signal of a breakpoint.
+    // The signal of a breakpoint comes from the kernel.
     const SI_KERNEL: c_int = 0x80;
     Ok(match code {
         SI_KERNEL => Stop::Breakpoint,

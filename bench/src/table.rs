@@ -1,4 +1,4 @@
-//! The table of what was measured, each figure beside its bound.
+//! The table of results, each figure beside its bound.
 
 use crate::samples::Samples;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ impl Row {
         self
     }
 
-    /// None where nothing is asked.
+    /// None: the row has no bound.
     pub fn holds(&self) -> Option<bool> {
         self.bound.map(|bound| bound.holds(self.samples.median()))
     }
@@ -75,11 +75,11 @@ impl Row {
         }
     }
 
-    /// In the order of `HEAD`.
+    /// The cells of the row, in the order of `HEAD`.
     pub fn cells(&self) -> [String; 6] {
         if self.samples.values().is_empty() {
             let [none, no_bound, no_verdict] = ["-", "", ""].map(str::to_owned);
-            // In the place of the figures, since not all tables have notes.
+            // The reason takes the place of the figures, since not all tables have notes.
             let why = self.note.clone();
             return [
                 self.what.clone(),
@@ -163,7 +163,7 @@ pub fn markdown(head: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Cells that have no head are left out.
+/// The table as text. Cells without a head are left out.
 pub fn columns(head: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     let names: Vec<String> = head.iter().map(|(name, _)| (*name).to_owned()).collect();
     let lines: Vec<&Vec<String>> = std::iter::once(&names).chain(rows).collect();
@@ -185,7 +185,7 @@ pub fn columns(head: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Three digits that say something, and no more.
+/// A number with three significant digits.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || value.fract() == 0.0 => 0,

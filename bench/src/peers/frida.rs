@@ -13,7 +13,7 @@ pub const SCRIPT: &str = "Frida, in JavaScript";
 
 struct Frida {
     name: &'static str,
-    /// Of an environment that has Frida's packages.
+    /// The interpreter of an environment that has Frida's packages.
     python: PathBuf,
     script: PathBuf,
     built: Built,
@@ -26,7 +26,7 @@ pub fn new(programs: &Programs, name: &'static str) -> Result<Box<dyn Tracer>> {
         found.is_ok_and(|output| output.status.success()),
         "`make bench-peers` installs it"
     );
-    // It hooks no function that is shorter than its jump.
+    // Frida hooks no function that is shorter than its jump.
     let compile =
         |work: &str| programs.resident_by("gcc", work, "-room", &["-fpatchable-function-entry=16"]);
     Ok(Box::new(Frida {
@@ -107,7 +107,7 @@ impl Tracer for Frida {
 
 struct Hooks {
     child: Child,
-    /// The script ends with its input.
+    /// The script ends when this is closed.
     questions: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }

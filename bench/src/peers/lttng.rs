@@ -1,5 +1,5 @@
-//! LTTng-UST: gcc calls a function at each entry and exit, and a library of LTTng's that is loaded with the program has
-//! a tracepoint in it.
+//! LTTng-UST: code by gcc calls a function at each entry and exit. A library of LTTng's, preloaded, defines these
+//! functions and has a tracepoint in each.
 
 use super::tracer::{Attached, Built, Kept, Rest, Session, Tracer, bytes_below};
 use crate::lttng::Daemon;
@@ -38,12 +38,12 @@ pub fn new<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tracer +
     }))
 }
 
-/// A session of the daemon's.
+/// A session of the daemon.
 struct Recording(Rc<Daemon>);
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // One that is left over would make the next one fail, which tells.
+        // If a session is left over, the next one fails and shows that.
         let _ = self.0.destroy();
     }
 }
@@ -107,7 +107,7 @@ impl Tracer for Lttng<'_> {
     }
 
     fn kept(&self, rest: Rest) -> Result<Option<Kept>> {
-        // What is buffered is written when the session ends.
+        // The end of the session writes buffered events.
         drop(rest);
         let mut reader = self.export().context("no reader")?;
         let mut child = reader

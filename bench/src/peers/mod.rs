@@ -53,7 +53,7 @@ const EXPORT: &str = "export for a browser, or as text";
 
 type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
-/// Of the tracers whose names are among `chosen`, or all where none is.
+/// The rows of the tracers with the names in `chosen`, or of all if that is empty.
 pub fn measure(paths: &Paths, programs: &Programs, chosen: &[String]) -> Result<Vec<Row>> {
     let plain = ["sqlite", "objects"].map(|work| programs.resident(work));
     let [sqlite, objects] = plain;
@@ -142,7 +142,7 @@ fn table(tracers: &[Box<dyn Tracer + '_>], figures: &Figures) -> Vec<Row> {
     rows
 }
 
-/// The answer of a resident program, in nanoseconds.
+/// The answers of a resident program, in nanoseconds.
 struct Answers {
     call: f64,
     fib: f64,
@@ -208,7 +208,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// To a program that runs, and is compiled as the tracer wants it.
+    /// Attaches to a running program, which is compiled as the tracer wants it.
     fn attached(&mut self, plain: &std::path::Path) -> Result<()> {
         let program = self.tracer.program("sqlite").unwrap_or(plain);
         let mut resident = Resident::start(program, 0, 0)?;
@@ -229,7 +229,7 @@ impl Round<'_> {
         resident.end()
     }
 
-    /// Of a recording of which it is known what must be in it.
+    /// Measures a recording of a known number of calls.
     fn kept(&mut self) -> Result<()> {
         const CALLS: f64 = 50.0 * 20_000.0;
         let Some(mut session) = self.tracer.launch("objects", true)? else {

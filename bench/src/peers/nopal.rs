@@ -1,4 +1,4 @@
-//! nopal itself.
+//! nopal as one of the tracers.
 
 use super::tracer::{Attached, Built, Kept, Rest, Session, Tracer, bytes_below};
 use crate::programs::Programs;
@@ -90,7 +90,7 @@ struct Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // SAFETY: our own child.
+        // SAFETY: the process is a child of this one.
         unsafe { libc::kill(self.tool.0.id() as i32, libc::SIGINT) };
         let _ = self.tool.0.wait();
     }
@@ -109,7 +109,7 @@ impl Attached for Tracing {
     }
 }
 
-/// The program that a tool has started; beside it, there is the guardian.
+/// The program that a tool has started. The tool's other child is the guardian.
 fn traced_by(tool: i32) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{tool}/task/{tool}/children")).ok()?;
     let mut children = children.split_whitespace().flat_map(str::parse);

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How much a program is asked to do, so that slow tracers come to an end too.
+/// The amount of work of a program. With slow tracers it is less, so that they end in time.
 #[derive(Clone, Copy)]
 pub enum Load {
     Often,
@@ -14,7 +14,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// For calls of the empty function, of fib, and the program's own work.
+    /// The requests for calls of the empty function, for calls of fib, and for the program's own work.
     pub fn requests(self) -> [&'static str; 3] {
         match self {
             Load::Often => ["call", "fib 32", "work"],
@@ -22,7 +22,7 @@ impl Load {
         }
     }
 
-    /// How many times fewer calls of the empty function.
+    /// The factor by which calls of the empty function are fewer.
     pub fn fewer(self) -> f64 {
         match self {
             Load::Often => 1.0,
@@ -56,14 +56,14 @@ impl Built {
 /// A program that was started under a tracer.
 pub struct Session {
     pub resident: Resident,
-    /// Cleaned up after the program has ended.
+    /// The tracer's own state, which is dropped after the program has ended.
     pub rest: Rest,
 }
 
 pub type Rest = Option<Box<dyn Any>>;
 
 impl Session {
-    /// By a command that runs the program, whose words end with its name.
+    /// Starts a command whose last word is the program.
     pub fn by(command: &mut Command, rest: Rest) -> Result<Option<Session>> {
         let resident = Resident::by(command, 0, 0)?;
         Ok(Some(Session { resident, rest }))
@@ -74,17 +74,17 @@ impl Session {
 pub struct Kept {
     pub bytes: u64,
     pub events: u64,
-    /// Of the empty function.
+    /// The number of calls of the empty function.
     pub calls: u64,
 }
 
 /// A tracer that traces all functions of a process, until this is dropped.
 pub trait Attached {
-    /// Milliseconds to switch them off and on, as often as that was done.
+    /// Switches the functions off and on some times, and returns the milliseconds that each time took.
     fn toggle(&mut self, resident: &mut Resident) -> Result<Vec<f64>>;
 }
 
-/// `None` stands for what a tracer cannot do.
+/// A tracer. `None` means that it cannot do that.
 pub trait Tracer {
     fn name(&self) -> &'static str;
 
@@ -92,17 +92,17 @@ pub trait Tracer {
         Load::Often
     }
 
-    /// Why a figure is missing.
+    /// The reason why a figure is missing.
     fn cannot(&self, _what: &str) -> Option<&'static str> {
         None
     }
 
-    /// How a figure came about.
+    /// A note on how a figure was measured.
     fn note(&self, _what: &str) -> Option<&'static str> {
         None
     }
 
-    /// The program as this tracer wants it compiled, where it is not as usual.
+    /// The program as this tracer wants it compiled; `None`: as usual.
     fn program(&self, _work: &str) -> Option<&Path> {
         None
     }
@@ -114,12 +114,12 @@ pub trait Tracer {
         Ok(None)
     }
 
-    /// The same as [`Attached::toggle`], of tracers that a program has in it.
+    /// The same as [`Attached::toggle`], for tracers that are linked into the program.
     fn toggle(&self, _resident: &mut Resident) -> Result<Vec<f64>> {
         Ok(Vec::new())
     }
 
-    /// Of the last program that was launched, which has ended.
+    /// The result of recording the last launched program, which has ended.
     fn kept(&self, _rest: Rest) -> Result<Option<Kept>> {
         Ok(None)
     }
@@ -133,7 +133,7 @@ pub trait Tracer {
     }
 }
 
-/// All bytes of the files below a directory.
+/// The sum of the sizes of the files below a directory.
 pub fn bytes_below(directory: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(directory)? {

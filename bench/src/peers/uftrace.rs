@@ -21,7 +21,8 @@ pub fn compiled<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tra
     new(COMPILED, paths, programs, &[], "-pg", &["-pg"])
 }
 
-/// It patches functions that begin with room for that, and others as far as it can: these have room.
+/// uftrace patches functions that begin with room for its call, and others as far as it can: with this option all have
+/// room.
 pub fn patched<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
     const ROOM: &[&str] = &["-fpatchable-function-entry=16"];
     new(PATCHED, paths, programs, &["-P", "."], "-room", ROOM)

@@ -1,4 +1,4 @@
-//! The kernel's breakpoints in user space: by tracefs, into the kernel's ring, and by bpftrace, counted.
+//! The kernel's breakpoints in user space: recorded by tracefs into the kernel's ring, and counted by bpftrace.
 
 use super::tracer::{Attached, Built, Kept, Load, Rest, Session, Tracer};
 use crate::programs::{Programs, is_installed};
@@ -64,7 +64,7 @@ impl Probes {
         fs::write(file, word).context("enabling the probes")
     }
 
-    /// Writes what is recorded into files, page by page.
+    /// Writes the ring's pages into files as they fill.
     fn read_into(&mut self, directory: &Path) -> Result<()> {
         remove(directory)?;
         fs::create_dir_all(directory)?;
@@ -80,7 +80,7 @@ impl Probes {
         Ok(())
     }
 
-    /// A number of all processors' statistics.
+    /// The sum of a number in the statistics of all processors.
     fn count(&self, name: &str) -> Result<u64> {
         let mut sum = 0;
         for processor in fs::read_dir(self.instance.join("per_cpu"))? {
@@ -95,7 +95,7 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        // Whatever of it is there.
+        // An error means that this part has not been made.
         let _ = self.enable("0");
         self.readers.clear();
         let _ = fs::remove_dir(&self.instance);
@@ -103,7 +103,7 @@ impl Drop for Probes {
     }
 }
 
-/// Line by line, as the kernel takes no more than a page at once.
+/// Writes lines one by one, since the kernel takes no more than a page at once.
 fn write_events(lines: &str) -> Result<()> {
     let mut file = fs::OpenOptions::new()
         .append(true)
@@ -185,7 +185,7 @@ impl Tracer for Uprobes<'_> {
         let probes = rest.and_then(|rest| rest.downcast::<Probes>().ok());
         let probes = probes.context("no probes")?;
         probes.enable("0")?;
-        // Pages that are not full yet are not given to readers.
+        // Readers do not get pages that are not full yet.
         let unread = probes.count("entries")?;
         let read = probes.count("read events")?;
         let bytes =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * What record.S takes from this header of the kernel's, in a program.
+ * The part of this header of the kernel that record.S needs in a program.
  */
 #define RET ret

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0
  *
- * What record.S takes from this header of the kernel's, in a program.
+ * The part of this header of the kernel that record.S needs in a program.
  */
 #define SYM_START(name, linkage, alignment) .globl name; name:
 #define ENDBR
