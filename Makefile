@@ -1,8 +1,8 @@
 # make demo   builds nopal, records a real program, and prints its report
 # make test   builds and passes every test
-# make        builds nopal for installation, and names missing packages; make deps installs them
+# make        builds nopal for installation, or names missing packages; make deps installs them
 # make kernel-demo   boots a stock kernel, records its functions, and prints their report
-# make quick  builds it in a third of the time, for a first look and for development
+# make quick  builds nopal in a third of the time, for a first look and for development
 # make dist   builds archives and packages; make dist-check installs each in a bare Debian
 # make explore   explores the protocols in larger models than make test, for half an hour
 PREFIX ?= /usr/local
@@ -12,14 +12,14 @@ NOPAL := target/release/nopal
 .PHONY: all quick deps demo test check explore bench bench-peers bench-papers bench-kernel kernel kernel-demo kernel-newest fuzz \
 	hard torture soak pages fleet install dist dist-check clean
 
-# Packed relocations, a thirtieth of the file, if libc says that it can apply them.
+# Packed relocations make the file smaller by a thirtieth. They are used if libc says that it can apply them.
 PACKED := $(shell grep -qs GLIBC_ABI_DT_RELR "$$($(CC) -print-file-name=libc.so.6 2>/dev/null)" && echo -C link-arg=-Wl,-z,pack-relative-relocs)
 
 # If the system has libc as an archive, as Debian's libc6-dev does, nopal is linked statically: it starts a millisecond
 # sooner, and runs in containers without libraries.
 STATIC := $(if $(filter /%,$(shell $(CC) -print-file-name=libc.a 2>/dev/null)),-C target-feature=+crt-static $(PACKED))
 
-# rustc links with LLD, which makes one function of those with the same code, a seventieth of the file.
+# rustc links with LLD, which merges functions with the same code. That makes the file smaller by a seventieth.
 FOLDED := -C link-arg=-Wl,--icf=all
 
 all:
@@ -30,7 +30,7 @@ quick:
 	@.ci/packages --names build
 	$(CARGO) rustc --profile quick --package nopal --bin nopal -- $(STATIC)
 
-# Installs what the demo and the tests need; as root, on Debian and Ubuntu.
+# Installs the packages that the demo and the tests need; as root, on Debian and Ubuntu.
 deps:
 	@.ci/packages test
 
@@ -38,7 +38,7 @@ deps:
 LIBRARY := target/library
 LIBRARY_SOURCES := $(wildcard runtime/library/*.c runtime/library/*.S) runtime/core/poke.c
 LIBRARY_OBJECTS := $(patsubst %,$(LIBRARY)/%.o,$(notdir $(LIBRARY_SOURCES)))
-# Markers and hooks call it while vector registers hold the program's values.
+# Markers and hooks call libnopal while vector registers hold the program's values.
 LIBRARY_FLAGS := -std=gnu17 -O2 -mgeneral-regs-only -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Werror -Iinclude -Iruntime/core \
 	-Iruntime/port -Iruntime/arch/x86_64
 vpath %.c runtime/library runtime/core
@@ -56,7 +56,7 @@ $(LIBRARY)/libnopal.a: $(LIBRARY_OBJECTS)
 $(LIBRARY)/libnopal.so: $(LIBRARY_OBJECTS)
 	$(CC) -shared -pthread -Wl,-soname,libnopal.so -Wl,-z,defs $^ -o $@
 
-# The first of these that the machine has: a path, as a name may be that of a script which chooses among versions.
+# The demo records the first of these that the machine has. They are paths, since a name in PATH may be a wrapper script.
 PYTHON := $(firstword $(wildcard /usr/bin/python3))
 GIT := $(firstword $(wildcard /usr/bin/git))
 ifneq ($(PYTHON),)
@@ -80,7 +80,7 @@ check:
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
-# A file of tests that hangs is ended, and the others still run.
+# A test file that hangs is killed, and the others still run.
 test: deps
 	$(MAKE) check
 	$(CARGO) test --workspace --no-fail-fast --config 'target."cfg(all())".runner = ["timeout", "--foreground", "1500"]'
@@ -91,7 +91,7 @@ explore:
 bench: all
 	$(CARGO) run --release --package nopal-bench
 
-# The module for this kernel, or the one that KERNEL names: target/kernel/$(KERNEL)/nopal.ko. Needs its headers.
+# Builds the module for this kernel, or the one that KERNEL names: target/kernel/$(KERNEL)/nopal.ko. Needs its headers.
 KERNEL ?= $(shell uname -r)
 HEADERS := $(firstword $(wildcard target/kernel/$(KERNEL) /lib/modules/$(KERNEL)/build /usr/src/linux-headers-$(KERNEL)))
 kernel:
@@ -104,7 +104,7 @@ kernel-demo:
 	@$(MAKE) quick
 	@NOPAL="$(CURDIR)/target/quick/nopal" $(CARGO) run --profile quick --quiet --package nopal-tests --bin kernel-demo
 
-# The module's tests in the newest kernel of Debian's backports, which needs another system's compiler. As root.
+# Runs the module's tests in the newest kernel of Debian's backports, which needs the compiler of its own release. As root.
 kernel-newest:
 	@.ci/packages test
 	@.ci/packages newest
@@ -116,13 +116,14 @@ fuzz:
 	@.ci/packages --names build
 	fuzz/run $(FUZZ_SECONDS)
 
-# Programs that break tracers; other tracers, and what the programs need, are installed if possible.
+# Runs programs that break tracers. Other tracers and the programs' packages are installed if possible.
 hard: all
 	@.ci/packages test
 	-@.ci/packages hard
 	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin hard
 
-# Ten thousand sites switched a hundred million times under load, and nopal killed at each of its steps; more by TORTURE='seed=N seconds=N toggles=N'.
+# Switches ten thousand sites a hundred million times under load, and kills nopal at each of its steps.
+# TORTURE='seed=N seconds=N toggles=N' changes that.
 TORTURE ?= toggles=100_000_000
 torture: all
 	@.ci/packages test
@@ -130,27 +131,28 @@ torture: all
 	NOPAL_KILLS=all $(CARGO) test --package nopal-tests --test killed
 	NOPAL_KILLS=all $(CARGO) test --package nopal-tests --test kernel nothing_is_left
 
-# Whole programs with every function traced, and hundreds of their own tests: an hour. SOAK='WORD...': those named so.
+# Traces every function of whole programs in hundreds of their own tests, for an hour. SOAK='WORD...' selects some by name.
 soak: all
 	@.ci/packages soak
 	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin soak -- $(SOAK)
 
-# The queries of examples/fleet in Spark, on a cluster of two workers on this machine; Spark is fetched by pip, 400 MB.
+# Runs the queries of examples/fleet in Spark, on a cluster of two workers on this machine. pip fetches Spark, 400 MB.
 fleet:
 	@.ci/packages fleet
 	NOPAL_SPARK="$(CURDIR)/target/fleet/bin/python3" $(CARGO) test --package nopal-tests --test fleet
 
-# nopal beside the tracers that can be installed here.
+# Measures nopal beside the tracers that can be installed here.
 bench-peers: all library
 	@.ci/packages test
 	-@.ci/packages peers
 	$(CARGO) run --release --package nopal-bench -- peers
 
-# The tables of the papers and patch series that nopal follows (docs/speed.md), on this machine.
+# Reproduces the tables of the papers and patch series that nopal follows (docs/speed.md) on this machine.
 bench-papers: all library
 	$(CARGO) run --release --package nopal-bench -- markers probes papers uniform hackbench
 
-# nopal's kernel module beside the kernel's own tracers and BPF, in guests whose instructions are counted (docs/speed.md).
+# Measures nopal's kernel module beside the kernel's own tracers and BPF, in guests whose instructions are counted
+# (docs/speed.md).
 bench-kernel:
 	@.ci/packages test
 	@$(MAKE) quick
@@ -185,7 +187,7 @@ dist: all
 	@.ci/packages --names dist
 	packaging/build
 
-# Installs and tests each part of it in a bare Debian. As root.
+# Installs and tests each part of the release in a bare Debian. As root.
 dist-check:
 	@.ci/packages dist-check
 	packaging/check

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Counting calls without reading a record: a session that runs keeps the counts, and its control file shows them.
-# `counting.sh PID FUNCTION` counts for ten seconds, from the first time that the session is asked.
+# Counts calls without reading a record: a running session keeps the counts, and its control file shows them.
+# `counting.sh PID FUNCTION` counts for ten seconds, from the first query of the session.
 set -e
 nopal attach --for 12s -F "$2" -o counting.data "$1" &
 sleep 1

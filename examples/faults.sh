@@ -1,5 +1,5 @@
 #!/bin/sh
-# Where a program meets pages of memory for the first time, and when: its page faults, a dot each. As root.
+# Shows where and when a program touches pages of memory for the first time: its page faults, a dot each. As root.
 set -e
 cc -O2 -o strides "$(dirname "$0")/strides.c"
 nopal record -e exceptions:page_fault_user -F 'saxpy*' -o faults.data -- ./strides

@@ -1,4 +1,5 @@
-/* The function of the first papers on markers. Writes some of its own bytes to a file, as they are in memory. */
+/* A function with a marker, from the first papers on markers. The program writes some of the function's bytes to a file, as
+ * they are in memory. */
 #include <nopal.h>
 #include <stdio.h>
 #include <stdlib.h>

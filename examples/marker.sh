@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a marker adds to a function, as instructions in memory: while it is off, and while it is on.
+# Shows the instructions that a marker adds to a function, in memory, while it is off and while it is on.
 set -e
 here=$(dirname "$0")
 cc -O2 -I"$here/../include" -o marker "$here/marker.c"

@@ -1,5 +1,5 @@
-/* A pipeline of three processes: request ask 20 | request serve | request note; ask 20 41 begins with 41.
- * The first asks, once it has got a line or the end of its input; the second works; the third keeps the answers. */
+/* A pipeline of three processes: request ask 20 | request serve | request note. `ask 20 41` begins with number 41.
+ * The first process begins to ask after a line, or the end, of its input; the second works; the third notes the answers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The way of requests through three processes: how long each took from the first to the last, and what the processes did
-# meanwhile in the longest one.
+# Shows the way of requests through three processes: the time of each from the first process to the last, and the work of
+# the processes in the longest one.
 set -e
 cc -O2 -o request "$(dirname "$0")/request.c"
 nopal record --args -F 'ask@request' -F 'look_up@request' -F 'serve@request' -F 'note@request' -o request.data -- \

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A session in a terminal, as a picture: session.py FILE.svg. Runs the commands below, with the nopal that is in PATH, in
-a terminal of their own, and draws what they print; a viewer that can shows them one after the other."""
+"""Draws a session in a terminal: session.py FILE.svg. Runs the commands below in a terminal, with the nopal in PATH, and draws
+their output. Viewers that support animation show the commands one after the other."""
 
 import html
 import os
@@ -28,7 +28,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def run(command, directory):
-    """What a command prints to a terminal."""
+    """Runs a command, and returns its output to a terminal."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(directory)
@@ -47,14 +47,14 @@ def run(command, directory):
 
 
 def rows(line):
-    """The rows that a line of text takes in the terminal; one with codes is drawn to fit."""
+    """The rows that a line of text takes in the terminal. A line with codes is drawn in one row."""
     if "\x1b" in line:
         return [line]
     return [line[at : at + COLUMNS] for at in range(0, len(line.rstrip()), COLUMNS)]
 
 
 def spans(line):
-    """Text with the codes of colours as SVG. Of what is overwritten, the last counts."""
+    """Text with the codes of colours as SVG. Of text that is overwritten, the last remains."""
     line = re.sub(r"\x1b\[[0-9;]*[^0-9;m]", "", line.rstrip("\r").rsplit("\r", 1)[-1])
     drawn, style = "", ""
     for part in re.split(r"(\x1b\[[0-9;]*m)", line):

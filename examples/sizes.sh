@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sizes of reads and writes in a session: what each call of read and write returned, as a cumulative distribution.
+# Shows the sizes of reads and writes in a session: the results of read and write, as a cumulative distribution.
 # `sizes.sh bash` records a session that you type.
 set -e
 nopal record --args -F read -F write -o sizes.data -- "${@:-sh}"

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 
 #define BYTES (8UL << 20)
-/* Where the memory is, so that a picture can show it alone. */
+/* The address is fixed, so that a picture can show this memory alone. */
 #define PLACE ((void *)0x100000000000)
 
 __attribute__((noinline)) static double saxpy(double *y, const double *x, size_t words, size_t stride)

@@ -1,4 +1,4 @@
-/* How many different words there are in a text. It is slow, and nopal shows where: cc -O2 -fno-inline words.c -o words */
+/* Counts the different words of a text. It is slow, and nopal shows where: cc -O2 -fno-inline words.c -o words */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Empties, in a directory of sources with vendored crates, those crates that Linux on x86-64 never compiles: lighten.py SOURCES
+"""Empties those vendored crates in a directory of sources that Linux on x86-64 never compiles: lighten.py SOURCES
 
-Cargo wants all crates of a lock file to be there, and looks at the files of those only that it compiles."""
+Cargo needs all crates of a lock file to exist, and reads only the files of those that it compiles."""
 
 import json
 import pathlib

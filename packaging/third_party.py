@@ -25,7 +25,7 @@ def main():
         if id in linked:
             continue
         linked.add(id)
-        # Of a dependency for building or for tests alone, nothing is linked.
+        # Dependencies that only building or tests need are not linked.
         left += [
             dependency["pkg"]
             for dependency in nodes[id]["deps"]

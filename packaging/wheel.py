@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Makes a wheel of what `make install` has put into a directory: wheel.py INSTALLED VERSION INTO
+"""Makes a wheel of the files that `make install` has put into a directory: wheel.py INSTALLED VERSION INTO
 
-It needs nothing beside Python, and no network. pip puts the binary into the directory of scripts, as it is, the manual and
-the completions into share/ of the environment, and the package of packaging/python, which runs the same binary."""
+It needs only Python, and no network. pip installs the binary, unchanged, in the directory of scripts; the manual and the
+completions in share/ of the environment; and the package of packaging/python, which runs that binary."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ import pathlib
 import sys
 import zipfile
 
-# It needs no libc, so any that a wheel may ask for will do.
+# The binary needs no libc: any that a wheel may ask for will do.
 PLATFORM = "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64"
 PACKAGE = pathlib.Path(__file__).parent / "python"
 
@@ -49,7 +49,7 @@ def main(installed, version, into):
     with zipfile.ZipFile(pathlib.Path(into) / f"{name}-{tag}.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
 
         def add(path, content, mode=0o644):
-            # The earliest time that a zip file knows.
+            # The entry has the earliest time that a zip file knows.
             entry = zipfile.ZipInfo(path)
             entry.external_attr = (0o100000 | mode) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED

@@ -1,4 +1,4 @@
--- What each function takes on each host, the most self time first.
+-- The times of each function on each host, the most self time first.
 SELECT host, module, function, SUM(calls) AS calls, SUM(total_ns) AS total_ns, SUM(self_ns) AS self_ns
 FROM functions
 GROUP BY host, module, function

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs files of SQL on the tables of `nopal export --as parquet`: query.py [--spark] [--json] DIRECTORY FILE.sql...
 
-By DuckDB (pip install duckdb), or by Spark (pip install pyspark, and Java) on a small cluster on this machine."""
+Uses DuckDB (pip install duckdb), or Spark (pip install pyspark, and Java) on a small cluster on this machine."""
 
 import argparse
 import json

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A service of three processes, each recorded by itself, as on machines of its own: two versions on two hosts, and their
-# tables below the directory $1. The second version looks up more slowly.
+# Records a service of three processes, each by itself, as if on machines of their own: two versions on two hosts. The
+# tables go below the directory $1. The second version looks up more slowly.
 set -e
 tables=${1:-tables}
 directory=$(dirname "$0")

@@ -1,5 +1,5 @@
--- What a version changed: self time per call of each function, and its share of the service's, in pairs of versions, by
--- what that means for all calls of the new one.
+-- The changes between pairs of versions: the self time per call of each function, and its share of the service's time. The
+-- order is by the change for all calls of the new version.
 WITH sums AS (
     SELECT service, version, module, function, SUM(calls) AS calls, SUM(self_ns) AS self_ns
     FROM functions

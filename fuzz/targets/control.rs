@@ -1,8 +1,8 @@
-//! Commands, and what is written to the files of a session, as any text. Nothing changes by a command that is refused,
-//! and what `ctl` shows brings another process of the program into the same state.
+//! Any text as commands, and as text written to the files of a session. A refused command changes nothing, and the text
+//! of `ctl` brings another process of the program into the same state.
 //!
-//! The input: a byte below 128 is itself; others are words of the language, so that whole commands are met often. The
-//! text is written line by line, each to the file that is named behind the last `\x01` or, at first, to `ctl`.
+//! The input: a byte below 128 stands for itself, others for words of the language, so that whole commands are
+//! frequent. The text is written line by line, each to the file whose name follows the last `\x01`, or first to `ctl`.
 #![no_main]
 
 #[path = "../../crates/control/tests/common/mod.rs"]
@@ -109,7 +109,7 @@ fn text(data: &[u8]) -> String {
     text
 }
 
-/// All that commands can change, but for the counters.
+/// The state that commands can change, without the counters.
 fn state(control: &mut Control, fake: &mut Fake) -> (Vec<String>, String) {
     let shown = cat(control, fake, "ctl");
     let lines = shown.lines().filter(|line| !line.starts_with('#'));

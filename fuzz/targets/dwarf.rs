@@ -1,7 +1,7 @@
-//! Damaged debug information: variables, lines of source and parameters are looked for in it.
+//! Damaged debug information, in which variables, lines of source and parameters are looked up.
 //!
-//! The input: a byte that says which compilation, one that says at which instruction, then for each section a length of
-//! two bytes and what is laid over it.
+//! The input: a byte for the compilation, a byte for the instruction, then for each section a length of two bytes and
+//! the bytes that are laid over it.
 #![no_main]
 
 mod common;

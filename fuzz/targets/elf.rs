@@ -1,4 +1,4 @@
-//! Any bytes as an ELF file: all that is read of it, and the plan made of it.
+//! Any bytes as an ELF file: all its parts are read, and a plan is made.
 #![no_main]
 
 mod common;

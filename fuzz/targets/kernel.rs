@@ -1,5 +1,4 @@
-//! A small kernel, its symbols, memory and list of forbidden functions, which the input is laid over: a plan of what is
-//! there.
+//! A small kernel whose symbols, memory and list of forbidden functions the input is laid over: a plan is made of it.
 #![no_main]
 
 mod common;
@@ -101,7 +100,7 @@ fuzz_target!(|data: &[u8]| {
     for function in &plan.functions {
         assert!(function.address < function.end);
         for exit in plan.exits_of(function) {
-            // What is planned is there, and of one function.
+            // Each planned place exists, and belongs to one function.
             assert_eq!(memory.read(exit.address, 5).unwrap(), exit.expected);
             assert!(taken.insert(exit.address));
             assert!([EXIT_RETURN, EXIT_TAIL].contains(&u32::from(exit.kind)));

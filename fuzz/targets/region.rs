@@ -1,5 +1,4 @@
-//! Shared memory that the traced process has filled with anything: what the tool collects from it makes a trace that
-//! can be read.
+//! Shared memory with any contents by the traced process: the tool makes a readable trace of it.
 #![no_main]
 
 mod common;
@@ -68,7 +67,7 @@ fuzz_target!(|data: &[u8]| {
             .unwrap();
     }
     let mut input = common::Input(data.get(1..).unwrap_or(&[]));
-    // Writes of the process, with rounds of the tool between them.
+    // The process writes, with rounds of the tool between its writes.
     for _ in 0..64 {
         if input.is_empty() {
             break;

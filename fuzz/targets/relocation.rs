@@ -1,7 +1,7 @@
-//! Random functions: with its first instructions displaced, a function computes what it computed before.
+//! Random functions: a function computes the same after its first instructions have been displaced.
 //!
-//! The input's first bytes set the registers, the rest are instructions. Of what they decode to, those stay that touch
-//! nothing but general and vector registers, flags, the function's data, and the stack in order; branches are made to
+//! The input's first bytes set the registers, the rest are instructions. Of the decoded instructions, those stay that
+//! touch only general and vector registers, flags, the function's data, and the stack in order. Branches are changed to
 //! go forward to an instruction.
 #![no_main]
 
@@ -18,17 +18,16 @@ use nopal_plan::Plan;
 use nopal_symbols::Image;
 use std::sync::Once;
 
-/// Where the library is loaded; its displaced code stands `DISPLACED` above it.
+/// The address of the library. Its displaced code is `DISPLACED` bytes above.
 const BASE: u64 = 0x2a00_0000_0000;
 const SIZE: u64 = 0x5000;
 const _: () = assert!(FRAMES < SIZE);
 const DISPLACED: u64 = 0x3000_0000;
 
-/// What a function gets and what it leaves: rax, rcx, rdx, rbx, rbp, rsi, rdi, r8 to r13, and the flags that are
-/// defined.
+/// The registers before and after a function: rax, rcx, rdx, rbx, rbp, rsi, rdi, r8 to r13, and the defined flags.
 type Registers = [u64; 14];
 
-/// Whether an instruction does the same each time, and nothing but compute.
+/// Whether an instruction only computes, and has the same result each time.
 fn computes(instruction: &Instruction) -> bool {
     let known = |feature: &CpuidFeature| {
         matches!(
@@ -72,7 +71,7 @@ fn computes(instruction: &Instruction) -> bool {
             | Mnemonic::Pushfq
             | Mnemonic::Pushf
             | Mnemonic::Clflush
-            // Where one maker's processors do nothing, another's refuse it.
+            // Processors of one maker execute it as a NOP, those of another refuse it.
             | Mnemonic::Reservednop
             | Mnemonic::Bsf
             | Mnemonic::Bsr
@@ -161,7 +160,7 @@ fn function(bytes: &[u8]) -> Option<Vec<u8>> {
         chosen[at].set_ip(CODE + at as u64);
         chosen[at].set_near_branch64(CODE + (at + 1 + by) as u64);
     }
-    // The encoder knows instructions by their addresses, here numbers, and puts labels in place of them.
+    // The encoder makes labels of the instructions' addresses, which are numbers here.
     let mut end: Vec<Instruction> = {
         let mut assembler = CodeAssembler::new(64).ok()?;
         assembler.cld().ok()?;
@@ -189,11 +188,11 @@ unsafe extern "C" fn call(function: u64, registers: *mut Registers) {
         "push r15",
         "push rsi",
         "push rdi",
-        // Room that the function may find above its stack, and what it returns by.
+        // Room above the function's stack, and its return address.
         "sub rsp, 128",
         "lea r14, [rip + 2f]",
         "mov r15, rsp",
-        // The same in all vector registers, which hold what came before.
+        // Gives all vector registers the same value, since they hold earlier ones.
         ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
         "movq xmm\\number, [rsi + 64]",
         ".endr",
@@ -244,7 +243,7 @@ unsafe extern "C" fn call(function: u64, registers: *mut Registers) {
 }
 
 fn room(at: u64, bytes: u64) -> &'static mut [u8] {
-    // SAFETY: addresses that nothing else in this process uses; mapped once.
+    // SAFETY: nothing else in this process uses these addresses, and they are mapped once.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -259,11 +258,11 @@ fn room(at: u64, bytes: u64) -> &'static mut [u8] {
     }
 }
 
-/// What the function at `BASE + CODE` makes of registers and data.
+/// Runs the function at `BASE + CODE` on registers and data.
 fn run(mut registers: Registers, data: &[u8]) -> (Registers, Vec<u8>) {
     let memory = room(BASE + DATA, 0x1000);
     memory[..data.len()].copy_from_slice(data);
-    // SAFETY: the code computes only, by `computes`, keeps r14 and r15, and ends with a jump to r14.
+    // SAFETY: the code only computes, as `computes` has checked, keeps r14 and r15, and ends with a jump to r14.
     unsafe { call(BASE + CODE, &mut registers) };
     (registers, memory[..0x100].to_vec())
 }
@@ -284,7 +283,7 @@ fuzz_target!(|data: &[u8]| {
     let file = common::File::with(&library(&code, &[], &[("f", 0, size)]));
     let image = Image::open_with_debug_directories(file.path(), &[]).unwrap();
     let plan = Plan::make(&image).unwrap();
-    // What takes flags is not traced, but could be displaced.
+    // Functions that take flags are not traced, but could be displaced.
     let Some(site) = plan.sites.first().or(plan.hooks.first()) else {
         return;
     };

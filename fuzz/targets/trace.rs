@@ -1,7 +1,7 @@
 //! A trace directory with any bytes in each of its files.
 //!
-//! The input: for each of `session/notes`, `metadata`, `stream-0`, `stream-1`, `cpu-0` and `cpu-1` in turn a length of
-//! two bytes and the file. Where the session has nothing, one that is whole is taken, so that streams are reached.
+//! The input: for each of `session/notes`, `metadata`, `stream-0`, `stream-1`, `cpu-0` and `cpu-1` in turn, a length of
+//! two bytes and the file. An empty session is replaced by a whole one, so that readers reach the streams.
 #![no_main]
 
 mod common;
@@ -55,7 +55,7 @@ fuzz_target!(|data: &[u8]| {
         fs::write(directory.path().join(name), bytes).unwrap();
     }
     common::read_trace(directory.path());
-    // What is behind the checksums, too.
+    // Records with wrong checksums are read, too.
     if synthetic::sum_again(directory.path()).is_ok() {
         common::read_trace(directory.path());
     }

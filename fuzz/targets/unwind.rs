@@ -13,7 +13,7 @@ const FUNCTION: [u8; 16] = [
     0x53, 0xbb, 1, 0, 0, 0, 0xe8, 5, 0, 0, 0, 0x5b, 0xc3, 0x90, 0x90, 0x90,
 ];
 
-/// What a compiler writes for four functions, which the input is laid over.
+/// The unwind tables that a compiler writes for four functions; the input is laid over them.
 fn whole() -> Vec<u8> {
     const FRAME_SECTION: u64 = 12 + 4 * 8;
     let mut section = vec![

@@ -1,6 +1,6 @@
-//! Small ELF files: code, data and unwind tables as given, around them what a linker would write.
+//! Small ELF files: code, data and unwind tables as given, with the tables of a linker around them.
 
-/// Link-time addresses, which are offsets in the file, too.
+/// Link-time addresses, which equal the offsets in the file.
 pub const CODE: u64 = 0x1000;
 pub const DATA: u64 = 0x3000;
 pub const FRAMES: u64 = 0x4000;

@@ -1,4 +1,4 @@
-//! The common parts of the targets. Each uses some of them.
+//! The common parts of the targets. Each target uses some of them.
 #![allow(dead_code)]
 
 pub mod elf;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A file in memory, for code that wants a path.
+/// A file in memory, for code that takes a path.
 pub struct File {
     path: PathBuf,
     _file: std::fs::File,
@@ -77,7 +77,7 @@ pub fn patched(whole: &[u8], mut input: Input) -> Vec<u8> {
     bytes
 }
 
-/// A directory in memory that goes with the value.
+/// A directory in memory, which is removed with the value.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -98,7 +98,7 @@ impl Drop for Directory {
     }
 }
 
-/// Every reader of a trace. What they say is of no interest, as long as they come back.
+/// Runs every reader of a trace. Their results do not matter, as long as they return.
 pub fn read_trace(path: &Path) {
     use nopal_analysis::drive::Drive;
     use nopal_analysis::dump::{self, Format, Latency, Weight, dump};

@@ -4,8 +4,7 @@
     trace.functions().to_pandas()
     polars.from_arrow(trace.calls(range=("50%", None), function="parse_*"))
 
-The binary that the package has brought reads the trace; this package only asks it. Tables need pyarrow:
-`pip install 'nopal[tables]'`."""
+The package runs the binary that comes with it, which reads the trace. Tables need pyarrow: `pip install 'nopal[tables]'`."""
 
 from __future__ import annotations
 
@@ -28,23 +27,23 @@ __all__ = ["Error", "Incomplete", "Trace", "find_nopal", "open", "record"]
 
 Path = str | os.PathLike[str]
 Moment = str | float | None
-"""A moment of a trace: seconds since its beginning, or a text for `--from` and `--until` ("50%", "2.5s", a marker's name)."""
+"""A moment of a trace: seconds since its beginning, or an argument of `--from` and `--until` ("50%", "2.5s", a marker's name)."""
 Range = tuple[Moment, Moment]
 
 DAMAGED = 3
-"""With this status nopal ends if it could read only a part of a trace."""
+"""The exit status of nopal if it could read only a part of a trace."""
 
 
 class Error(Exception):
-    """What nopal has said about a failure."""
+    """A failure, in nopal's words."""
 
 
 class Incomplete(UserWarning):
-    """What nopal has said about losses of a trace, and estimates that follow from them."""
+    """Losses of a trace, and estimates that follow from them, in nopal's words."""
 
 
 def find_nopal() -> str:
-    """The path of the binary that this package has brought, or else of another one in PATH."""
+    """The path of the binary that comes with this package, or else of one in PATH."""
     schemes = [sysconfig.get_default_scheme(), f"{os.name}_user"]
     for path in (os.path.join(sysconfig.get_path("scripts", scheme), "nopal") for scheme in schemes):
         if os.path.isfile(path):
@@ -60,20 +59,20 @@ class Trace(NamedTuple):
 
     path: pathlib.Path
     status: int | None = None
-    """Of a recording: how the program ended, as subprocess has it (a negative number is a signal)."""
+    """After a recording, the exit status of the program, as in subprocess (a negative number is a signal)."""
 
     def functions(self, range: Range = (None, None), function: str | None = None) -> pyarrow.Table:
-        """A row for each function, as `nopal report` has it. Columns are those of `nopal report --json`."""
+        """A row for each function, as in `nopal report`. The columns are those of `nopal report --json`."""
         return self._report([], range, function)
 
     def threads(self, range: Range = (None, None)) -> pyarrow.Table:
-        """A row for each thread, as `nopal report --threads` has it."""
+        """A row for each thread, as in `nopal report --threads`."""
         return self._report(["--threads"], range, None)
 
     def calls(self, range: Range = (None, None), function: str | None = None) -> pyarrow.Table:
-        """A row for each call, as `nopal export --as parquet` has it: see docs/exports.md for the columns.
+        """A row for each call, as in `nopal export --as parquet`. docs/exports.md describes the columns.
 
-        With a function (a glob, as of `-F`), the calls of this function, and the calls in them."""
+        A function (a glob, as for `-F`) selects its calls, and the calls in them."""
         _need_pyarrow()
         calls, losses, said = self._calls_and_losses(range, function)
         _tell([said, *losses], 3)
@@ -88,12 +87,12 @@ class Trace(NamedTuple):
             return json.loads(text), said
 
         rows, said = ask(_selection(range, function))
-        # Those of the report stand in its first row, and there may be none.
+        # The report has the losses in its first row, and may have no row.
         _, losses, _ = self._calls_and_losses(("0%", "0%"), None)
         _tell([said, *losses], 4)
-        # A table without rows has the columns of the whole trace.
+        # A table without rows gets the columns of the whole trace.
         known = rows or ask([])[0]
-        # Some members are there only where they are needed.
+        # Some rows have members that others lack.
         names = dict.fromkeys(name for row in known for name in row if name != "losses")
         return pyarrow.table({name: [row.get(name) for row in known] for name in names})[: len(rows)]
 
@@ -112,9 +111,9 @@ class Trace(NamedTuple):
 
 
 def open(path: Path = "nopal.data") -> Trace:
-    """A trace that was recorded before."""
+    """Opens an existing trace."""
     trace = Trace(pathlib.Path(path))
-    # So that what is no trace is told at once.
+    # A directory that is no trace fails here, not at the first table.
     with builtins.open(trace.path / "metadata", "rb"):
         return trace
 
@@ -122,10 +121,10 @@ def open(path: Path = "nopal.data") -> Trace:
 def record(command: Sequence[Path], path: Path = "nopal.data", options: Sequence[str] = ()) -> Trace:
     """Runs a program as `nopal record` with these options does, and returns its trace.
 
-    The program has the input and output of this one. An older trace of that path is kept as `….old`.
+    The program has the input and output of this one. An older trace at that path is kept as `….old`.
 
-    At KeyboardInterrupt it waits for the program, whose trace is complete then. At another one it sends SIGTERM to the
-    program."""
+    At KeyboardInterrupt, this function waits until the program ends, and the trace is complete. At a second one, it sends
+    SIGTERM to the program."""
     place = pathlib.Path(path)
     before = _identity(place)
     words = [find_nopal(), "record", f"--output={place}", *options, "--", *(os.fspath(word) for word in command)]
@@ -141,8 +140,8 @@ def _wait(nopal: subprocess.Popen[bytes]) -> int:
         try:
             nopal.wait()
         except KeyboardInterrupt as another:
-            # SIGINT goes to the process group, by ^C as by Jupyter, and so to the program. Where this process alone has got
-            # it, the program knows of none: nopal hands on SIGTERM, and no SIGINT.
+            # Ctrl-C and Jupyter send SIGINT to the process group, and so to the program. If only this process got it, the
+            # program knows nothing of it, since nopal passes on SIGTERM but not SIGINT.
             if interrupt is not None:
                 nopal.terminate()
             interrupt = another
@@ -170,7 +169,7 @@ def _selection(range: Range, function: str | None) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    # nopal has no time of 0.
+    # nopal accepts no time of 0.
     return f"{round(seconds * 1e9)}ns" if seconds else "0%"
 
 

@@ -1,4 +1,4 @@
-"""`python -m nopal` is nopal."""
+"""Makes `python -m nopal` run nopal."""
 
 import os
 import sys
