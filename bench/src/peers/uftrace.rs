@@ -63,7 +63,7 @@ impl Tracer for Uftrace<'_> {
 
     fn cannot(&self, what: &str) -> Option<&'static str> {
         what.contains("attach")
-            .then_some("it traces what it has started")
+            .then_some("it traces only programs that it has started")
             .or_else(|| {
                 what.contains("off or on")
                     .then_some("not while a program runs")

@@ -141,23 +141,23 @@ pub struct Mount {
     pub directory: PathBuf,
 }
 
-/// Record services as long as the machine runs, as files tell
+/// Record the services that files describe, as long as the machine runs
 ///
-/// Each file NAME.toml describes a service: its keys are the long options of `nopal attach`, and process, keep, keep-for
-/// and control. A recording begins when the service is there, and the next one when that has ended; the oldest ones are
-/// removed. Ends at SIGTERM or Ctrl-C; reads the files again at SIGHUP.
+/// Each file NAME.toml describes a service: its keys are the long options of `nopal attach`, and process, keep,
+/// keep-for and control. A recording begins when the service runs, and the next one when that has ended; the oldest
+/// ones are removed. The daemon ends at SIGTERM or Ctrl-C, and reads the files again at SIGHUP.
 #[derive(Debug, Args)]
 pub struct Daemon {
     /// The directory with the files
     #[arg(long, value_name = "DIR", default_value = "/etc/nopal.d")]
     pub configuration: PathBuf,
 
-    /// Where the recordings are, DIR/NAME/TIME
+    /// The directory of the recordings, DIR/NAME/TIME
     #[arg(long, value_name = "DIR", default_value = "/var/lib/nopal")]
     pub directory: PathBuf,
 
-    /// Show metrics in the text format of Prometheus, at /metrics: on a port of 127.0.0.1, for everybody on this machine, or at
-    /// a socket, for this user
+    /// Show metrics in the text format of Prometheus, at /metrics: on a port of 127.0.0.1, for everybody on this
+    /// machine, or at a socket, for this user
     #[arg(long, value_name = "PORT|SOCKET", value_parser = Endpoint::parse)]
     pub metrics: Option<Endpoint>,
 }
@@ -171,7 +171,7 @@ pub struct Report {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// Order the rows by this column, the largest first; the columns of functions, unless others are shown [default: total]
+    /// Order the rows by this column of the table that is shown, the largest first [default: total]
     #[arg(short, long, value_name = "COLUMN", value_parser = sort_parser(), conflicts_with_all = ["hot_path", "by_arg", "kernel"])]
     pub sort: Option<String>,
 
@@ -187,7 +187,7 @@ pub struct Report {
     #[arg(long, conflicts_with_all = ["threads", "callers", "callees"])]
     pub processes: bool,
 
-    /// Show the heaviest path of calls: from the outermost function inwards the one with most time
+    /// Show the heaviest path of calls: from the outermost function inwards, at each step the callee with most time
     #[arg(long, conflicts_with_all = ["threads", "processes", "callers", "callees"])]
     pub hot_path: bool,
 
@@ -195,7 +195,7 @@ pub struct Report {
     #[arg(long, value_name = "FUNCTION", conflicts_with = "callees")]
     pub callers: Option<String>,
 
-    /// Tell the call sites of --callers apart, where the trace has them (record --call-sites): as caller+offset, and the
+    /// Show a row of --callers for each call site, if the trace has them (record --call-sites): caller+offset, and the
     /// line in the source
     #[arg(long, requires = "callers")]
     pub call_sites: bool,
@@ -204,16 +204,16 @@ pub struct Report {
     #[arg(long, value_name = "FUNCTION")]
     pub callees: Option<String>,
 
-    /// Show the calls of a function by the values of an argument: by its name, where there is debug information, or its
-    /// number [default: 1], or by the result (needs record --args)
+    /// Show the calls of a function by the values of its result or of an argument (needs record --args). ARGUMENT is a
+    /// number [default: 1] or, if there is debug information, a name
     #[arg(long, value_name = "FUNCTION[:ARGUMENT|:result]", conflicts_with_all = ["threads", "processes", "hot_path", "callers", "callees"])]
     pub by_arg: Option<String>,
 
-    /// Show functions of the kernel (record -k), and the functions that they ran in
+    /// Show functions of the kernel (record -k), and the functions of the program that they ran in
     #[arg(long, conflicts_with_all = ["threads", "processes", "hot_path", "callers", "callees", "by_arg", "net"])]
     pub kernel: bool,
 
-    /// Subtract from all times the cost of recording, as measured when it began; functions that wait for a given time
+    /// Subtract the cost of recording, as measured when it began, from all times; functions that wait for a given time
     /// took longer than shown
     #[arg(long)]
     pub net: bool,
@@ -225,8 +225,8 @@ pub struct Report {
 
 /// Look through a trace in the terminal
 ///
-/// Begins with the functions, as `nopal report` shows them. Enter shows the callers and callees of one, g the tree of
-/// calls, r its calls in a pager, Esc what was shown before. The last line tells the keys.
+/// It begins with the functions, as `nopal report` shows them. Enter shows the callers and callees of a function, g the
+/// tree of calls, r its calls in a pager, Esc the previous view. The last line lists the keys.
 #[derive(Debug, Args)]
 pub struct Tui {
     #[command(flatten)]
@@ -259,7 +259,7 @@ pub struct Replay {
 
 /// Show the calls summed up as a tree
 ///
-/// The argument that names a trace is the trace, the other one a function.
+/// An argument that names a trace is the trace, another one is a function.
 #[derive(Debug, Args)]
 pub struct Graph {
     /// Show only the trees below this function
@@ -319,8 +319,8 @@ pub struct Dump {
     #[arg(long)]
     calls: bool,
 
-    /// Show the longest call of this function, or the worst case of this tracer, instead of the longest of all calls;
-    /// for function, all that was recorded; for events, markers and kernel events; for sched_switch, context switches
+    /// Show the longest call of this function, or the worst case of this tracer, instead of the longest of all calls.
+    /// The tracer function shows all records, events shows markers and kernel events, sched_switch context switches
     /// [with --as latency]
     #[arg(long, value_name = "FUNCTION|TRACER")]
     of: Option<String>,
@@ -364,15 +364,15 @@ pub struct Info {
 
 /// Look at a trace in the browser, or at two beside each other
 ///
-/// Prints the address of the page, and serves it until Ctrl-C: on 127.0.0.1 only, and to nobody who does not know the
-/// address. Over `ssh -L PORT:127.0.0.1:PORT` it works as it is. A trace that is still being recorded is followed.
+/// Prints the address of the page, and serves it until Ctrl-C: on 127.0.0.1 only, and only to those who know the
+/// address. It works over `ssh -L PORT:127.0.0.1:PORT`. A trace that is still being recorded is followed.
 #[derive(Debug, Args)]
 pub struct View {
     /// One trace or two, or traced processes [default: nopal.data]
     #[arg(value_name = "DIR|PID", num_args = 0..=2)]
     pub what: Vec<PathBuf>,
 
-    /// Listen on this port, not on any that is free
+    /// Listen on this port [default: any free one]
     #[arg(
         long,
         value_name = "PORT",

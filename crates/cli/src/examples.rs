@@ -135,7 +135,7 @@ const ALL: &[(&str, &[Example])] = &[
                 "nopal daemon",
             ),
             (
-                "The same for oneself, with metrics for Prometheus",
+                "The same without root, with metrics for Prometheus",
                 "nopal daemon --configuration ~/services --directory ~/recordings --metrics 9464",
             ),
         ],
@@ -157,7 +157,10 @@ const ALL: &[(&str, &[Example])] = &[
                 "Show the ten functions with most time of their own",
                 "nopal report -s self -n 10",
             ),
-            ("Show who calls a function", "nopal report --callers find"),
+            (
+                "Show the callers of a function",
+                "nopal report --callers find",
+            ),
             (
                 "Show each process: command line, duration, exit and self time",
                 "nopal report --processes",
@@ -196,7 +199,7 @@ const ALL: &[(&str, &[Example])] = &[
         "slow",
         &[
             (
-                "Show the three longest calls of a function, and what they spent their time in",
+                "Show the three longest calls of a function, and the functions that took the time",
                 "nopal slow handle_request -n 3",
             ),
             (
@@ -230,7 +233,7 @@ const ALL: &[(&str, &[Example])] = &[
                 "nopal graph find -D 3",
             ),
             (
-                "Leave out what took less than one percent of the time",
+                "Leave out branches that took less than one percent of the time",
                 "nopal graph --least 1",
             ),
         ],
@@ -308,7 +311,7 @@ const ALL: &[(&str, &[Example])] = &[
         &[
             ("Draw a flame graph", "nopal flame -o flame.svg"),
             (
-                "Draw what takes more time than in another trace in red, and what takes less in blue",
+                "Draw functions that take more time than in another trace in red, and less in blue",
                 "nopal flame --against old.data new.data -o change.svg",
             ),
         ],
@@ -325,7 +328,7 @@ const ALL: &[(&str, &[Example])] = &[
                 "nopal diff old-1 old-2 old-3 -- new-1 new-2 new-3",
             ),
             (
-                "Compare two recordings of a server by what one request takes",
+                "Compare two recordings of a server by the times of one request",
                 "nopal diff --per handle_request old.data new.data",
             ),
         ],

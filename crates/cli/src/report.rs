@@ -50,7 +50,7 @@ fn net(arguments: &Report, trace: &Trace) -> Result<Option<Cost>> {
     }
     ensure!(
         trace.short_calls() == 0,
-        "no net times: calls were left out at recording (-t), and what it cost to record them is in the times of their callers"
+        "no net times: calls were left out at recording (-t), and the cost of recording them is in the times of their callers"
     );
     let cost = trace.cost().context(
         "the cost of recording is not in the trace: it was recorded by an older nopal, or the cost could not be measured",

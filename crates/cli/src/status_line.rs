@@ -150,7 +150,7 @@ impl Warnings {
         let named = named.collect::<Vec<_>>();
         if !named.is_empty() {
             let named = named.join(", ");
-            warning += &format!("; to leave out what makes most of them: {named}");
+            warning += &format!("; to leave out the most frequent: {named}");
         }
         Some(warning)
     }

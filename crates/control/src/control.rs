@@ -174,7 +174,7 @@ impl Controller<'_> {
         if settled.is_err() {
             self.control.state = before;
             let back = self.set_up(self.control.state.setup());
-            back.context("what had been done could not be undone")?;
+            back.context("changes made before the error could not be undone")?;
         }
         settled
     }

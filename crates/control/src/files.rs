@@ -194,7 +194,7 @@ impl Controller<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let failed = "what was written is not text (UTF-8)";
+        let failed = "the written data is not text (UTF-8)";
         let text =
             std::str::from_utf8(bytes).map_err(|_| self.control.tracing.failed(invalid(failed)))?;
         if file.role == Role::Control {

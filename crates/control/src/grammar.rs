@@ -186,7 +186,7 @@ pub fn probe(text: &str) -> Result<Probe, String> {
     match parse(&format!("probe {text}"))? {
         Some(Command::Probe(probe)) => Ok(probe),
         _ => Err(format!(
-            "{}: not a place and what to fetch there",
+            "{}: expected a place and the values to fetch there",
             quoted(text)
         )),
     }

@@ -50,7 +50,7 @@ impl Controller<'_> {
                 let running =
                     running.with_context(|| format!("the tracer {} is off", quoted(&name)))?;
                 running.live.reset();
-                let stopped = "the session is stopped: start has it record again\n";
+                let stopped = "the session is stopped: start records again\n";
                 Ok(if self.control.state.started {
                     ""
                 } else {
@@ -296,7 +296,7 @@ impl Controller<'_> {
                 .position(same)
                 .or_else(|| threads.iter().position(is));
             at.map(|at| at as u32)
-                .context("what was recorded in it is not in the trace")
+                .context("its records are not in the trace")
         };
         for (index, finding) in cases.iter().enumerate() {
             if index > 0 {

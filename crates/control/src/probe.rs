@@ -263,7 +263,7 @@ impl Source {
             return Ok(Source::Memory(offset, Box::new(inner)));
         }
         VariablePath::parsed(text).map(Source::Variable).ok_or_else(|| {
-            "a value is a register ($di), memory (+8($si)), a variable or what is in it (queue.head->length, values[3])"
+            "a value is a register ($di), memory (+8($si)), a variable or a part of it (queue.head->length, values[3])"
                 .to_owned()
         })
     }

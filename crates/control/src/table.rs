@@ -85,7 +85,7 @@ pub const FILES: &[Row] = &[
         name: "metrics",
         mode: READ,
         role: Role::Metrics,
-        about: "What the session has come to, in the text format of Prometheus: processes, calls and losses, how often triggers fired, and the calls of the thousand functions with most of them.",
+        about: "Figures of the session, in the text format of Prometheus: processes, calls and losses, how often triggers fired, and the calls of the thousand functions with most of them.",
         example: "grep nopal_lost metrics",
     },
     Row {
@@ -197,7 +197,7 @@ pub const FILES: &[Row] = &[
         name: "mark_on",
         mode: BOTH,
         role: Role::Marks,
-        about: "The markers that are on, by name, one on each line, as the command mark takes them; after ! those that are off although a line before it means them. A comment tells which wait for their library. >> adds to them, and !NAME switches off.",
+        about: "The markers that are on, by name, one on each line, as the command mark takes them; after ! those that are off although an earlier line matches them. A comment names those that wait for their library. >> adds to them, and !NAME switches off.",
         example: "echo 'net_*' > mark_on",
     },
     Row {
@@ -277,7 +277,7 @@ pub const FILES: &[Row] = &[
         name: "wakeup_all",
         mode: READ,
         role: of_all("wakeup_all"),
-        about: "The same for all tasks of the machine that were more urgent than the running one: of the most urgent that waited.",
+        about: "The same for all tasks of the machine that were more urgent than the running one; of those that waited, the most urgent.",
         example: "cat latency_hist/wakeup_all",
     },
     Row {
@@ -468,7 +468,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "tracer NAME keep NUMBER",
-        about: "Keeps the slowest cases of each minute, up to this number, with all that was recorded in them: each is a snapshot of the flight recorder (--flight), which one that is slower replaces within the minute; 0: none.",
+        about: "Keeps the slowest cases of each minute, up to this number, with all that was recorded in them: each is a snapshot of the flight recorder (--flight), which a slower case replaces within the minute; 0: none.",
         examples: &["tracer request keep 20"],
     },
     Description {
@@ -498,7 +498,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "budget SHARE",
-        about: "Keeps the processor time that recording adds within a share of what the processes use themselves, from 0.01% to 100%. The functions whose calls cost most and show least are counted, and the jumps of those that are called most removed where even this costs too much; they are recorded again when there is room. Functions that somebody has named, by more than *, in a trace, a trigger or a section, are always recorded, and all are while uniform is on. The trace records which functions were counted or off, and when.",
+        about: "Keeps the processor time that recording adds within a share of what the processes use themselves, from 0.01% to 100%. The functions whose calls cost most and show least are counted, and if even this costs too much, the jumps of those that are called most are removed; they are recorded again when there is room. Functions that somebody has named, by more than *, in a trace, a trigger or a section, are always recorded, and all are while uniform is on. The trace records which functions were counted or off, and when.",
         examples: &["budget 5%"],
     },
     Description {

@@ -42,7 +42,7 @@ fn check_condition(trigger: &Trigger<FunctionSelection>) -> Result<()> {
     }
     ensure!(
         matches!(trigger.event, Event::Return(_)) || !(needs.result || needs.end),
-        "what {} asks for is known when the function returns: when return {what}",
+        "{} is known only when the function returns: when return {what}",
         quoted(&condition.to_string())
     );
     Ok(())

@@ -137,7 +137,7 @@ fn bad_triggers_are_quoted_and_change_nothing() {
         ),
         (
             "when main if duration > 5 do count",
-            "what \"duration > 5\" asks for is known when the function returns: when return main",
+            "\"duration > 5\" is known only when the function returns: when return main",
         ),
         (
             "when mark a b do count",

@@ -52,7 +52,7 @@ pub fn write(
 ) -> Result<LeftOut> {
     if spans.is_empty() && sections.is_empty() {
         bail!(
-            "which calls are spans? name functions with --span, or sections with --section FROM..TO: never every call is one"
+            "not every call can be a span: select functions with --span, or sections with --section FROM..TO"
         );
     }
     for section in sections {

@@ -51,7 +51,7 @@ impl RequestBegin {
             }
         }
         bail!(
-            "{text}: no recorded function is named so, nor a field of a marker: requests begin at FUNCTION, FUNCTION.arg1 to arg6, or MARKER.FIELD"
+            "{text}: no recorded function or field of a marker has this name: requests begin at FUNCTION, FUNCTION.arg1 to arg6, or MARKER.FIELD"
         )
     }
 }

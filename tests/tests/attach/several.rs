@@ -435,7 +435,7 @@ fn what_nothing_belongs_to_is_said() {
         ),
         (
             &["--cgroup", empty],
-            "no process belongs to what is asked for",
+            "no process matches, except nopal itself",
         ),
     ] {
         let command = [nopal().to_str().unwrap(), "attach"];

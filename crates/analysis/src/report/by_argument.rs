@@ -277,7 +277,7 @@ pub fn by_argument(trace: &Trace, text: &str, drive: &Drive) -> Result<(String, 
         Held::Words(words) if words.len() == 1 => {}
         Held::Nothing if chosen.is_result => bail!("{name} has no result"),
         Held::Unknown => bail!(
-            "in which register {} of {name} is, is not certain: the compiler may have left it out",
+            "the register of {} of {name} is not certain: the compiler may have left it out",
             chosen.name
         ),
         _ => bail!(

@@ -45,8 +45,8 @@ pub struct FilterArguments {
     #[arg(id = "longer", short = 't', long = "longer", value_name = "TIME", value_parser = time::parse)]
     least: Option<Duration>,
 
-    /// Take only calls from this moment on: a time since the trace's beginning (1.5s), a part of the trace's time (50%),
-    /// or the first or Nth time that a marker occurred (MARKER, MARKER#N)
+    /// Take only calls from this moment on: a time since the trace's beginning (1.5s), a part of the trace's time
+    /// (50%), or the first or Nth time that a marker occurred (MARKER, MARKER#N)
     #[arg(long, value_name = "MOMENT", value_parser = moment)]
     from: Option<Moment>,
 
@@ -146,9 +146,10 @@ pub fn subject_and_trace<'a>(
 
 /// Show the longest calls of a function
 ///
-/// Of each call: how long it took and when, its thread, arguments and result if they were recorded, the path to it, the
-/// functions in which it spent its time, and the command that replays it. With `record -e sched` also how long it ran,
-/// was blocked, and waited for a processor. A call whose end was not recorded took at least the time shown.
+/// Each call is shown with its time and duration, its thread, arguments and result if they were recorded, the path to
+/// it, the functions in which it spent its time, and the command that replays it. With `record -e sched`, it is also
+/// shown how long the call ran, was blocked, and waited for a processor. A call whose end was not recorded took at
+/// least the time shown.
 #[derive(Debug, Args)]
 pub struct Slow {
     /// The function, or a glob of functions
@@ -190,15 +191,16 @@ impl Slow {
 
 /// Show the longest requests through threads and processes, and where the time of each went
 ///
-/// A request is a case of a section, FROM..TO: from any function or marker to any other. Of each: how long it took and
-/// when, its value, the threads in which it began and ended, the functions in which it spent its time, and the command that
-/// replays it. With `record -e sched` also how long it ran and waited, and its critical path: backwards from its end, what was
-/// blocked had waited for the traced thread that woke it. Without, the other threads that recorded something meanwhile. A
-/// request that had not ended took at least the time shown.
+/// A request is a case of a section, FROM..TO: from any function or marker to any other. Each is shown with its time
+/// and duration, its value, the threads in which it began and ended, the functions in which it spent its time, and the
+/// command that replays it. With `record -e sched`, it is also shown how long the request ran and waited, and its
+/// critical path: followed backwards from the end, where a blocked thread waited for the traced thread that woke it.
+/// Without, the other threads that recorded something meanwhile are shown. A request that had not ended took at least
+/// the time shown.
 #[derive(Debug, Args)]
 pub struct Requests {
-    /// Where requests begin and end, such as read_request.arg1..write_reply.arg1: paired by the values, in any threads;
-    /// without values, in each thread
+    /// The beginning and the end of requests, such as read_request.arg1..write_reply.arg1: paired by the values, in any
+    /// threads; without values, in each thread
     #[arg(value_name = "SECTION")]
     section: String,
 

@@ -5,12 +5,12 @@ use clap::Args;
 /// Control the tracing of a process, or of the kernel, by commands
 ///
 /// Without commands, and if standard input is a terminal or empty, this prints the state as commands. Given to
-/// `nopal ctl` again, for a process of the same program, they restore the state. `nopal ctl kernel load` first tells
-/// nopal's module in the kernel which functions there are.
+/// `nopal ctl` again, for a process of the same program, they restore the state. For the kernel, `nopal ctl kernel
+/// load` comes first: it tells nopal's module which functions the kernel has.
 #[derive(Debug, Args)]
 pub struct Ctl {
-    /// A process that `nopal record` or `nopal attach` traces; or `kernel`, for the running kernel, where nopal's module
-    /// is loaded (root only)
+    /// A process that `nopal record` or `nopal attach` traces; or `kernel`, for the running kernel, where nopal's
+    /// module is loaded (root only)
     #[arg(value_name = "PID|kernel", value_parser = Whose::parse)]
     pub whose: Whose,
 

@@ -12,7 +12,7 @@ use super::{FilterArguments, Input, More};
 ///
 /// For each function, before and after: self time and the change of it, self time of a call, calls, total time, median
 /// and 99th percentile of the calls' durations, and the probability of such a difference by chance. The largest change
-/// comes first. Functions are the same whose modules and names are; the builds may differ.
+/// comes first. Functions of the same module and name are compared; the builds may differ.
 ///
 /// `nopal diff` compares the previous recording (nopal.data.old) with the last, `nopal diff OLD NEW` two traces, and
 /// `nopal diff OLD OLD … -- NEW NEW …` several runs with several: then the differences between runs tell which changes

@@ -10,7 +10,7 @@ use super::calls::FilterArguments;
 
 /// Write a trace for viewers and tables
 ///
-/// A file is there whole or not at all. `nopal dump` writes formats of text.
+/// A file is written whole or not at all. `nopal dump` writes formats of text.
 #[derive(Debug, Args)]
 pub struct Export {
     #[command(flatten)]
@@ -27,10 +27,10 @@ pub struct Export {
     #[arg(short, long, value_name = "FILE", required_if_eq("format", "parquet"))]
     pub output: Option<PathBuf>,
 
-    /// Tell for each call the request that it works for [with --as otlp and tables]
+    /// Write with each call the request that it works for [with --as otlp and tables]
     ///
-    /// A request begins with a call of a function and may have the identity that an argument gives it, or with a
-    /// marker, whose field gives it.
+    /// A request begins with a call of a function, one of whose arguments may be its identity, or with a marker, one of
+    /// whose fields is.
     #[arg(long, value_name = "FUNCTION[.argN]|MARKER.FIELD")]
     request: Option<String>,
 
@@ -42,7 +42,7 @@ pub struct Export {
     #[arg(long = "section", value_name = "FROM..TO")]
     sections: Vec<String>,
 
-    /// Tell a trace apart by its service, version or host, in the names of directories [with --as parquet; may be
+    /// Label the trace with its service, version or host, in the names of directories [with --as parquet; may be
     /// repeated]
     ///
     /// By default, the service is the program's name, and the host the machine's.

@@ -10,7 +10,7 @@ pub struct List {
     #[arg(value_name = "PROGRAM|PID|kernel")]
     pub program: OsString,
 
-    /// With `kernel`: only functions that match; its own are of the module `kernel`
+    /// With `kernel`: show only functions that match; those of the kernel itself are of the module `kernel`
     #[arg(value_name = "GLOB[@MODULE]")]
     pub globs: Vec<String>,
 

@@ -19,10 +19,10 @@ use crate::{size, time};
 
 /// Run a program and record its calls
 ///
-/// By default, all functions of the program are recorded, and of each library the functions that are called from outside
-/// of it. The program reads, writes and ends as it would untraced; nopal ends with its exit status or by the same signal, even if the recording
-/// fails. The status is 127 if the program does not exist, 126 if it cannot be run or nopal refuses it, and 1 if the
-/// request was invalid and nothing was run.
+/// By default, all functions of the program are recorded, and of each library the functions that are called from
+/// outside of it. The program reads, writes and ends as it would untraced; nopal ends with its exit status or by the
+/// same signal, even if the recording fails. The status is 127 if the program does not exist, 126 if it cannot be run
+/// or nopal refuses it, and 1 if the request was invalid and nothing was run.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nopal record [OPTIONS] [--] PROGRAM [ARG]...\n       nopal record [OPTIONS] -p PID"
@@ -81,7 +81,8 @@ pub struct Run {
     #[arg(short = 'w', long)]
     wakeups: bool,
 
-    /// With -w: of all tasks of the machine that are more urgent than the running one, the most urgent (wakeup_all)
+    /// With -w: measure instead all tasks of the machine that are more urgent than the running one; of those that wait,
+    /// the most urgent (wakeup_all)
     #[arg(long, requires = "wakeups")]
     all: bool,
 
@@ -144,7 +145,7 @@ pub struct Attach {
     #[arg(long, value_name = "ID")]
     container: Vec<String>,
 
-    /// Record the processes too that these have started, and those that they have started
+    /// Record the children of these processes, too, their children, and so on
     #[arg(long)]
     children: bool,
 
@@ -201,7 +202,7 @@ pub struct Top {
     #[command(flatten)]
     functions: Functions,
 
-    /// Every function of every library too
+    /// Show every function of every library, too
     #[arg(long)]
     libs: bool,
 
@@ -213,7 +214,7 @@ pub struct Top {
 /// Functions by name.
 #[derive(Debug, Args)]
 pub struct Functions {
-    /// Only functions that match [may be repeated]
+    /// Take only functions that match [may be repeated]
     #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
     pub only: Vec<String>,
 
@@ -245,8 +246,8 @@ struct Recording {
     markers: Vec<String>,
 
     /// Record kernel events: sched_switch, sched_wakeup, or sched for both, of all tasks; and of the traced threads any
-    /// tracepoint of the kernel, GROUP (irq, timer, syscalls, block, net …) or GROUP:NAME, which may be globs (root only)
-    /// [may be repeated]
+    /// tracepoint of the kernel, GROUP (irq, timer, syscalls, block, net …) or GROUP:NAME, which may be globs (root
+    /// only) [may be repeated]
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = KernelEvent::parse)]
     events: Vec<KernelEvent>,
 
@@ -272,7 +273,7 @@ struct Recording {
     )]
     breakpoint: Option<Breakpoint>,
 
-    /// Record every function of every library too
+    /// Record every function of every library, too
     #[arg(long)]
     libs: bool,
 
@@ -288,7 +289,7 @@ struct Recording {
     #[arg(long)]
     args: bool,
 
-    /// Record where each call is: the address that it returns to; 16 bytes more a call
+    /// Record the call site of each call: the address that it returns to; adds 16 bytes to a call
     #[arg(long)]
     call_sites: bool,
 
@@ -314,8 +315,8 @@ struct Recording {
     snapshot_when: Vec<String>,
 
     /// Be a flight recorder (--flight), and keep the N slowest cases of each minute of a section FROM..TO, such as
-    /// 'read_request.arg1..write_reply.arg1', or of the tracer lockhold, lockwait, sigoff or critical: all that was recorded
-    /// in each, as a snapshot
+    /// 'read_request.arg1..write_reply.arg1', or of the tracer lockhold, lockwait, sigoff or critical: all that was
+    /// recorded in each, as a snapshot
     #[arg(
         long,
         num_args = 2,
@@ -333,8 +334,8 @@ struct Recording {
     max_size: Option<u64>,
 
     /// Keep the processor time that recording adds within this share, such as 5%, of what the program uses itself:
-    /// functions whose calls cost most and show least are counted, or off, for as long as it takes. Functions that -F names
-    /// are not
+    /// functions whose calls cost most and show least are counted, or off, as long as necessary. Functions that -F
+    /// names are always recorded
     #[arg(long, value_name = "SHARE", value_parser = Share::from_str)]
     budget: Option<Share>,
 
@@ -513,7 +514,7 @@ impl Attach {
         processes.extend(memberships.iter().flat_map(Membership::members));
         ensure!(
             !processes.is_empty(),
-            "no process belongs to what is asked for, but nopal itself and what it was started by"
+            "no process matches, except nopal itself and those that it was started by"
         );
         let mut seen = HashSet::new();
         processes.retain(|process| seen.insert(*process));

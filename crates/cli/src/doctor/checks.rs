@@ -187,7 +187,7 @@ fn overcommit(setting: Option<&str>) -> Finding {
             "memory is reserved before it is used: nopal's counts too, most of it --buffer; where the mirror of a stack is refused, only entries are recorded",
             "sysctl vm.overcommit_memory=0, as root, if durations are missing",
         ),
-        _ => Finding::good("memory may be reserved beyond what there is"),
+        _ => Finding::good("more memory may be reserved than the machine has"),
     }
 }
 

@@ -234,7 +234,8 @@ fn lanes(trace: &Trace, calls: &[u64]) -> Lanes {
         })
         .collect();
     if by_calls.len() > own {
-        names.push(format!("{} other threads", by_calls.len() - own));
+        let others = (by_calls.len() - own) as u64;
+        names.push(several(others, "other thread", "other threads"));
     }
     let last = names.len().saturating_sub(1) as u32;
     let of_thread = (0..threads.len()).map(|at| match shown.binary_search(&at) {

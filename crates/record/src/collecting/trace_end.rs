@@ -50,7 +50,7 @@ impl TraceEnd {
             let reason = match limit {
                 Limit::Asked(_) => "the trace has grown to its limit (--max-size)",
                 Limit::Disk(_) => {
-                    "the trace has grown to half of what was free on the disk, where it ends (--max-size sets another limit)"
+                    "the trace has grown to its limit, half of what was free on the disk (--max-size sets another)"
                 }
             };
             self.reason.get_or_insert_with(|| reason.into());

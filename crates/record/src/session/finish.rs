@@ -93,7 +93,7 @@ impl Session {
         let cut = collector.totals.kernel_processors_cut;
         if cut > 0 {
             self.context.warnings.push(format!(
-                "on {} a record of the kernel was begun and never finished: what came after it there is lost",
+                "on {} a record of the kernel was begun and never finished: later records there are lost",
                 several(cut, "processor", "processors")
             ));
         }
@@ -110,7 +110,7 @@ impl Session {
         }
         if collector.totals.system > 0 && !collector.naming.in_namespaces.is_empty() {
             self.context.warnings.push(
-                "kernel events are not matched with the calls of threads that had ended before nopal could see what they are called outside of their PID namespace"
+                "kernel events are not matched with the calls of threads that ended before nopal could see their numbers outside of their PID namespace"
                     .to_owned(),
             );
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use nopal_analysis::kernel_events::{KernelNames, events, kind, push_event, thread};
+use nopal_analysis::text::several;
 use nopal_analysis::tracers::Numbers;
 use nopal_analysis::waits::Waited;
 use serde::Serialize;
@@ -87,7 +88,8 @@ pub fn track(state: &State, query: &Query) -> Result<Vec<u8>> {
             .filter(|more| *more > 0)
         {
             notes.push(format!(
-                "{more} cases overlap with too many others: they are not drawn, but counted"
+                "{} with too many others: not drawn, but counted",
+                several(more, "case overlaps", "cases overlap")
             ));
         }
         let description = Description {
