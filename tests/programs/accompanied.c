@@ -1,7 +1,7 @@
-/* accompanied early|late SIGN COMMAND...: has a command run beside it that looks into it, from before whatever else may
- * come to the program's end (early), or in the midst of its work until the command ends (late). In the command, PROCESS
- * stands for this process. When an early command is at work, a file tells, whose name is HOLD's and .held. SIGN is how it sees that the command is at work: "traced", or a file that the command makes.
- */
+/* accompanied early|late SIGN COMMAND...: runs a command beside itself that inspects it, from before anything else
+ * until the program's end (early), or from the midst of its work until the command ends (late). In the command, PROCESS
+ * stands for this process. A file named as HOLD with .held appended shows that an early command is at work. SIGN shows
+ * the program the same: "traced", or a file that the command makes. */
 #include <sys/types.h>
 
 static void begin(int is_early);
@@ -65,7 +65,7 @@ static void begin(int is_early)
 		read_words();
 	if ((strcmp(words[0], "early") == 0) != is_early)
 		return;
-	/* Left over from before, if it is a file. */
+	/* A file may be left from an earlier run. */
 	unlink(words[1]);
 	static char process[16];
 	snprintf(process, sizeof process, "%d", getpid());

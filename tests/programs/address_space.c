@@ -1,5 +1,5 @@
-/* Under RLIMIT_AS: what fits untraced fits traced, and what does not fit fails the same way. Runs itself again under
- * the limit, as a shell with `ulimit -v` does; "now" as an argument sets it on the running process instead. */
+/* Under RLIMIT_AS, memory that fits untraced fits traced, and too much memory fails in the same way. Runs itself again
+ * under the limit, as a shell with `ulimit -v` does; "now" as an argument sets it on the running process instead. */
 #include "hard.h"
 #include <errno.h>
 #include <pthread.h>

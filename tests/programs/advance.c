@@ -111,7 +111,7 @@ static void waits(void)
 	CHECK(nopal_connect("plugin_turn@libmarking.so", "i=%d", on_turn, &turns) == 0);
 	CHECK(nopal_connect("plugin_turn@libmarking.so", "i=%d", on_turn, &turns) == -EEXIST);
 	CHECK(nopal_connect("plugin_begins@libmark*", NULL, count, &begins) == 0);
-	/* Another format: left out when it comes. */
+	/* Another format: this connection is left out when the library comes. */
 	long never = 0;
 	CHECK(nopal_connect("plugin_end@libmarking.so", "n=%ld", count, &never) == 0);
 	for (int round = 1; round <= rounds; round++) {
@@ -131,7 +131,7 @@ static void waits(void)
 	CHECK(nopal_disconnect("plugin_end@libmarking.so", count, &never) == 0);
 	load_and_use();
 	CHECK(turns == 10 * (rounds + 1) && begins == rounds);
-	/* A name that is there: in what comes later too. */
+	/* The name exists already: it counts in later libraries too. */
 	void *library = dlopen(path, RTLD_NOW);
 	CHECK(nopal_connect("plugin_end", "n=%d", count, &begins) == 0);
 	CHECK(dlclose(library) == 0);

@@ -1,4 +1,4 @@
-/* Two threads that hand a baton to each other: baton PASSES. Fewer where other programs have the processors. */
+/* Two threads that pass a baton to each other: baton PASSES. They pass less often if other programs run. */
 #include "hard.h"
 #include <pthread.h>
 #include <sched.h>
@@ -12,7 +12,7 @@ static long turn;       /* passes so far; -1: no more */
 KEPT static void first_has_it(void) { EFFECT(); }
 KEPT static void second_has_it(void) { EFFECT(); }
 
-/* Whether it comes. */
+/* Waits for a turn. Returns whether it comes. */
 static int wait_for(long whose)
 {
 	for (long spins = 1;; spins++) {

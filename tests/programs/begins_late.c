@@ -1,5 +1,5 @@
-/* Executes a program, and lets it run from its first instruction when a line comes; says its number before, and ends as
- * it does. */
+/* Executes a program, and lets it run from its first instruction when a line comes; prints its number before, and ends
+ * with its status. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <signal.h>

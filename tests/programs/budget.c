@@ -1,5 +1,5 @@
-/* A function that is called all the time and tells little, and one that is called now and then: for as much processor
- * time as it is told, in milliseconds. */
+/* A function that is called all the time and shows little, and one that is called now and then, for the given
+ * milliseconds of processor time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -36,7 +36,7 @@ int main(int count, char **arguments)
 			sum += tiny(i);
 		slow(++slows);
 		took = used() - before;
-		/* In a virtual machine, time that its host takes counts as used. */
+		/* In a virtual machine, the time of the host counts as used. */
 		unsigned long most = took < MOST_OF_ROUND ? took : MOST_OF_ROUND;
 		left -= most < left ? most : left;
 	}

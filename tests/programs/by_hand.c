@@ -1,5 +1,5 @@
-/* Functions written by hand, under names that nobody knows: they use their return addresses, leave by other ways than
- * returning, hand flags to each other, and call with flags that C does not expect. */
+/* Functions written by hand, under unknown names: they use their return addresses, leave by other ways than returning,
+ * pass flags to each other, and are called with flags that C does not expect. */
 #include "hard.h"
 #include <string.h>
 
@@ -33,7 +33,7 @@
 	__asm__(".text\n.globl " name "\n.type " name ", @function\n.p2align 4\n" name ":\n" text "\n.size " name    \
 	        ", . - " name "\n")
 
-/* Saves where it was called, as setjmp does: by a move, by a pop, and after a jump from another function. */
+/* Saves its return address, as setjmp does: by a move, by a pop, and after a jump from another function. */
 #define SAVE_REST                                                                                                    \
 	"mov %rbx, (%rdi)\n mov %rbp, 8(%rdi)\n mov %r12, 16(%rdi)\n mov %r13, 24(%rdi)\n mov %r14, 32(%rdi)\n"      \
 	"mov %r15, 40(%rdi)\n"
@@ -81,7 +81,7 @@ static long marks(void)
 	return sum;
 }
 
-/* The text stands behind the call. */
+/* The text follows the call. */
 char said[64];
 FUNCTION("say", "pop %rsi\n lea said(%rip), %rdi\n 1: lodsb\n stosb\n test %al, %al\n jnz 1b\n jmp *%rsi");
 int says(void);
@@ -96,7 +96,7 @@ FUNCTION("word_add", "lodsq\n add %rax, %rcx\n lodsq\n jmp *%rax");
 FUNCTION("word_end", "pop %rdx\n mov %rcx, %rax\n jmp *%rdx");
 extern char word_double[], word_add[], word_end[];
 
-/* As Boost's contexts do it. */
+/* A transfer as in Boost's contexts. */
 struct transfer {
 	void *context;
 	void *data;
@@ -144,9 +144,9 @@ static long contexts(void)
 	return sum + contexts_sum;
 }
 
-/* A jump by a pushed address and a return; its own address by a call and a pop; the stack aligned, and found again by a
- * copy that is kept on it; the same by a register that is kept there; a computed jump; a look at an argument on the
- * stack. All of these return in the end as functions do. */
+/* A jump by a pushed address and a return; the own address by a call and a pop; a stack that is aligned, and found
+ * again by a copy on it, or by a register; a computed jump; a look at an argument on the stack. All of these return in
+ * the end as functions do. */
 KEPT long plus_one(long n)
 {
 	return n + 1;
@@ -169,7 +169,7 @@ FUNCTION("by_table", "push %rbx\n lea 9f(%rip), %rdx\n movslq (%rdx,%rdi,4), %ra
 long above(long, long, long, long, long, long, long);
 FUNCTION("above", "mov 8(%rsp), %rax\n lea (%rax,%rdi), %rax\n ret");
 
-/* Flags as results, also of a jump further, and as arguments. */
+/* Flags are results, also of a further jump, and arguments. */
 FUNCTION("compare", "cmp %rsi, %rdi\n lea 1(%rdi), %rdi\n ret");
 FUNCTION("compare_further", "mov %rdi, %rax\n nop\n nop\n jmp compare");
 FUNCTION("carry_in", "adc %rsi, %rdi\n mov %rdi, %rax\n ret");

@@ -1,4 +1,4 @@
-/* A function that is called at several places, by a jump too, and one that does not return from the last instruction. */
+/* A function that is called at several places, also by a jump, and one that ends with a call that does not return. */
 #include <stdlib.h>
 
 __attribute__((noipa)) int leaf(int x)

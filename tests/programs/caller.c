@@ -22,7 +22,7 @@ KEPT static int asks(void)
 	return right;
 }
 
-/* In place of libc's: what RTLD_NEXT finds depends on who asks. */
+/* Replaces libc's: the result of RTLD_NEXT depends on the caller. */
 KEPT char *strfry(char *text)
 {
 	char *(*next)(char *) = (char *(*)(char *))dlsym(RTLD_NEXT, "strfry");

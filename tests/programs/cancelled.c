@@ -1,4 +1,4 @@
-/* Threads that are cancelled at any instruction of recorded functions, and of what records them. */
+/* Threads that are cancelled at any instruction of recorded functions, and of the recording itself. */
 #include "hard.h"
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* Closes every descriptor, in several ways, and takes them into use again. */
+/* Closes every descriptor, in several ways, and reuses them. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>
@@ -38,7 +38,7 @@ int main(void)
 	closefrom(3);
 	for (int i = 0; i < 10; i++)
 		work();
-	/* Records go on with no descriptor at all; then the old one is back. */
+	/* Recording goes on with no descriptor at all; then the old one is back. */
 	int output = dup(1);
 	CHECK(fcntl(output, F_DUPFD, 500) == 500);
 	close(output);

@@ -1,5 +1,5 @@
-// Two versions of one program: in the second, -DSLOW=N makes `lookup` take N times as long, `added` is new and `removed`
-// is not there.
+// Two versions of one program: in the second, -DSLOW=N makes `lookup` take N times as long, adds `added` and leaves out
+// `removed`.
 #include <stdlib.h>
 
 #ifndef SLOW

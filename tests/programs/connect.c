@@ -125,7 +125,7 @@ int main(int count, char **arguments)
 	NOPAL_MARK(again, "");
 	CHECK(depth == 8);
 
-	/* Left connected: a recording adds itself. */
+	/* The function stays connected: a recording adds itself. */
 	CHECK(nopal_connect("leaf", NULL, second_probe, &other) == 0);
 	stop = 1;
 	for (int i = 0; i < 2; i++)

@@ -1,5 +1,5 @@
-/* Waits for a line, and then runs as two processes of two threads, each in a function of its own, until there is no more
- * input. */
+/* Waits for a line, and then runs as two processes of two threads each, each in a function of its own, until its input
+ * ends. */
 #include "hard.h"
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-/* Functions that take and return values in every place that a calling convention has, among others: vector and mask
+/* Functions with parameters and results in every place of a calling convention, among others: vector and mask
  * registers, the x87 stack, Windows' registers, the static chain, two registers, memory. Also with another rounding. */
 #define _GNU_SOURCE
 #include "hard.h"

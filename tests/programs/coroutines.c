@@ -1,5 +1,5 @@
-/* Coroutines by a hand-written switch that no library knows of, on heap stacks: a thousand alive at once, resumed in
- * changing order, and handed from thread to thread. */
+/* Coroutines by a hand-written switch unknown to any library, on heap stacks: a thousand live at once, resume in
+ * changing order, and move from thread to thread. */
 #include "hard.h"
 #include "switch_stacks.h"
 #include <pthread.h>
@@ -36,7 +36,7 @@ static struct coroutine *make(void (*body)(struct coroutine *))
 	struct coroutine *made = calloc(1, sizeof *made);
 	made->stack = malloc(STACK);
 	made->body = body;
-	/* The stack as a call of `start` would find it: its return address at 8 below a multiple of 16. */
+	/* The stack is as at a call of `start`: the return address is 8 below a multiple of 16. */
 	void **top = (void **)(((unsigned long)made->stack + STACK) & ~15ul);
 	*--top = NULL;
 	*--top = (void *)start;

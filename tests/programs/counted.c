@@ -1,5 +1,5 @@
-/* Functions that are called a known number of times, by all that makes counting hard, when a line on standard input asks
- * for it:
+/* Functions that are called a known number of times, under all circumstances that make counting hard, at a line on
+ * standard input:
  * plain N    leaf(), N times
  * begin N    the same in each of four threads
  * end        waits until they end
@@ -8,7 +8,7 @@
  * deep N     deep(), N levels, over many pages of the stack
  * work N     work(), N times, which takes far longer than counting a call and far less than recording one
  * again      executes the same program
- * Says "ready", then "made M" and "done" for each line: so many calls of leaf(), or of work(), in all. */
+ * Prints "ready", then "made M" and "done" for each line: M calls of leaf(), or of work(), in all. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Gives up root, in every thread, and goes on: the process must keep nothing of what it was. Then namespaces. */
+/* Gives up root, in every thread, and runs on: the process must keep no privilege. Then enters namespaces. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>
@@ -47,7 +47,7 @@ static void unshare_and_say(const char *name, int flag)
 
 int main(void)
 {
-	/* First alone: a user namespace cannot be had by a process with a second thread. */
+	/* The user namespace comes first: a process with a second thread cannot have one. */
 	unshare_and_say("user", CLONE_NEWUSER);
 	unshare_and_say("mount", CLONE_NEWNS);
 	unshare_and_say("user and pid", CLONE_NEWUSER | CLONE_NEWPID);

@@ -1,4 +1,4 @@
-/* Linked to copies of crowd.c, as many as it is given the number of. */
+/* Linked to copies of crowd.c; an argument gives their number. */
 #include "hard.h"
 
 extern void f_0000(void);

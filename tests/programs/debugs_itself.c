@@ -1,5 +1,5 @@
-/* Children that trace their parent, that ask to be traced, and that are stepped by it. Whether the first succeeds depends
- * on who else traces, as any program may see. */
+/* Children that trace their parent, that ask to be traced, and that their parent steps. The first succeed only if no
+ * other process traces the parent, as any program may see. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <signal.h>

@@ -51,7 +51,7 @@ static void *hold(void *ms)
 {
 	pthread_mutex_lock(&mutex);
 	pthread_barrier_wait(&held);
-	/* Until the other waits: glibc keeps 2 there where the mutex is taken and wanted. */
+	/* Waits until the other thread waits: glibc keeps 2 there for a mutex that is taken and wanted. */
 	while (__atomic_load_n(&mutex.__data.__lock, __ATOMIC_RELAXED) != 2)
 		usleep(100);
 	pass(*(long *)ms);

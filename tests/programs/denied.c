@@ -1,4 +1,4 @@
-/* Denies itself memory that is writable and executable, or becomes executable. Argument: a library to load. */
+/* Denies itself memory that is writable and executable, or that becomes executable. Argument: a library to load. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ int main(int count, char **arguments)
 {
 	long sum = 0;
 	CHECK(count == 2);
-	/* Kernels before 6.3 cannot. */
+	/* Kernels before 6.3 lack it. */
 	if (prctl(SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0) == 0)
 		CHECK(mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
 	for (int round = 0; round < ROUNDS; round++) {

@@ -1,4 +1,4 @@
-/* Threads that nobody joins, threads that make threads, thread-local storage with destructors. */
+/* Detached threads, threads that make threads, thread-local storage with destructors. */
 #include "hard.h"
 #include <pthread.h>
 #include <semaphore.h>

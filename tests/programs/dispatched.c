@@ -1,6 +1,6 @@
-/* System calls that the kernel turns into SIGSYS, as Wine has it for Windows' code: with "outside", those from outside of
- * libc while a byte says so; with "all", all of them meanwhile. The program makes one such call a round, and its handler
- * counts those that it did not make. */
+/* System calls that the kernel turns into SIGSYS, as Wine has it for Windows' code: with "outside", those from outside
+ * of libc while a byte asks for it; with "all", all of them meanwhile. The program makes one such call a round, and its
+ * handler counts the calls of others. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>
@@ -80,7 +80,7 @@ int main(int count, char **arguments)
 {
 	int all = count > 1 && !strcmp(arguments[1], "all");
 	unsigned long begin = (unsigned long)restorer, length = RESTORER_BYTES;
-	/* The kernel's own form: libc would set a restorer of its own. */
+	/* This is the kernel's own structure: libc would set its own restorer. */
 	struct {
 		void (*handler)(int, siginfo_t *, void *);
 		unsigned long flags;

@@ -1,4 +1,4 @@
-/* Has some memory and calls, says so, and then aborts when its input ends. */
+/* Allocates some memory, makes calls, reports both, and aborts when its input ends. */
 #include "hard.h"
 #include <string.h>
 #include <unistd.h>

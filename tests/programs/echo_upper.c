@@ -1,4 +1,4 @@
-/* Its input in capitals, to its output; how much there was, to its errors. */
+/* Writes its input in capitals to its output, and the length to its errors. */
 #include "hard.h"
 #include <ctype.h>
 

@@ -1,4 +1,4 @@
-// C++ exceptions: through recursion with destructors, thrown again, carried to another thread, out of constructors,
+// C++ exceptions: through recursion with destructors, thrown again, moved to another thread, out of constructors,
 // through a library, through a C function's callback, and caught by type on the way.
 #include "hard.h"
 #include <exception>

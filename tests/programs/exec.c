@@ -1,5 +1,5 @@
-/* A new program in place of the old one, by every way there is. The first argument says which way, the second how
- * often (a chain is of CHAIN). What is executed in the end is this program itself: `exec done N`. */
+/* A new program in place of the old one, by every way there is. The first argument is the way, the second the number of
+ * programs (of CHAIN, in a chain). The last one executed is this program itself: `exec done N`. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Text that may be executed, but not read. */
+/* Text that can be executed, but not read. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <link.h>
@@ -17,7 +17,7 @@ KEPT static long leaf(long n)
 static int execute_only(struct dl_phdr_info *file, size_t bytes, void *page)
 {
 	(void)bytes;
-	/* The kernel's own has all its data in its text. */
+	/* The kernel's vDSO has all its data in its text. */
 	if (strstr(file->dlpi_name, "vdso"))
 		return 0;
 	for (int i = 0; i < file->dlpi_phnum; i++) {
@@ -31,7 +31,7 @@ static int execute_only(struct dl_phdr_info *file, size_t bytes, void *page)
 	return 0;
 }
 
-/* Before HOLD makes the program wait for a tracer. */
+/* Runs before HOLD makes the program wait for a tracer. */
 static __attribute__((constructor(101))) void start(void)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -1,5 +1,5 @@
-/* Has a seccomp filter, which allows everything; then loads the library that is its argument, twice, and executes itself
- * without arguments. */
+/* Has a seccomp filter that allows everything; then loads its argument, a library, twice, and executes itself without
+ * arguments. */
 #include "hard.h"
 #include <dlfcn.h>
 #include <linux/filter.h>

@@ -1,4 +1,4 @@
-/* Runs a program, traces it and all processes and threads that come of it, and ends as it does when all have ended. */
+/* Runs a program, traces it and all its descendants and their threads, and ends with its status when all have ended. */
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ int main(int count, char **words)
 		if (process == first && WIFEXITED(status))
 			code = WEXITSTATUS(status);
 		if (WIFSTOPPED(status)) {
-			/* What the kernel stops new ones and events with is not for them. */
+			/* Stops for new threads and for events are not signals for them. */
 			int signal = WSTOPSIG(status);
 			int own = status >> 16 || signal == SIGSTOP || signal == SIGTRAP;
 

@@ -1,5 +1,5 @@
-/* Calls functions where the jumps at their starts lead, and goes on doing so, as PyPy's compiled code does. It is linked
- * with -rdynamic, and exports what PyPy is known by. */
+/* Calls functions at the targets of the jumps at their starts, and goes on doing so, as PyPy's compiled code does. It
+ * is linked with -rdynamic, and exports a name by which PyPy is known. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <string.h>

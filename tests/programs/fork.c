@@ -1,5 +1,5 @@
-/* fork by the library and by raw system call, children of children, a fork in a process with threads, and many
- * children alive at once. */
+/* fork by the library and by a raw system call, children of children, a fork in a process with threads, and many
+ * children that live at once. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>

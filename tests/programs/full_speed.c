@@ -1,4 +1,4 @@
-/* Threads that do nothing but call: more records than any buffer holds. Arguments: threads, calls of each. */
+/* Threads that only call: they make more records than any buffer holds. Arguments: threads, calls of each. */
 #include "hard.h"
 #include <pthread.h>
 

@@ -59,7 +59,7 @@ int main(int count, char **arguments)
 {
 	long hits = 0;
 	(void)arguments;
-	/* For the file alone: these would change what the marker keeps. */
+	/* These connections are never made at run time: they would change registers that the marker keeps. */
 	if (count > 1) {
 		nopal_connect("met", 0, computes, 0);
 		nopal_connect("met", 0, calls_libc, 0);

@@ -23,7 +23,7 @@ int main(void)
 		struct sigaction action = { .sa_handler = on_signal };
 		got = 0;
 		CHECK(sigaction(signals[i], &action, NULL) == 0 && kill(0, signals[i]) == 0);
-		/* Another would come within this time. */
+		/* A second signal would come within this time. */
 		for (int naps = 0; naps < 20; naps++)
 			usleep(5000);
 		printf("%d of signal %d\n", got, signals[i]);

@@ -2,7 +2,7 @@
  *
  * Exact numbers of calls, for the tests to compare with the trace, stand in a program's source as
  *     // calls: NUMBER FUNCTION
- * and what is known only when it runs is printed in the same form, as a line "calls: NUMBER FUNCTION", which the
+ * Numbers known only at run time are printed in the same form, as a line "calls: NUMBER FUNCTION", which the
  * tests take out of the output before they compare it.
  */
 #ifndef HARD_H
@@ -14,7 +14,7 @@
 #ifdef HOLD
 #include <unistd.h>
 
-/* Until the file exists that the variable HOLD names, the program is busy before its work, so that a tracer can be
+/* The program is busy before its work until the file exists that the variable HOLD names, so that a tracer can be
  * attached to it. */
 static __attribute__((constructor)) void hold(void)
 {
@@ -36,7 +36,7 @@ static __attribute__((constructor)) void hold(void)
 /* Keeps a compiler from seeing that a call has no effect. */
 #define EFFECT() __asm__ volatile("" ::: "memory")
 
-/* The value of a call that has to come back here: not in tail position, not to be made into a loop. */
+/* The value of a call that must return here: not in tail position, not to be made into a loop. */
 #define RETURNED(call)                                                                                               \
 	({                                                                                                           \
 		__typeof__(call) returned_ = (call);                                                                 \

@@ -15,7 +15,7 @@
 static volatile int stop;
 static long all_hits, one_hits, over, wrong;
 
-/* Takes all registers that arguments come in. */
+/* Takes all registers that hold arguments. */
 KEPT double many(long a, long b, long c, long d, long e, long f, double g, double h, double i, double j, double k, double l,
 		 double m, double n, long o)
 {
@@ -57,7 +57,7 @@ NOPAL_NOTRACE KEPT long left_out(long value)
 	return value + 1;
 }
 
-/* Clobbers what it may, and is hooked itself. */
+/* Clobbers every register that it may, and is hooked itself. */
 KEPT void clobber(double *values)
 {
 	for (int i = 0; i < 64; i++)
@@ -166,14 +166,14 @@ int main(int count, char **arguments)
 		reach(&passed[0], 10);
 		CHECK(before == one_hits + all_hits);
 	}
-	/* The function that on_any calls is hooked too. */
+	/* The function that on_any calls is hooked as well. */
 	CHECK(nopal_cut_off() > 0 && wrong == 0);
 	stop = 1;
 	for (int i = 0; i < 2; i++)
 		CHECK(pthread_join(threads[i], NULL) == 0);
 
 	over = 0;
-	/* Exactly as often as it is called, and by whom. */
+	/* The hook is called exactly as often as the function, with the right caller. */
 	CHECK(nopal_hook("descend", on_any) == 1);
 	all_hits = 0;
 	CHECK(descend(9) == 9);

@@ -1,4 +1,4 @@
-/* Compiled with hooks or room for them, in each way that a compiler offers. */
+/* Compiled with hooks or room for them, in each way that compilers offer. */
 #include "hard.h"
 
 // calls: 1 main

@@ -1,5 +1,5 @@
-/* Functions whose names a test replaces, each by others of the same length; one of a name of 1 MiB; and a thread and a
- * process of hostile names. Calls each at the start, and again for each line. */
+/* Functions whose names a test replaces, each by one of the same length; one with a name of 1 MiB; and a thread and a
+ * process with hostile names. Calls each at the start, and again for each line. */
 #include "hard.h"
 #include <pthread.h>
 #include <sys/prctl.h>

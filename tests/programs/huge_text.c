@@ -17,8 +17,8 @@ KEPT static int work(int n)
 	return n * 37 + 5;
 }
 
-/* The code between is not this function's: it is copied, mapped anew as anonymous memory, and copied back by code that
- * stands in a page of its own. */
+/* The code between does not belong to this function: it is copied, mapped again as anonymous memory, and copied back by
+ * code in a page of its own. */
 static __attribute__((section("mover"), aligned(4096), noinline)) int move(char *from, size_t bytes, char *copy)
 {
 	long result;

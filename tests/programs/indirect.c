@@ -1,4 +1,4 @@
-/* Functions that are chosen when the program starts (IFUNC), called directly, by pointer, and from a library. */
+/* Functions that are selected when the program starts (IFUNC), called directly, by pointer, and from a library. */
 #include "hard.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Waits for SIGINT. "handles" ends by itself with status 3 after the first one, "dies" is ended by it. */
+/* Waits for SIGINT. "handles" ends with status 3 after the first one, "dies" is ended by it. */
 #include "hard.h"
 #include <signal.h>
 #include <string.h>
@@ -27,7 +27,7 @@ int main(int count, char **words)
 		work(i);
 	printf("calls: 1000 work\nready\n");
 	fflush(stdout);
-	/* A signal that comes right before it sleeps does not end this sleep. */
+	/* A signal right before the sleep does not end it. */
 	while (!got)
 		sleep(1);
 	puts("interrupted");

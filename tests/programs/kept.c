@@ -41,7 +41,7 @@ KEPT __attribute__((swiftcall)) long by_context(__attribute__((swift_context)) v
 	return a + (long)context;
 }
 
-/* All its values live in registers across the calls. */
+/* All values stay in registers across the calls. */
 KEPT long around(long a, long b, long c, long d, long e, long f)
 {
 	EFFECT();

@@ -1,5 +1,5 @@
-/* Calls the kernel a known number of times in a function, and a tenth of it in the same function of a child. With 0, for
- * ever. */
+/* Calls the kernel a known number of times in a function, and a tenth as often in the same function of a child. With 0,
+ * calls it for ever. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* Plans for nopal's module, of one function with one exit each. Prints a line for each kind: how many there were, how many of
- * the functions the module traces then, and how many it refuses for where their exit leads.
+/* Plans for nopal's module, of one function with one exit each. Prints a line for each kind: the number of plans, the
+ * number of functions that the module then traces, and the number that it refuses because of the exit's target.
  *
- * tails: a jump to where a function begins, as it is; returns: the same, said to be a return; registers: a jump to the thunk
- * that goes on to the address in r11, of nopal_leaves.ko and wherever else these bytes are, said to be a tail jump; the
- * kernel keeps such jumps on processors for which it needs them. */
+ * tails: a jump to the begin of a function; returns: the same, declared a return; registers: a jump to the thunk that
+ * goes on to the address in r11, of nopal_leaves.ko and wherever else these bytes are, declared a tail jump; the kernel
+ * keeps such jumps on processors that need them. */
 #include "../../runtime/port/linux_kernel/device.h"
 #include "hard.h"
 #include <elf.h>
@@ -55,7 +55,7 @@ static uint64_t address_of(const char *name)
 	exit(1);
 }
 
-/* The last one at or before this address. */
+/* The last symbol at or before this address. */
 static const struct symbol *symbol_at(uint64_t address)
 {
 	size_t low = 0, high = symbol_count;
@@ -115,7 +115,7 @@ static void plan(enum kind kind, const struct symbol *function, struct nopal_dev
 	elsewhere[kind] += verdict == NOPAL_VERDICT_TARGET;
 }
 
-/* Plans each jump of the text between these addresses, in so many functions at most, that leads to the begin of a function. */
+/* Plans each jump between these addresses to the begin of a function, in at most so many functions. */
 static void plan_jumps(uint64_t first, uint64_t end, int most)
 {
 	unsigned char *text = read_text(first, end);

@@ -1,10 +1,10 @@
 /* Work for a kernel whose functions are recorded: kernel_work WHAT NUMBER.
  *
- * ask: system calls; count: how many perf's probes see of them; cost: the fewest ticks that so many take; fork: children
- * that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than all others;
- * hostile: writes, requests and mappings of /dev/nopal from a generator that begins with the number; meddle: two threads
- * that do so with all devices, and read, seek, close and open them; unprivileged: what a user with this number may do who
- * has CAP_PERFMON, and then no capability. */
+ * ask: system calls; count: how many of them perf's probes see; cost: the fewest ticks that so many take; fork:
+ * children that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than
+ * all others; hostile: random writes, requests and mappings of /dev/nopal, with the number as seed; meddle: two threads
+ * that do so with all devices, and read, seek, close and open them; unprivileged: the rights of a user with this
+ * number, with CAP_PERFMON and then without. */
 #define _GNU_SOURCE
 #include "../../runtime/port/linux_kernel/device.h"
 #include "hard.h"
@@ -36,7 +36,7 @@ KEPT static void ask(int times)
 	EFFECT();
 }
 
-/* A probe of perf's at a function of the kernel; of its returns, if `config` is 1. */
+/* A perf probe at a function of the kernel; at its returns, if `config` is 1. */
 static int counter_of(int config)
 {
 	int type, counter;
@@ -121,8 +121,8 @@ static long waits_of(pid_t process)
 	return waits;
 }
 
-/* A task with a deadline is more urgent than all others. It is woken only when it has left its processor: else it would
- * not have to wait for one. A read of an eventfd waits for nothing else. */
+/* A task with a deadline is more urgent than all others. It is woken only after it has left its processor, since
+ * otherwise it would not wait for one. A read of an eventfd waits for nothing else. */
 static void be_urgent(int times)
 {
 	struct {

@@ -1,5 +1,5 @@
-// Threads that compute, sleep, wait with a timeout, load libraries and start children, all of which check what they get.
-// With "first", executes itself before. Says "ready" and its number, and at the end of its input whether all was right.
+// Threads that compute, sleep, wait with a timeout, load libraries and start children, and check their results. With
+// "first", executes itself before. Prints "ready" and its number, and at the end of its input whether all was right.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -54,7 +54,7 @@ static void *wait_over_and_over(void *unused) {
 	struct epoll_event event;
 	while (!over) {
 		int found = epoll_wait(set, &event, 1, 3);
-		// Where the tool dies in the moment in which it stops a thread, nobody is left to have the call repeated.
+		// If the tool dies just as it stops a thread, no process is left to have the call repeated.
 		if (found && errno != EINTR)
 			complain("epoll_wait", found);
 	}

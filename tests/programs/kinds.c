@@ -1,6 +1,6 @@
-/* Threads that execute programs of many kinds, all at the same time. Arguments: how many threads, how many children of
- * each kind, and the programs. One with '-' before it is killed as soon as it is executed. Says how each kind ended, the
- * same for all of its children; `status 99` is a program that cannot be executed.
+/* Threads that execute programs of many kinds, all at the same time. Arguments: the number of threads, the number of
+ * children of each kind, and the programs. A program with '-' before it is killed as soon as it is executed. Prints how
+ * each kind ended, alike for all its children; `status 99` is a program that cannot be executed.
  *
  * kinds again PROGRAM    executes this
  * kinds wait             waits until it is killed

@@ -1,4 +1,4 @@
-/* Threads hold locks and block signals, a known number of times; they print who they are. One of each does it for much
+/* Threads hold locks and block signals a known number of times; they print their names. One of each does it for much
  * longer. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,7 +40,7 @@ static void *hold_10(void *unused)
 	return unused;
 }
 
-/* Twice taken and given back is held once. */
+/* A lock taken twice and given back twice is held once. */
 static void *hold_4(void *unused)
 {
 	say("hold_4");

@@ -1,5 +1,5 @@
-/* Reads the bytes of an instruction from each line, in hexadecimal, and says how many lines there were, for how many of
- * them instruction_at found another length, and for how many none. */
+/* Reads the bytes of an instruction from each line, in hexadecimal, and prints the number of lines, of those for which
+ * instruction_at found another length, and of those for which it found none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Linked to library.c: its imported function is traced without being asked for, those that it calls itself are not. */
+/* Linked to library.c: its imported function is traced by default, the library's inner calls are not. */
 #include "hard.h"
 
 // calls: 8 library_entry

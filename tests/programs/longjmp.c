@@ -23,7 +23,7 @@ KEPT static int descend(int left)
 	return RETURNED(descend(left - 1)) + 1;
 }
 
-/* Each level sets its own place to come back to; the deepest jumps to the middle one. */
+/* Each level sets its own jump buffer; the deepest jumps to the middle one. */
 static jmp_buf levels[5];
 
 KEPT static int level(int n)

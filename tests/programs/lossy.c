@@ -1,5 +1,5 @@
-/* A recursion that calls faster than records are written: twice as deep each time, with rests in between. It tells how
- * often its functions were called, and for how long it ran. Arguments: rounds, calls of each. */
+/* A recursion that calls faster than records are written: twice as deep each time, with rests in between. It prints the
+ * number of its functions' calls and its duration. Arguments: rounds, calls of each. */
 #include "hard.h"
 #include <time.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* A thread that closes descriptors and opens others, which must have the lowest free numbers, and that forks children,
- * which must have no others, while other threads do something else. */
+/* A thread that closes descriptors and opens others, which must get the lowest free numbers, and that forks children,
+ * which must have no others, while other threads do other work. */
 #include "hard.h"
 #include <fcntl.h>
 #include <pthread.h>

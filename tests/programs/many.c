@@ -1,4 +1,4 @@
-/* Three thousand functions, called when a line on standard input asks for it:
+/* Three thousand functions, called at a line on standard input:
  * all    each of them once
  * thread each of them once, in the second thread
  * fork   each of them once, in a forked child
@@ -6,7 +6,7 @@
  * stay F the function late() of the library F, once, in a forked child that stays; says "child" with its id
  * again  executes the same program
  * pair N two functions of equal work, each N times; says how long each took, in nanoseconds
- * Says "ready" with the ids of both threads, then "done" for each line. */
+ * Prints "ready" with the ids of both threads, then "done" for each line. */
 #include "hard.h"
 #include <dlfcn.h>
 #include <pthread.h>

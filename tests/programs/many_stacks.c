@@ -1,5 +1,5 @@
-/* So many stacks apart, each with a guard, that they are most of the mappings which the kernel allows a process; and what
- * is left of these, which the program needs too. */
+/* So many separate stacks, each with a guard, that they take most of the mappings that the kernel allows a process; and
+ * the program needs the rest of these, too. */
 #include "hard.h"
 #include "switch_stacks.h"
 #include <sys/mman.h>
@@ -40,7 +40,7 @@ static void *begin(void)
 	return top - 6;
 }
 
-/* None is beside another of its kind. */
+/* Adjacent mappings differ in kind, so that the kernel does not merge them. */
 static void need_mappings(void)
 {
 	static char *more[MORE];

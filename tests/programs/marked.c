@@ -1,4 +1,4 @@
-/* Passes each of its markers as often as a line of input says. */
+/* Passes each of its markers as often as a line of input states. */
 #include <nopal.h>
 #include <stdio.h>
 

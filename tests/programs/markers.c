@@ -1,5 +1,5 @@
 /* Passes markers in leaf functions, signal handlers, constructors, threads and functions that begin with one; prints
- * what it worked out with their values, so that a register or a word of the red zone that is lost shows. */
+ * results computed from their values, so that a lost register or word of the red zone shows. */
 #include <nopal.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ static void after_exit(void)
 	NOPAL_MARK(after_exit, "");
 }
 
-/* Keeps all that it has in registers and the red zone. */
+/* Keeps all its values in registers and the red zone. */
 __attribute__((noinline)) static long leaf(long a, long b, long c, long d, long e, long f, double x, double y)
 {
 	long kept[12] = { a, b, c, d, e, f, a ^ b, c ^ d, e ^ f, a + b, c + d, e + f };
@@ -65,7 +65,7 @@ static void texts(const char *text, const char *none)
 
 static volatile int over;
 
-/* Works out a value of a marker that is on. */
+/* Computes a value of a marker that is on. */
 __attribute__((noinline)) static long slowly(long value)
 {
 	for (volatile int i = 0; i < 100; i++)

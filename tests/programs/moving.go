@@ -1,4 +1,4 @@
-// A library of Go for a program in C: its stacks move when they grow, and its collector looks through them.
+// A Go library for a program in C: its stacks move when they grow, and its collector scans them.
 package main
 
 import "C"

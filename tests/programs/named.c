@@ -1,5 +1,5 @@
-/* A thread that calls, gets a name, calls, gets another, and goes on calling: with each name until a byte comes on standard
- * input, or its end. */
+/* A thread that calls, gets a name, calls, gets another name, and goes on calling: with each name until standard input
+ * has a byte or ends. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <poll.h>

@@ -1,5 +1,5 @@
-/* Works in phases, as phases.c does, under odd circumstances, which its words name:
- *     leaderless     in a second thread, after the first has ended; with "full" behind it, that too
+/* Works in phases, as phases.c does, under odd circumstances, which its arguments name:
+ *     leaderless     in a second thread, after the first has ended; with "full" after it, both apply
  *     full           without a free descriptor, where the limit may be raised
  *     locked         the same where it may not */
 #include "hard.h"

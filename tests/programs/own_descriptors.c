@@ -1,4 +1,4 @@
-/* A thread with descriptors of its own: what has a free number there is a file with contents to the other threads. */
+/* A thread with its own descriptors: numbers that are free in it belong to files with contents in the other threads. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>
@@ -37,7 +37,7 @@ static void *other(void *data)
 	return data;
 }
 
-/* Before HOLD makes the program wait for a tracer. */
+/* Runs before HOLD makes the program wait for a tracer. */
 static __attribute__((constructor(101))) void start(void)
 {
 	for (int i = 0; i < FILES; i++) {

@@ -1,6 +1,6 @@
-/* A program with its own functions for what unwinders ask to find frames, and exceptions through many of them.
- *     FIND_OBJECT: a _dl_find_object that knows what was loaded at the start
- *     ITERATE: a dl_iterate_phdr that does, as some servers have it
+/* A program with its own functions by which unwinders find frames, and exceptions through many of them.
+ *     FIND_OBJECT: a _dl_find_object that knows the files loaded at the start
+ *     ITERATE: a dl_iterate_phdr that knows these, as some servers have it
  *     FIND_FDE: an _Unwind_Find_FDE */
 #include <dlfcn.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-//! Panics that are caught, on threads and in destructors, and one that ends the program.
+//! Caught panics, on threads and in destructors, and one that ends the program.
 
 use std::panic::{catch_unwind, resume_unwind};
 
@@ -28,7 +28,7 @@ fn through(n: u32, dropped: &mut u32) -> u32 {
 }
 
 fn main() {
-    // Busy until a tracer was attached, where one is to come.
+    // Busy until the file exists, so that a tracer can be attached.
     if let Some(file) = std::env::var_os("HOLD") {
         while !std::path::Path::new(&file).exists() {}
     }

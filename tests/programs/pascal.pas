@@ -1,5 +1,5 @@
 {$mode objfpc}
-{ What Free Pascal's runtime does by hand: exceptions, setjmp and longjmp, threads, dynamic arrays. }
+{ Work that Free Pascal's runtime does by hand: exceptions, setjmp and longjmp, threads, dynamic arrays. }
 program pascal;
 uses
   {$ifdef unix}cthreads,{$endif} SysUtils, Classes;

@@ -1,5 +1,5 @@
-/* Writes a jump over the first instructions of a function of its own, and back what was there before, as those do who
- * intercept calls. */
+/* Writes a jump over the first instructions of its own function, and back the former bytes, as interceptors of calls
+ * do. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Works, says so, and waits for a line before it goes on: for tests that kill the program or its tracer in between.
- * "busy" as an argument works on in a second thread while it waits. */
+ * With "busy" as an argument, a second thread works while it waits. */
 #include "hard.h"
 #include <pthread.h>
 #include <string.h>
@@ -27,7 +27,7 @@ KEPT static void *busy(void *unused)
 
 static int phase;
 
-/* Waits in the middle of traced frames. Whoever reads the line knows that all of them have begun. */
+/* Waits in the middle of traced frames. A reader of the line knows that all of them have begun. */
 KEPT static long waits(long left)
 {
 	char line[16];

@@ -1,5 +1,5 @@
-/* Loads libraries one after the other and keeps them. Arguments: their directory, and how many copies of library.c
- * there are in it: libplugin0.so and so on. */
+/* Loads libraries one after the other and keeps them. Arguments: their directory, and the number of copies of library.c
+ * in it: libplugin0.so and so on. */
 #include "hard.h"
 #include <dlfcn.h>
 

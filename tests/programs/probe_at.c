@@ -40,7 +40,7 @@ long tail(long n);
 long narrow(long n);
 
 __asm__(".text\n"
-	/* 7 for 0, and else one more: returns of five bytes, the first with a jump to its begin. */
+	/* Returns 7 for 0, else one more. Its returns take five bytes; a jump leads to the begin of the first. */
 	".globl several\n.type several, @function\n"
 	"several: .cfi_startproc\n"
 	"	sub $24, %rsp\n	.cfi_adjust_cfa_offset 24\n"
@@ -183,7 +183,7 @@ static void refusals(void)
 	CHECK(nopal_probe_return("narrow", counts, &hits) == -ENOTSUP && narrow(0) == 0 && narrow(1) == 3);
 	CHECK(strstr(nopal_error(), ": a jump leads into the bytes that a jump needs"));
 	CHECK(nopal_probe_return("tail+0x3", counts, &hits) == -EINVAL);
-	/* The first instruction of some builds is the marker. */
+	/* In some builds the first instruction is the marker. */
 	if (nopal_probe_at("marked", counts, &hits) == 0)
 		CHECK(nopal_unprobe(counts, &hits) == 0);
 	else
@@ -240,7 +240,7 @@ static void threads(int rounds)
 		CHECK(pthread_create(&threads[i], NULL, pass, &passed[i]) == 0);
 	CHECK(nopal_probe_at("red_zone", counts, &stays) == -EBUSY);
 	CHECK(strstr(nopal_error(), "while there are other threads"));
-	/* Its jump stays, and leads to nobody. */
+	/* The jump stays, and leads to no function. */
 	long expected = cases(mixed), before = stays;
 	CHECK(before > 0 && nopal_unprobe(counts, &stays) == 0 && cases(mixed) == expected && stays == before);
 	CHECK(nopal_probe_at("mixed", counts, &stays) == 0 && cases(mixed) == expected && stays > before);

@@ -1,7 +1,7 @@
-/* What a probe must leave as it is: the red zone, all flags, the direction of string instructions, loops back to the
- * probe, and every register. Functions are asked for with three arguments: how often, and how many threads. With `wait`
- * behind them, the threads go on until standard input ends; with `block`, the first one blocks SIGTRAP meanwhile, with
- * `handle` it has a handler. Then standard input is read: `s` starts another program, `t` takes SIGTRAP, `f` does so in a
+/* Code that a probe must leave as it is: the red zone, all flags, the direction of string instructions, loops back to
+ * the probe, and every register. Three arguments select a function, its calls and its threads. With `wait` after them,
+ * the threads go on until standard input ends; with `block`, the first one blocks SIGTRAP meanwhile, with `handle` it
+ * has a handler. Then standard input is read: `s` starts another program, `t` takes SIGTRAP, `f` does so in a
  * child. */
 #include "red_zone.h"
 #include <pthread.h>
@@ -59,7 +59,7 @@ struct request {
 static atomic_long done;
 static atomic_int stop;
 
-/* Loops, a table of jumps, calls, divisions: something of everything. */
+/* Loops, a table of jumps, calls and divisions. */
 __attribute__((noinline)) long mixed(struct request *request, int n)
 {
 	long sum = request->number;

@@ -1,4 +1,4 @@
-/* A program linked with -pg, which reads the profile of its own calls at its end, and prints how often which were made. */
+/* A program linked with -pg, which reads its own profile at its end, and prints the number of calls in it. */
 #include "hard.h"
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* A program that reads memory which may not be there, in functions of assembly whose first instruction may fault. A signal
- * handler knows that instruction by its address, and has the thread go on at another: at a place in the function, or at
- * the one that a table has beside the instruction. */
+/* A program that reads memory that may be missing, in functions of assembly whose first instruction may fault. A signal
+ * handler knows that instruction by its address, and has the thread go on elsewhere: at a place in the function, or at
+ * the address that a table gives beside the instruction. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <signal.h>
@@ -8,10 +8,10 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-/* Reads a number, or returns the other one. */
+/* Reads a number, or returns `otherwise`. */
 long fetch(const long *place, long otherwise);
 extern char fetch_otherwise[];
-/* Copies bytes, and returns how many it has not copied. */
+/* Copies bytes, and returns the number of bytes left. */
 long copy(void *to, const void *from, long unused, long bytes);
 struct recovery {
 	char *fault, *goes_on;

@@ -1,4 +1,4 @@
-// Exceptions through code made at run time, whose unwind rows are registered with the unwinder.
+// Exceptions through code made at run time, whose unwind tables are registered with the unwinder.
 #include "hard.h"
 #include <cstring>
 #include <stdexcept>
@@ -10,7 +10,7 @@ extern "C" void __deregister_frame(void *);
 // sub $8, %rsp; movabs $TARGET, %rax; call *%rax; add $8, %rsp; ret
 static const unsigned char CODE[] = {0x48, 0x83, 0xec, 8, 0x48, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xd0, 0x48, 0x83, 0xc4, 8, 0xc3};
 static const unsigned char CIE[] = {20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0, 0, 0, 0, 0};
-// The address and the length of the code stand at 8 and 16; behind the first instruction the frame has 16 bytes.
+// The address and the length of the code are at 8 and 16; after the first instruction the frame has 16 bytes.
 static const unsigned char FDE[] = {28, 0, 0, 0, 28, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, sizeof CODE, 0, 0, 0, 0, 0, 0, 0, 0x44, 0x0e, 16, 0, 0, 0, 0, 0};
 
 KEPT static long throws(long n)

@@ -1,5 +1,5 @@
-/* Protects the stack of a thread against writing, again and again, as those do who save memory while it is in use; another
- * thread releases the pages that are written to. */
+/* Write-protects the stack of a thread, again and again, as programs do that save memory in use; another thread
+ * releases pages that are written to. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <fcntl.h>

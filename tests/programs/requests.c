@@ -1,4 +1,4 @@
-/* Does what the lines of its input say, and says "done" after each:
+/* Obeys the lines of its input, and prints "done" after each:
  *   fast N   handles N requests      slow MS   handles one that takes so many milliseconds
  *   answer N                         begin, end   call functions of these names
  * Requests pass a marker, answers a static probe. */

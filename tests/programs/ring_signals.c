@@ -1,4 +1,4 @@
-/* Handlers run while a thread waits for what it has submitted to a ring in the same call: its registers are kept. */
+/* Handlers run while a thread waits for its submissions to a ring in the same call: its registers are kept. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>
@@ -25,7 +25,7 @@ static void on_alarm(int signal)
 	leaf(signal + room[0]);
 }
 
-/* With something in vector registers, which the kernel keeps. */
+/* Enters the ring with values in vector registers, which the kernel keeps. */
 static long enter(int file, unsigned submitted)
 {
 	static const double before[2] = { 1.5, 2.5 };

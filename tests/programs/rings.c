@@ -1,5 +1,5 @@
-/* io_uring with threads of the kernel's own in the process: one that looks for entries all the time, and one that works on
- * an entry which blocks. Interrupted, they would fail entries. Says how much has been read. With an argument: reads that
+/* io_uring with the kernel's own threads in the process: one polls for entries all the time, and one works on a
+ * blocking entry. Interrupted, they would fail entries. Prints the number of bytes read. With an argument: reads that
  * time out, waited for by the call that submits them. */
 #define _GNU_SOURCE
 #include "hard.h"
@@ -88,7 +88,7 @@ KEPT static long leaf(long n)
 	return n + 1;
 }
 
-/* Reads of which a timeout disposes, submitted and waited for in one call. */
+/* A timeout ends these reads, which are submitted and waited for in one call. */
 static void time_out(struct ring *ring, int empty)
 {
 	static const struct __kernel_timespec time = { .tv_nsec = 30 * 1000000 };

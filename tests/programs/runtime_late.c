@@ -1,5 +1,5 @@
 /* Opens itself as a library within nested calls. Linked with -rdynamic and -DRUNTIME -shared, it is that library, and
- * exports what a Java virtual machine is known by. */
+ * exports a name by which a Java virtual machine is known. */
 #include "hard.h"
 #include <dlfcn.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Forks two children that are both the first of a PID namespace. Each executes this program again, one after the other:
+/* Forks two children, each the first of a PID namespace. Each executes this program again, one after the other:
  * `same_ids 17` ends with that status. */
 #define _GNU_SOURCE
 #include "hard.h"

@@ -1,4 +1,4 @@
-/* Seals its own text and libc's: it can be mapped and protected otherwise by nobody. */
+/* Seals its own text and libc's: no process can map or protect it otherwise. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <string.h>
@@ -20,7 +20,7 @@ int main(void)
 	long sum = 0;
 	FILE *maps = fopen("/proc/self/maps", "r");
 	CHECK(maps && readlink("/proc/self/exe", own, sizeof own - 1) > 0);
-	/* Kernels before 6.10 cannot. */
+	/* Kernels before 6.10 lack it. */
 	while (fgets(line, sizeof line, maps))
 		if ((strstr(line, "libc.so.6") || strstr(line, own)) && sscanf(line, "%lx-%lx", &begin, &end) == 2)
 			(void)syscall(MSEAL, begin, end - begin, 0);

@@ -1,6 +1,6 @@
-/* Sandboxes: "strict" allows read, write and exit only, and forbids to read the clock; "filter" kills on every system
- * call but those and a few, "threads" the same for all threads at once, "fork" has a child in it; "asked" only probes
- * the kernel. */
+/* Sandboxes: "strict" allows read, write and exit only, and forbids reading the clock; "filter" kills on every system
+ * call but those and a few, "threads" does the same for all threads at once, "fork" confines a child; "asked" only
+ * probes the kernel. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>
@@ -64,7 +64,7 @@ static void filter(unsigned flags)
 		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-/* Probes the kernel as libseccomp does: no call confines a thread. */
+/* Probes the kernel as libseccomp does: none of the calls confines a thread. */
 static void ask(void)
 {
 	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) == -1 && errno == EFAULT);

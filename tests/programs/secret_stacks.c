@@ -1,5 +1,5 @@
-/* A coroutine whose stack no other process can read (memfd_secret; ordinary memory where the kernel has none). For each line
- * it calls one level deeper and waits there; at the end of the input it returns from all of them. */
+/* A coroutine whose stack no other process can read (memfd_secret; ordinary memory if the kernel has none). For each
+ * line it calls one level deeper and waits there; at the end of the input it returns from all levels. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-/* Counts by restartable sequences: what a thread adds is lost if it is moved or interrupted within, and is not told. */
+/* Counts by restartable sequences: a thread moved or interrupted within one without an abort loses its addition. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Children that share their parent's memory, by clone with CLONE_VM and no thread area of their own, so that parent and
- * child have one thread control block. The parent waits for each, or with "beside" as an argument works beside it. */
+/* Children that share their parent's memory, by clone with CLONE_VM and without a thread area, so that parent and child
+ * have one thread control block. The parent waits for each, or with "beside" as an argument works beside it. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <sched.h>

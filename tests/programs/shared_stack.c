@@ -1,5 +1,5 @@
 /* Two flows that share a stack: each switch copies the part in use away and the other flow's part back, as PyPy and
- * greenlet do. Meanwhile other calls are where its calls were. With BY_DISTANCE the stack pointer is moved as in greenlet. */
+ * greenlet do. Other calls take its calls' place meanwhile. With BY_DISTANCE, the stack pointer moves as there. */
 #include "hard.h"
 #include <string.h>
 
@@ -12,7 +12,7 @@ static struct {
 static char *high;
 static int running, handed;
 
-/* Copies the running flow's stack away. The other's stack pointer, or none if it has not begun. */
+/* Copies the running flow's stack away. Returns the other's stack pointer, or null if it has not begun. */
 __attribute__((used)) static char *copy_away(char *low)
 {
 	parts[running].low = low;
@@ -28,7 +28,7 @@ __attribute__((used)) static void copy_back(void)
 	memcpy(parts[running].low, parts[running].copy, parts[running].size);
 }
 
-/* Whether the other flow has to begin. */
+/* Returns whether the other flow has yet to begin. */
 int go_to_other(void);
 __asm__(".globl go_to_other\n.hidden go_to_other\n.type go_to_other, @function\n.p2align 4\n"
 	"go_to_other:\n"
@@ -48,7 +48,7 @@ __asm__(".globl go_to_other\n.hidden go_to_other\n.type go_to_other, @function\n
 	"	pop %r15\n	pop %r14\n	pop %r13\n	pop %r12\n	pop %rbx\n	pop %rbp\n	ret\n"
 	".size go_to_other, . - go_to_other\n");
 
-/* Hands on 1 to 100, each from another depth. */
+/* Passes on 1 to 100, each from another depth. */
 KEPT int down(int levels)
 {
 	if (levels == 0) {

@@ -1,5 +1,5 @@
-/* Processes of their own that run in the memory of the first, each with a thread area of its own: they are no threads of
- * it, and execute the same functions all the time. */
+/* Separate processes that run in the memory of the first, each with its own thread area: they are not threads of it,
+ * and execute the same functions all the time. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <sched.h>
@@ -30,7 +30,7 @@ KEPT static long hotter(long a, long b)
 	return sum;
 }
 
-/* Calls nothing of libc. */
+/* Calls no function of libc. */
 KEPT static int child(void *number)
 {
 	long first = hotter((long)number, 3);

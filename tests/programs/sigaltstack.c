@@ -1,5 +1,5 @@
-/* Handlers on alternate stacks: deep recursion there, a caught overflow of the main stack and of a thread's, and a
- * stack that is changed between signals. */
+/* Handlers on alternate stacks: deep recursion on one, a caught overflow of the main stack and of a thread's, and a
+ * stack that changes between signals. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>

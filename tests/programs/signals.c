@@ -42,7 +42,7 @@ KEPT static void on_blocked(int signal)
 
 static volatile int depth, deepest;
 
-/* 13 nested deep, 7 times. */
+/* Nests 13 deep, 7 times. */
 KEPT static void on_nested(int signal)
 {
 	leaf();
@@ -83,7 +83,7 @@ KEPT static void on_wait(int signal)
 static volatile int faults;
 static char *guarded;
 
-/* Repairs nothing but its own jump over the fault: the second one is meant to come from a call into nowhere. */
+/* Repairs only its own jump over the fault: the second one must come from a call to address 0x10. */
 KEPT static void on_fault(int signal, siginfo_t *info, void *context)
 {
 	ucontext_t *registers = context;
@@ -98,7 +98,7 @@ KEPT static void on_fault(int signal, siginfo_t *info, void *context)
 	}
 }
 
-/* Returns when a process has been asleep at each of many looks: not only for a moment. */
+/* Returns when a process has been asleep at each of many looks, and not only for a moment. */
 static void await_sleep(pid_t process)
 {
 	char path[32], text[256];
@@ -109,7 +109,7 @@ static void await_sleep(pid_t process)
 		ssize_t length = read(file, text, sizeof text - 1);
 		CHECK(length > 0 && close(file) == 0);
 		text[length] = 0;
-		/* Behind the name, which is in parentheses. */
+		/* The state follows the name, which is in parentheses. */
 		char *state = strrchr(text, ')');
 		CHECK(state && state[1] == ' ');
 		looks = state[2] == 'S' ? looks + 1 : 0;
@@ -123,7 +123,7 @@ int main(void)
 	install(SIGUSR1, on_blocked, SA_RESTART);
 	for (int i = 0; i < 50; i++)
 		raise(SIGUSR1);
-	/* Everything blocked, SIGTRAP and SIGSEGV too: calls go on being recorded. */
+	/* With every signal blocked, SIGTRAP and SIGSEGV too, calls are still recorded. */
 	sigprocmask(SIG_SETMASK, &all, &before);
 	for (int i = 0; i < 30; i++)
 		leaf();
@@ -164,7 +164,7 @@ int main(void)
 		if (child == 0) {
 			await_sleep(getppid());
 			kill(getppid(), SIGALRM);
-			/* Not before the handler has run: where there is something to read, the read is not interrupted. */
+			/* Writes only after the handler has run: a read that finds data is not interrupted. */
 			await_sleep(getppid());
 			CHECK(write(pipes[1], "x", 1) == 1);
 			_exit(0);

@@ -1,5 +1,5 @@
-// A request goes through three processes, one after the other: asked in the first, served in the second, noted in the
-// third, whose answer the first awaits. Two of ten are slow in the second: one computes, one sleeps. The last one is
+// A request passes through three processes, one after the other: asked in the first, served in the second, noted in the
+// third, for whose answer the first waits. Two of ten are slow in the second: one computes, one sleeps. The last one is
 // never noted.
 #include <stdio.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@ FUNCTION void ask(long number, int to)
 		_exit(1);
 }
 
-// For 200 ms of the processor's time.
+// Takes 200 ms of processor time.
 FUNCTION void grind(void)
 {
 	struct timespec now;
@@ -40,14 +40,14 @@ FUNCTION void serve(long number, int to)
 		_exit(1);
 }
 
-// Not the same code as ask: the compiler would make one function of both.
+// The code differs from ask: the compiler would merge equal functions.
 FUNCTION void note(long number, int to)
 {
 	if (write(to, &number, sizeof number) != sizeof number)
 		_exit(2);
 }
 
-// Hands on what it reads, in a process of its own.
+// Passes on its input, in a process of its own.
 static void hand_on(void (*handle)(long, int), int from, int to)
 {
 	long number;
@@ -74,7 +74,7 @@ int main(void)
 		hand_on(note, served[0], noted[1]);
 	}
 	for (long number = 1; number <= 10; number++) {
-		// The second waits for it by then.
+		// The second process waits for it by then.
 		usleep(10 * 1000);
 		ask(number, asked[1]);
 		if (read(noted[0], &answer, sizeof answer) != sizeof answer || answer != number)

@@ -1,4 +1,4 @@
-/* Threads whose stacks are as small as may be, with guard pages at both ends, used nearly to the last byte. */
+/* Threads with the smallest possible stacks, with guard pages at both ends, used nearly to the last byte. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <limits.h>

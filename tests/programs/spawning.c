@@ -1,5 +1,5 @@
-/* Threads that execute programs, all at the same time. Arguments: how many threads, how many children in all, and the
- * program with its arguments. */
+/* Threads that execute programs, all at the same time. Arguments: the number of threads, the number of children in all,
+ * and the program with its arguments. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>

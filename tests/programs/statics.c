@@ -1,4 +1,4 @@
-/* Passes static probes of sys/sdt.h as often as a line of input says, and tells how many listen. */
+/* Passes static probes of sys/sdt.h as often as a line of input states, and prints the number of listeners. */
 #include "hard.h"
 #define _SDT_HAS_SEMAPHORES 1
 #include <sys/sdt.h>

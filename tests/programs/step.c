@@ -1,11 +1,11 @@
-/* Calls are single-stepped by the trap flag, and at every instruction of them, wherever it is, the handler
+/* Calls are single-stepped by the trap flag. At every instruction of them, in any code, the handler
  *     walk: asks for a backtrace, which must be complete
- *     slow: the same, where every call goes the tracer's long way
+ *     slow: does the same, where every call takes the tracer's slow path
  *     call: calls traced functions
  *     jump: leaves by siglongjmp
- *     leap: the same, at every seventh instruction of the tracer's long way
- * The handler acts every SPACING steps, in SPACING rounds with another first step each; a jump ends its round, so there
- * are as many rounds as steps. */
+ *     leap: does the same, at every seventh instruction of the tracer's slow path
+ * The handler acts every SPACING steps, in SPACING rounds that begin at different steps; a jump ends its round, so
+ * there are as many rounds as steps. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ static int jumping;
 static long called;
 static sigjmp_buf out;
 
-/* What the trace must hold at least: functions that were begun. One that was left before that may have been recorded. */
+/* The fewest calls that the trace must hold: those of begun functions. A function left earlier may be recorded. */
 static volatile long begun_leaf, begun_middle, begun_tail, begun_drive;
 
 KEPT static int calm(int n)
@@ -86,7 +86,7 @@ KEPT long drive(long n)
 
 int main(int count, char **words);
 
-/* How far in the function of an address is; a function that a tail call left has no frame. */
+/* The depth of an address's function in the calls; a function that a tail call left has no frame. */
 static int rank(const void *address)
 {
 	Dl_info found;
@@ -109,13 +109,13 @@ static void walk(const void *interrupted)
 		int found = rank((const char *)frames[i] - (frames[i] != interrupted));
 		if (!found)
 			continue;
-		/* From the outermost in: none is missing, none comes twice. */
+		/* From the outermost frame inwards, none is missing, and none occurs twice. */
 		CHECK(found == ++expected);
 		innermost = found;
 	}
 	int known = rank(interrupted);
 	CHECK(innermost >= 1 && (!known || known == innermost));
-	/* In the tracer's copy of a function's first instructions the function itself is not seen. */
+	/* The tracer's copy of a function's first instructions does not belong to the function. */
 	CHECK(!level || innermost >= level + 2 - (known ? 0 : 1));
 }
 
@@ -149,7 +149,7 @@ static void on_trap(int signal, siginfo_t *information, void *context)
 
 static sigjmp_buf here;
 
-/* The next event of this thread cannot go the short way. */
+/* Keeps the next event of this thread off the fast path. */
 KEPT static void disturb(void)
 {
 	if (sigsetjmp(here, 0) == 0)

@@ -1,9 +1,9 @@
-/* Calls are single-stepped by the trap flag, and from the handler
- *     throw: an exception is thrown, at every instruction
- *     slow: the same, at every eleventh instruction where every call goes the tracer's long way
- *     pass: while an exception passes through the calls, a backtrace is asked for at every instruction that belongs to
+/* Calls are single-stepped by the trap flag, and the handler
+ *     throw: throws an exception, at every instruction
+ *     slow: does the same, at every eleventh instruction, where every call takes the tracer's slow path
+ *     pass: while an exception passes through the calls, asks for a backtrace at every instruction that belongs to
  *           no file: the tracer's, if there is one
- * Compiled without -fnon-call-exceptions: none is thrown in functions that have handlers or clean up. */
+ * Compiled without -fnon-call-exceptions: functions that have handlers or clean up throw none. */
 #include "hard.h"
 #include <csetjmp>
 #include <csignal>
@@ -107,8 +107,8 @@ static int list_file(dl_phdr_info *information, size_t, void *)
 	return 0;
 }
 
-/* Makes no call that could be recorded, as it runs at every step: an event between any two instructions would keep those
- * that record one from ever being done. */
+/* Makes no call that could be recorded, as it runs at every step: an event between any two instructions would keep the
+ * interrupted recording from ever being completed. */
 static inline __attribute__((always_inline)) bool belongs_to_a_file(uintptr_t address)
 {
 	for (unsigned i = 0; i < file_count; i++)
@@ -117,7 +117,7 @@ static inline __attribute__((always_inline)) bool belongs_to_a_file(uintptr_t ad
 	return false;
 }
 
-/* From the innermost of ours that is there out: all are there. */
+/* From the innermost known frame outwards, all frames are there. */
 static void walk(const void *interrupted)
 {
 	const void *const chain[] = {(void *)leaf, (void *)middle, (void *)guarded, (void *)drive, (void *)main};
@@ -160,7 +160,7 @@ extern "C" void on_trap(int signal, siginfo_t *information, void *context)
 		return;
 	acts++;
 	const void *function = function_of(interrupted);
-	/* Those are the functions that handle or clean up. */
+	/* These functions handle or clean up. */
 	if (function == (void *)main || function == (void *)drive || function == (void *)guarded)
 		return;
 	stepping = false;
@@ -170,7 +170,7 @@ extern "C" void on_trap(int signal, siginfo_t *information, void *context)
 
 static jmp_buf here;
 
-/* The next event of this thread cannot go the tracer's short way. */
+/* Keeps the next event of this thread off the tracer's fast path. */
 KEPT static void disturb()
 {
 	if (setjmp(here) == 0)
@@ -190,7 +190,7 @@ int main(int count, char **words)
 	struct sigaction action;
 	memset(&action, 0, sizeof action);
 	action.sa_sigaction = on_trap;
-	/* The handler is left with the signal as it was. */
+	/* The exception leaves the handler with the signal unblocked. */
 	action.sa_flags = SA_SIGINFO | SA_NODEFER;
 	CHECK(sigaction(SIGTRAP, &action, nullptr) == 0);
 	const long most = *mode == 't' ? 640 : *mode == 's' ? 200 : 2;
@@ -212,7 +212,7 @@ int main(int count, char **words)
 			got = -1;
 		}
 		CHECK(got == (thrown ? -1 : right));
-		/* Nothing cleans up what had not begun, or was done. */
+		/* A guard that had not begun, or was done, is not cleaned up. */
 		CHECK(destroyed == before + 1 || (thrown && destroyed == before));
 		jumps += thrown;
 		CHECK(calm(1) == 2);

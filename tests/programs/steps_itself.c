@@ -1,10 +1,10 @@
 /* A program that steps through itself by the trap flag, and whose handler calls traced functions at every step, also on
- * a stack of its own:
+ * its own stack:
  *     here: on the stack that it interrupts
  *     aside: on a stack for signals
  *     leap: as here, and jumps within the handler
- * What it interrupts is calls, markers, jumps, and what a tracer does for them; with the path of a library as second
- * argument, also what it does when that is loaded. */
+ * It interrupts calls, markers, jumps, and a tracer's work for them; with the path of a library as second argument,
+ * also the tracer's work when that is loaded. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ KEPT static long leaf(long n)
 
 KEPT static long tree(long n) { return n > 0 ? RETURNED(tree(n - 1)) + RETURNED(leaf(n)) : 1; }
 
-/* Down into parts of the stack where nothing was recorded yet. */
+/* Recurses into parts of the stack where nothing was recorded yet. */
 KEPT static long deep(long n)
 {
 	volatile char room[4096];
@@ -82,7 +82,7 @@ int main(int count, char **words)
 	action.sa_sigaction = on_trap;
 	action.sa_flags = SA_SIGINFO | (words[1][0] == 'a' ? SA_ONSTACK : 0);
 	CHECK(sigaction(SIGTRAP, &action, NULL) == 0);
-	/* Bound before it is stepped over: to look a symbol up takes thousands of instructions. */
+	/* Symbols are bound before the steps begin: a lookup takes thousands of instructions. */
 	CHECK(tree(3) == 10 && jump(2) == 2);
 	stepping = 1;
 	__asm__ volatile("int3");

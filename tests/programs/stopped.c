@@ -1,5 +1,5 @@
-/* Obeys the lines `open`, `work` and `close`: a call of outer() begins, makes calls that take their time, and ends. At
- * `exec`, the program executes itself. */
+/* Obeys the lines `open`, `work` and `close`: a call of outer() begins, makes long calls, and ends. At `exec`, the
+ * program executes itself. */
 #include "hard.h"
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* Timers interrupt a loop of traced calls at any instruction, and their handlers call traced functions too.
- * Arguments: how many signals; which timer (real, virtual, profile); how many threads loop. The real timer is set
- * anew by the handler, to between 1 and 23 microseconds; the others tick as often as the kernel lets them. */
+ * Arguments: the number of signals; the timer (real, virtual, profile); the number of looping threads. The handler sets
+ * the real timer again, to between 1 and 23 microseconds; the others tick as often as the kernel lets them. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>

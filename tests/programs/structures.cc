@@ -1,5 +1,5 @@
-// Structures in structures, in arrays and behind pointers, some of which lead nowhere. Valid as C++ for what C has not:
-// bases and references.
+// Structures in structures, in arrays and behind pointers, some of which are invalid. Valid as C++ for bases and
+// references, which C lacks.
 #include <cstdio>
 
 enum state { idle, busy = 4, done };

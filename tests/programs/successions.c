@@ -1,5 +1,5 @@
-/* A process that executes its own program again and again, as often as its first argument says, from its only thread or
- * from another than the first: a tracer that comes meets it between two programs. The programs live from 0 to 49 ms. */
+/* A process that executes its own program as often as its first argument states, from its only thread or from another
+ * than the first: a tracer meets it between two programs. The programs live from 0 to 49 ms. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Prints everything that a program can see of what it was given: none of it may differ when it is traced. */
+/* Prints every part of its surroundings that a program can see: none of it may differ when it is traced. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <dirent.h>
@@ -42,7 +42,7 @@ static void descriptors(void)
 		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
 		ssize_t length = readlink(path, target, sizeof target - 1);
 		target[length < 0 ? 0 : length] = 0;
-		/* The number of a pipe is another one in every run. */
+		/* The number of a pipe differs in every run. */
 		char *colon = strchr(target, ':');
 		if (colon)
 			*colon = 0;
@@ -112,6 +112,6 @@ int main(int count, char **words)
 	printf("threads %d\n", threads);
 	closedir(tasks);
 	fflush(stdout);
-	/* And what it passes on. */
+	/* The surroundings that it passes on follow. */
 	return system("env | sort | grep -v '^_=' | sed 's/^/passed on /'; echo \"shell $#\"; ls /proc/self/fd | wc -l") ? 1 : 0;
 }

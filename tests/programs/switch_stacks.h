@@ -1,7 +1,7 @@
-/* A switch of stacks by hand, that no library knows of. */
+/* A hand-written switch of stacks, which no library knows. */
 #pragma once
 
-/* Saves where the caller is in *from and goes on where `to` was saved. */
+/* Saves the caller's position in *from and goes on at `to`, saved before. */
 void switch_stacks(void **from, void *to);
 __asm__(".text\n"
         ".globl switch_stacks\n"

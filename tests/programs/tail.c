@@ -1,4 +1,4 @@
-/* Calls in tail position, which -O2 makes into jumps: they must stay jumps, or the stack would overflow. */
+/* Calls in tail position, which -O2 turns into jumps: they must stay jumps, or the stack would overflow. */
 #include "hard.h"
 
 // calls: 500001 even

@@ -1,4 +1,4 @@
-// Names that C++ makes long, and names that only parameters tell apart.
+// Long names of C++, and names that differ only in their parameters.
 #include <map>
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
-// Exceptions that nobody catches: "noexcept" runs into a function that promised not to throw, "uncaught" finds no
-// handler at all, "handler" has a terminate handler of its own, "thread" does not catch on a thread.
+// Uncaught exceptions: "noexcept" reaches a function that promised not to throw, "uncaught" finds no handler at all,
+// "handler" has its own terminate handler, "thread" does not catch on a thread.
 #include "hard.h"
 #include <cstring>
 #include <exception>

@@ -1,6 +1,6 @@
-/* A thread pointer that leads elsewhere for a while, set by the kernel, or with "instruction" by an instruction: to where no
- * memory is, to memory that is no control block or looks like one, into the stack, and to another thread's. Functions,
- * markers and signal handlers that run then are not recorded, and all others are. */
+/* A thread pointer that leads elsewhere for a while, set by the kernel, or with "instruction" by an instruction: to
+ * unmapped memory, to memory that is no control block or looks like one, into the stack, and to another thread's block.
+ * Functions, markers and signal handlers that run then are not recorded, and all others are. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <asm/prctl.h>
@@ -18,7 +18,7 @@
 #endif
 #define LONE KEPT __attribute__((no_stack_protector))
 
-/* Without libc, which would look at the thread pointer. */
+/* Makes a system call without libc, which would use the thread pointer. */
 static long raw(long number, long a, long b, long c, long d)
 {
 	register long r10 __asm__("r10") = d;
@@ -56,7 +56,7 @@ LONE static long tree(long n)
 	return n > 0 ? RETURNED(tree(n - 1)) + RETURNED(leaf(n)) : 1;
 }
 
-/* Entered and left with another thread pointer. */
+/* Is entered and left with another thread pointer. */
 LONE static void go(unsigned long at)
 {
 	set(at);

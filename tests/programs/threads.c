@@ -1,4 +1,4 @@
-/* Many threads, in waves: the first argument is how many over the whole run, the second how many at once. */
+/* Many threads, in waves: the first argument is their number in all, the second their number at once. */
 #include "hard.h"
 #include <pthread.h>
 

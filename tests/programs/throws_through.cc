@@ -1,4 +1,4 @@
-// A library with frames that exceptions pass, one of which has something to clean up.
+// A library with frames that exceptions pass; one of them cleans up.
 #include "hard.h"
 
 static int cleaned;

@@ -1,8 +1,8 @@
 /* Ten thousand functions that threads call all the time, while signals come, children are forked, threads begin and end
  * and libraries are loaded and unloaded: torture FILE LIBRARY...
  *
- * FILE is shared with whoever watches, as below. While `closed` is not 0 nobody is inside any of these functions, once
- * `inside` is 0. Says "ready", and ends at the end of standard input with 5. */
+ * An observer shares FILE, as below. While `closed` is not 0, no thread is inside any of these functions once `inside`
+ * is 0. Prints "ready", and ends at the end of standard input with 5. */
 #include "hard.h"
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -39,8 +39,8 @@ static volatile sig_atomic_t ended, workers_ended;
 static uint64_t add(uint64_t *what, uint64_t n) { return __atomic_add_fetch(what, n, __ATOMIC_SEQ_CST); }
 static uint64_t look(uint64_t *what) { return __atomic_load_n(what, __ATOMIC_SEQ_CST); }
 
-/* f_N(x) counts itself and gives 3 x + N; with five kinds of first instructions. In assembly, as a compiler takes a quarter
- * of a minute for so many. */
+/* f_N(x) counts itself and returns 3 x + N; there are five kinds of first instructions. The functions are in assembly,
+ * since a compiler takes a quarter of a minute for so many. */
 extern long (*const functions[FUNCTIONS])(long) __attribute__((visibility("hidden")));
 _Static_assert(offsetof(struct shared, counts) == 80, "as below");
 __asm__(".altmacro\n"
@@ -169,7 +169,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* One signal at a time for each worker; who sends them stays inside until all are handled. */
+/* Each worker has one signal at a time; their sender stays inside until all are handled. */
 static void *send_signals(void *unused)
 {
 	while (!ended) {
@@ -254,7 +254,7 @@ int main(int count, char **arguments)
 	CHECK(file >= 0 && ftruncate(file, sizeof *shared) == 0);
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	CHECK(shared != MAP_FAILED && close(file) == 0);
-	/* The mappings must be equal whenever no thread is inside. */
+	/* The mappings must be equal at all times without a thread inside. */
 	mallopt(M_ARENA_MAX, 1);
 
 	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
@@ -273,7 +273,7 @@ int main(int count, char **arguments)
 	ended = 1;
 	for (int i = 0; i < 4; i++)
 		CHECK(pthread_join(others[i], NULL) == 0);
-	workers_ended = 1;      /* Nobody sends them signals any more. */
+	workers_ended = 1;      /* They get no more signals. */
 	for (int i = 0; i < WORKERS; i++)
 		CHECK(pthread_join(workers[i], NULL) == 0);
 	puts("end");

@@ -1,4 +1,4 @@
-/* Threads that take each transfer for whole, since the program handles no signals: the other ends are slow, so each call
+/* Threads that expect whole transfers, since the program handles no signals: the other ends are slow, so each call
  * waits amid its bytes. */
 #include "hard.h"
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* Functions with parameters and results of all kinds, each of which prints its call as nopal is to show it. What is in
- * vector registers or in memory is printed as "…". */
+/* Functions with parameters and results of all kinds, each of which prints its call as nopal must show it. Values in
+ * vector registers or in memory are printed as "…". */
 #include <complex.h>
 #include <stdarg.h>
 #include <stdbool.h>

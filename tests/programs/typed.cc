@@ -1,4 +1,4 @@
-// Methods and objects as parameters and results: each function prints its call as nopal is to show it.
+// Methods and objects as parameters and results: each function prints its call as nopal must show it.
 #include <cstdio>
 #include <cstdint>
 #include <string>

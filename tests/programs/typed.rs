@@ -1,4 +1,4 @@
-//! Functions with parameters of Rust's own kinds: each prints its call as nopal is to show it.
+//! Functions with parameters of Rust's own kinds: each prints its call as nopal must show it.
 
 use std::hint::black_box;
 

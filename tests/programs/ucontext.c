@@ -1,4 +1,4 @@
-/* Coroutines by ucontext on heap stacks: generators that call deep, end, and have their stacks freed and reused. */
+/* Coroutines by ucontext on heap stacks: generators that call deep and end, and whose stacks are freed and reused. */
 #include "hard.h"
 #include <ucontext.h>
 
@@ -62,7 +62,7 @@ int main(void)
 			CHECK(resume() == i + 1);
 			sum += produced;
 		}
-		/* Lets it run off its end, back to here by uc_link. */
+		/* Lets it return from its function, back to here by uc_link. */
 		CHECK(swapcontext(&caller, &inside) == 0);
 		free(stack);
 	}

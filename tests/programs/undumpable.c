@@ -1,4 +1,4 @@
-/* Forbids others of its user to look into it. */
+/* Forbids other processes of its user to inspect it. */
 #include "hard.h"
 #include <sys/prctl.h>
 

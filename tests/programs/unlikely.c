@@ -1,4 +1,4 @@
-/* Functions with a marker, of which the tests count the instructions that run while it is off. */
+/* Functions with a marker: the tests count their instructions while it is off. */
 #include <nopal.h>
 
 int alone(void)

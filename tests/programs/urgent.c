@@ -1,5 +1,5 @@
-/* When a line has come: on one processor, a thread of a real-time policy wakes a more urgent one and an ordinary one, so
- * often as the argument says, each while it waits. Prints who they are first. */
+/* After a line, on one processor, a thread of a real-time policy wakes a more urgent one and an ordinary one, as often
+ * as the argument states, each while it waits. Prints their numbers first. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static int rounds, lines[2][2];
-/* Bytes that each has read. */
+/* The bytes that each thread has read. */
 static int heard[2];
 
 static void schedule(int policy, int priority)
@@ -50,7 +50,7 @@ int main(int count, char **words)
 	for (int round = 0; round < rounds; round++) {
 		for (int own = 0; own < 2; own++) {
 			CHECK(write(lines[own][1], "", 1) == 1);
-			/* Both have their turns, and wait again. */
+			/* Both threads have their turns, and wait again. */
 			do
 				usleep(300);
 			while (__atomic_load_n(&heard[own], __ATOMIC_ACQUIRE) <= round);

@@ -1,5 +1,5 @@
-/* Whatever part of the vector state and the x87 unit is in use at a marker, all of it is there behind it, though the
- * connected function changes all of it. */
+/* Any part of the vector state and the x87 unit that is in use at a marker is unchanged after it, though the connected
+ * function changes all of it. */
 #include "hard.h"
 #include <cpuid.h>
 #include <nopal.h>
@@ -28,7 +28,7 @@ struct area {
 	_Alignas(64) uint8_t bytes[4096];
 };
 
-/* The parts that there are. */
+/* The parts of the state that this processor has. */
 static uint32_t there;
 
 GENERAL KEPT static void restore_first_state(void)
@@ -44,8 +44,8 @@ GENERAL KEPT static void save(struct area *area)
 	__asm__ volatile("xsave64 %0" : "+m"(*area) : "a"(there), "d"(0));
 }
 
-/* Clears what is not compared: the x87 unit's condition codes, which compilers keep across no assembly; the place of its
- * last instruction; its empty registers; and what is in use. */
+/* Clears the parts that are not compared: the x87 unit's condition codes, which compilers keep across no assembly; the
+ * address of its last instruction; its empty registers; and the bits of parts in use. */
 static void simplify(struct area *area)
 {
 	area->bytes[3] &= 0xb8;
@@ -100,7 +100,7 @@ GENERAL KEPT static void use(uint32_t parts, enum unit unit)
 	}
 }
 
-/* An ordinary function: changes all that functions may change. */
+/* An ordinary function, which changes every part that functions may change. */
 static void change_all(void *data, const struct nopal_description *marker, const uint64_t *values)
 {
 	(void)marker;

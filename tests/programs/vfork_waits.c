@@ -1,4 +1,4 @@
-/* Waits for long for children of vfork, those that execute and those that do not, while another thread works. */
+/* Makes long waits for children of vfork, executing or not, while another thread works. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <pthread.h>

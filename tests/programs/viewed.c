@@ -1,4 +1,4 @@
-/* Threads that take turns: for whoever looks at processors, wake-ups, locks, requests and values. */
+/* Threads that take turns: a subject for viewers of processors, wake-ups, locks, requests and values. */
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A thread for each call that waits with a timeout of which the kernel does not keep what is left: each waits some times,
- * and nothing comes. Says what the calls return. */
+/* One thread for each call that waits with a timeout whose rest the kernel does not keep: each waits several times, and
+ * nothing comes. Prints the results of the calls. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* One thread wakes another, so often as the argument says. It does so only when the other sleeps in read(), so each call of
- * say() wakes it once, and each call of hear() leaves the processor once. Both have one processor, which is not idle when it
- * goes from one to the other: of what idle tasks do, some kernels tell nothing. */
+/* One thread wakes another, as often as the argument states. It does so only when the other sleeps in read(), so each
+ * call of say() wakes it once, and each call of hear() leaves the processor once. Both have one processor, which is not
+ * idle when it goes from one to the other: some kernels do not report what idle tasks do. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -38,7 +38,7 @@ static void *listen(void *unused)
 	return unused;
 }
 
-/* Whether a line of a file of the other thread in /proc begins so; what follows goes into `rest`. */
+/* Finds the line that begins with `begin` in a file of the other thread in /proc; its number goes into `rest`. */
 static int says(const char *file, const char *begin, long *rest)
 {
 	char path[64], text[256] = "";
@@ -54,8 +54,8 @@ static int says(const char *file, const char *begin, long *rest)
 	return found;
 }
 
-/* Whether the other thread is in the system call read and has left the processor there, which it has done `before` times
- * until now. By the system call alone it may still be about to, and find the byte before it does. */
+/* Whether the other thread is in the system call read and has left the processor there, which it had done `before`
+ * times. The system call alone does not show this: the thread may find the byte before it leaves. */
 static int sleeps(long *before)
 {
 	long left, unused;

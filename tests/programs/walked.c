@@ -1,5 +1,5 @@
-/* A program whose frames a library follows: its path is the first word,
- * and it is loaded after some calls, unless it is there already. */
+/* A program whose frames a library follows: the first argument is its path, and it is loaded after some calls, unless
+ * it is loaded already. */
 #include "hard.h"
 #include <dlfcn.h>
 

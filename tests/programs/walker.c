@@ -1,4 +1,4 @@
-/* A library that follows frame pointers to who called its caller, and on. */
+/* A library that follows frame pointers to its caller's caller, and on. */
 struct frame {
 	const struct frame *next;
 	const void *returns;

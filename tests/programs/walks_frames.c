@@ -1,4 +1,4 @@
-/* Functions that follow frame pointers to who called their callers, as samplers of profilers do. */
+/* Functions that follow frame pointers to the callers of their callers, as samplers of profilers do. */
 #include "hard.h"
 
 // calls: 300 asks
@@ -59,7 +59,7 @@ KEPT static int deep(int levels, int frames)
 	return levels ? RETURNED(deep(levels - 1, frames)) : RETURNED(walk(frames));
 }
 
-/* It keeps no frame pointer, so its return address cannot be found by one. */
+/* This function keeps no frame pointer, so a frame pointer does not lead to its return address. */
 __attribute__((optimize("omit-frame-pointer"))) KEPT static int unlinked(int levels)
 {
 	return RETURNED(deep(levels, levels + 1));

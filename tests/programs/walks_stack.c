@@ -8,7 +8,7 @@
 extern char after_call[];
 long *last_stack;
 
-/* By this name V8 is known. */
+/* V8 is known by this name. */
 __attribute__((used, visibility("default"))) void *v8_isolate(void) __asm__("_ZN2v87Isolate10GetCurrentEv");
 void *v8_isolate(void) { return NULL; }
 

@@ -23,7 +23,7 @@ let thrown n =
   let list = List.init n (fun i -> i) in
   try find (n - 1) list 0 with Found at -> at | Not_found -> -1
 
-(* Sorting by C's callback into OCaml: compare of abstract values goes through caml_callback. *)
+(* Sorting by C's callback into OCaml: compare calls caml_callback for abstract values. *)
 let sorted n =
   let a = Array.init n (fun i -> string_of_int ((i * 7919) mod n)) in
   Array.sort compare a;

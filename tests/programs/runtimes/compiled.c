@@ -1,4 +1,4 @@
-/* Code that is made at run time: by tcc -run or lli, with no file behind it, calling libc's functions back and forth. */
+/* Code made at run time by tcc -run or lli, with no file behind it, and calls to and from libc's functions. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>

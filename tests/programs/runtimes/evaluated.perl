@@ -1,4 +1,4 @@
-# Perl: die by longjmp, sort's callbacks, signals, threads of its own, weak references, regular expressions.
+# Perl: die by longjmp, sort's callbacks, signals, its own threads, weak references, regular expressions.
 use strict; use warnings;
 my $hold = $ENV{HOLD}; while ($hold && !-e $hold) {}
 sub deep { my $n = shift; die "told\n" unless $n; 1 + deep($n - 1) }

@@ -79,7 +79,7 @@ int main(void)
 		}
 	}
 	printf("%d\n", caught);
-	/* Never released: a thread may still be within its unlockWithCondition. */
+	/* The lock is never released: a thread may still be within its unlockWithCondition. */
 	NSConditionLock *lock = [[NSConditionLock alloc] initWithCondition:0];
 	/* libobjc initialises classes when they are first used, and crashes where two threads do so at once. */
 	[one work:[[[NSConditionLock alloc] initWithCondition:0] autorelease]];
@@ -96,7 +96,7 @@ int main(void)
 	}
 	printf("%d\n", (int)[counts count]);
 	[pool release];
-	/* Without destructors, which would run beside the ends of the threads. */
+	/* No destructors run, since they would run beside the ends of the threads. */
 	fflush(stdout);
 	_exit(0);
 }

@@ -1,10 +1,10 @@
-# Sourced by the others. What a program says stays its own: logs go into a directory that goes with it.
-# The first word is for who starts them.
+# Sourced by the other scripts. Logs go into a directory that is removed with the program.
+# The first word is for the caller.
 shift
 here=$(mktemp -d)
 export LC_ALL=C
 
-# Waits, where the variable HOLD names a file, until it exists: a tracer comes meanwhile.
+# Waits until the file exists that the variable HOLD names, if it does: a tracer attaches meanwhile.
 held() {
 	[ -n "$HOLD" ] || return 0
 	: >"$HOLD.held"

@@ -1,4 +1,4 @@
-# A server with clients beside it, from a directory of data that was made before: the first argument. The second is the user.
+# A server with clients beside it. The arguments: a directory of data made before, and the user.
 . "$(dirname "$0")/hold.sh"
 cp -r "$1" "$here/data"
 chown -R "$2" "$here"

@@ -1,5 +1,5 @@
-# A program that waits for its input when it is attached to. The first argument is the input, the others are the program
-# and its words; INPUT among them is where it reads.
+# A program that waits for its input when a tracer attaches. The first argument is the input, the others are the program
+# and its arguments; INPUT among them is the file that it reads.
 . "$(dirname "$0")/hold.sh"
 input=$1
 shift

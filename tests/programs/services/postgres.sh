@@ -1,5 +1,5 @@
-# A server with a client beside it, from a directory of data that initdb has made. The server is this process: it takes
-# connections when it is attached to, and makes a process of each. The arguments: the template, and the user.
+# A server with a client beside it, from a directory of data that initdb has made. The server is this process: it
+# accepts connections when a tracer attaches, and makes a process for each. The arguments: the template, and the user.
 . "$(dirname "$0")/hold.sh"
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
 cp -r "$1" "$here/data"
@@ -10,7 +10,7 @@ sql() { psql -X -q -A -t -h "$here" -U "$2" -d postgres -c "$1"; }
 	until pg_isready -q -h "$here"; do kill -0 $$ && sleep 0.05 || exit; done
 	held
 	pgbench -i -q -h "$here" -U "$2" -s 1 --no-vacuum postgres >/dev/null
-	# The same numbers whenever they are run: each client has its own rows, and the sums do not depend on the order.
+	# The results are the same in every run: each client has its own rows, and the sums do not depend on the order.
 	cat >"$here/work.sql" <<-'SQL'
 		\set row 1 + (:client_id * 1000 + 7 * :step) % 10000
 		UPDATE pgbench_accounts SET abalance = abalance + :row WHERE aid = :row;

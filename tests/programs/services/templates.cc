@@ -1,4 +1,4 @@
-// For a compiler to work on: headers, templates, lambdas, exceptions.
+// Input for a compiler: headers, templates, lambdas, exceptions.
 #include <algorithm>
 #include <functional>
 #include <map>
