@@ -72,9 +72,7 @@ impl Mounted {
     /// Writes a line to the program, and waits for its answer.
     pub fn tell(&mut self, line: &str, said: &str) {
         let line = format!("{line}\n");
-        self.stdin
-            .write_all(line.as_bytes())
-            .expect("the program reads");
+        self.stdin.write_all(line.as_bytes()).expect("it reads");
         self.program.wait_for(|text| text.contains(said));
     }
 

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 /// The first file with `name` in its path whose code differs between the process and the file.
 pub fn text_difference(process: i32, name: &str) -> Option<String> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("the process lives");
-    let memory =
-        std::fs::File::open(format!("/proc/{process}/mem")).expect("its memory can be read");
+    let memory = std::fs::File::open(format!("/proc/{process}/mem")).expect("memory is readable");
     let mut compared = 0;
     for line in maps.lines() {
         // The path is the rest of the line, and may have blanks in it.

@@ -72,7 +72,7 @@ impl Gathered {
             let mut buffer = [0; 65536];
             while let Ok(count @ 1..) = source.read(&mut buffer) {
                 sink.lock()
-                    .expect("no thread panics with the lock")
+                    .expect("no panic poisons it")
                     .extend_from_slice(&buffer[..count]);
             }
         });
@@ -83,8 +83,7 @@ impl Gathered {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes.lock().expect("no thread panics with the lock"))
-            .into_owned()
+        String::from_utf8_lossy(&self.bytes.lock().expect("no panic poisons it")).into_owned()
     }
 
     /// Whether all output has been read and none can follow.

@@ -66,7 +66,7 @@ impl Terminal {
             // Reading ends with EIO once the other side is closed.
             while let Ok(count @ 1..) = source.read(&mut buffer) {
                 sink.lock()
-                    .expect("no thread panics with the lock")
+                    .expect("no panic poisons it")
                     .extend_from_slice(&buffer[..count]);
             }
         });
@@ -78,7 +78,7 @@ impl Terminal {
     }
 
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().expect("no thread panics with the lock"))
+        String::from_utf8_lossy(&self.text.lock().expect("no panic poisons it"))
             .replace("\r\n", "\n")
     }
 

@@ -1,11 +1,11 @@
-//! What one processor has and others have not stands below `arch` in the crates that know processors: whoever adds one
-//! finds there what to write.
+//! Processor-specific code stands below `arch` in the crates that know processors. To add a processor, write the
+//! counterparts of these files.
 
 use std::path::{Path, PathBuf};
 
 const CRATES: [&str; 3] = ["agent", "plan", "process"];
 
-/// Words of x86-64. Its opcodes are known where they are whole instructions, or stand alone.
+/// Words of x86-64. Opcodes count where they are whole instructions, or stand alone.
 const WORDS: &[&str] = &[
     "iced_x86",
     "x86_64",
@@ -59,7 +59,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         match path.is_dir() {
-            // Tests try the processor that they run on.
+            // Tests run on the processor of the machine.
             true if name == "arch" || name == "tests" => {}
             true => sources(&path, into),
             false => into.push(path),
@@ -67,7 +67,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The words of code that is no test, with the number of its line.
+/// The words of code outside tests, with the number of each line.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().zip(1..);
     let code = lines.take_while(|(line, _)| *line != "#[cfg(test)]");

@@ -1,4 +1,4 @@
-//! Arguments and results by their types, compared with what the programs themselves print of their calls.
+//! Arguments and results by their types, compared with the program's own output about its calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -17,7 +17,7 @@ impl Call {
         let (begin, end) = (text.rfind('(')?, text.rfind(')')?);
         let name = text[..begin].split('(').next()?;
         let name = name.rsplit("::").next()?;
-        // Copies of a function have suffixes, instances arguments.
+        // Copies of a function have suffixes; instances have arguments.
         let name = name.split(['.', '<']).next()?;
         let mut values = vec![String::new()];
         let mut depth = 0;
@@ -48,7 +48,7 @@ fn read(words: &[&str], trace: &Path) -> String {
     start.run("").stdout
 }
 
-/// The calls that a replay shows, in order of their begins.
+/// The calls of a replay, in order of their begins.
 fn replayed(trace: &Path) -> Vec<Call> {
     const COLUMNS: usize = 36;
     let (mut calls, mut open) = (Vec::<String>::new(), Vec::new());
@@ -73,8 +73,8 @@ fn replayed(trace: &Path) -> Vec<Call> {
     calls.iter().filter_map(|call| Call::parsed(call)).collect()
 }
 
-/// Whatever is shown is what the program has printed; "?" may be shown of anything. Returns how many values were shown,
-/// and how many were not.
+/// Asserts that each value shown equals the program's output; "?" may stand for any. Returns how many values were
+/// shown, and how many were not.
 fn compared(program: Program) -> (usize, usize) {
     let case = Case::new(program).options(["--args", "-N", "*@lib*"]);
     let traced = case.traced();
@@ -113,7 +113,7 @@ fn all_values_of_a_c_program_that_is_not_optimised_are_shown() {
         &["-O0", "-fomit-frame-pointer"],
     ] {
         let (known, unknown) = compared(gcc(flags));
-        // After two registers were needed and one was left.
+        // A value is unknown after one that needed two registers when one was left.
         assert!(unknown <= 1 && known > 100, "{flags:?}: {known}, {unknown}");
     }
 }
@@ -156,7 +156,7 @@ fn no_value_of_a_cxx_program_is_false() {
     }
 }
 
-/// Of optimised Rust programs little is certain, since LLVM changes their functions.
+/// Few values of optimised Rust programs are certain, since LLVM changes their functions.
 #[test]
 fn no_value_of_a_rust_program_is_false() {
     let rust = |flags| compile("typed.rs", &["rustc", "--edition=2024", "-g"], flags);

@@ -1,5 +1,5 @@
-//! The kernel of `tests/bare`, which has nothing but nopal (`runtime/port/bare`): two processors, a timer, a serial line
-//! for commands and one for data. What it records becomes a trace that nopal reads.
+//! The kernel of `tests/bare`, a minimal kernel with nopal (`runtime/port/bare`): two processors, a timer, a serial
+//! line for commands and one for data. Its records become a trace that nopal reads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use nopal_tests::{Report, Running, Start, nopal, passed, scratch, sources};
 use nopal_trace::{Field, FieldKind, Note, Session, Writer, event_number, synthetic};
 use tempfile::TempDir;
 
-/// For each answer of an interpreted machine, which is slow beside other work.
+/// The time for each answer of an emulated machine, which is slow beside other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 const CHUNK_BYTES: usize = 65536;
 const HEADER_BYTES: usize = 96;
@@ -27,7 +27,7 @@ struct Machine {
 
 impl Machine {
     fn boot() -> Machine {
-        // Built before the machine's time begins.
+        // nopal is built before the machine's time begins.
         nopal();
         let directory = scratch();
         let kernel = directory.path().join("kernel");
@@ -38,7 +38,7 @@ impl Machine {
         let error = String::from_utf8_lossy(&built.stderr);
         assert!(built.status.success() && error.is_empty(), "{error}");
         let mut start = Start::new(["qemu-system-x86_64"]);
-        // With more threads than one, TCG lets a processor run code for ever that another has changed.
+        // With several threads, TCG may let a processor run code for ever that another has changed.
         let fixed = "-accel tcg,thread=single -cpu max -smp 2 -m 256M -nodefaults -no-reboot -display none -serial stdio";
         start.words.extend(fixed.split(' ').map(Into::into));
         let data = format!("file:{}", directory.path().join("data").display());
@@ -59,7 +59,7 @@ impl Machine {
         }
     }
 
-    /// The answer to a line, which ends with a line that ends with one of these words.
+    /// Sends a line and returns the answer, whose last line ends with one of these words.
     fn answer(&mut self, line: &str, ends: &[&str]) -> String {
         self.stdin
             .write_all(format!("{line}\n").as_bytes())
@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// The numbers that a command of the kernel's own says before its word.
+    /// The numbers before a word in the answer to a command of the kernel's own.
     fn numbers(&mut self, line: &str, word: &str) -> Vec<u64> {
         let answer = self.answer(line, &[word]);
         let last = answer.trim_end().rsplit('\n').next().unwrap_or_default();
@@ -102,12 +102,12 @@ impl Machine {
     fn lost(&mut self) -> u64 {
         let state = self.state();
         let lost = state.lines().find_map(|line| line.strip_prefix("#lost "));
-        lost.expect("it says what it lost")
+        lost.expect("the state has a number of losses")
             .parse()
             .expect("a number")
     }
 
-    /// The chunks of the data file, each thread's in order.
+    /// The chunks of the data file, in order for each thread.
     fn chunks(&mut self) -> Vec<Vec<u8>> {
         self.numbers("!data", "sent");
         let data = fs::read(self.directory.path().join("data")).expect("the data file");
@@ -142,7 +142,7 @@ const TAIL: u64 = 3;
 const HOLE: u64 = 12;
 const EXTENDED: u64 = 15;
 
-/// Clock, kind, and what entry and exit of a call have in common.
+/// The clock, the kind, and the number that entry and exit of a call share.
 fn records(chunk: &[u8]) -> Vec<(u64, u64, u64)> {
     const RESYNC: u64 = 16;
     const VARIABLE: u64 = 255;
@@ -165,7 +165,7 @@ fn records(chunk: &[u8]) -> Vec<(u64, u64, u64)> {
     records
 }
 
-/// What the records of all chunks say.
+/// Sums of the records of all chunks.
 #[derive(Default)]
 struct Sums {
     entries: u64,
@@ -192,7 +192,7 @@ fn follow(chunks: &[Vec<u8>]) -> Sums {
                     stack.push((kind, call));
                 }
                 EXIT => {
-                    // A function that was entered by a jump ends with the one that it was entered from.
+                    // A function that was entered by a jump ends with the function that jumped.
                     while stack.pop_if(|(kind, _)| *kind == TAIL).is_some() {}
                     assert_eq!(stack.pop(), Some((ENTRY, call)), "thread {thread}");
                 }
@@ -204,7 +204,7 @@ fn follow(chunks: &[Vec<u8>]) -> Sums {
     sums
 }
 
-/// Makes a trace of what a machine recorded.
+/// Makes a trace of a machine's records.
 fn trace(machine: &mut Machine, chunks: &[Vec<u8>], directory: &Path) -> PathBuf {
     const NUMBER: FieldKind = FieldKind::Unsigned(64);
     let directory = directory.join("trace");
@@ -242,7 +242,7 @@ fn trace(machine: &mut Machine, chunks: &[Vec<u8>], directory: &Path) -> PathBuf
         let address = u64::from_str_radix(words[1].trim_start_matches("0x"), 16);
         let (number, address) = (
             words[0].parse().expect("a number"),
-            address.expect("one, too"),
+            address.expect("an address"),
         );
         notes.push(Note::Sites {
             image: 1,
@@ -346,7 +346,7 @@ fn calls_on_two_processors_are_recorded_exactly_beside_their_timers() {
     let ticks = first_ticks + second_ticks;
     assert!(first_ticks > 0 && second_ticks > 0, "{ran:?}");
     machine.obey(&["trace all off", "mark work_* off"]);
-    assert_eq!(machine.text(), before, "the text is not as it was");
+    assert_eq!(machine.text(), before, "the text has changed");
 
     let chunks = machine.chunks();
     let sums = follow(&chunks);
@@ -402,8 +402,8 @@ fn functions_come_and_go_while_both_processors_run_them() {
         "stop",
     ]);
     let stopped = machine.text();
-    assert_eq!(stopped, before, "it records, and has been stopped");
-    // So little that what a round records fits into a chunk: rounds may be lost, but no exit.
+    assert_eq!(stopped, before, "a stopped machine records");
+    // A round's records fit into a chunk: rounds may be lost, but no exit.
     machine.answer("!begin 300", &["begun"]);
     machine.obey(&["start"]);
     let lines = "trace all on;trace some on;trace all off;trace some off;mark * off;mark * on";
@@ -413,7 +413,7 @@ fn functions_come_and_go_while_both_processors_run_them() {
     assert!(ended[0] > 10, "{ended:?}");
     assert_eq!(ended[1], 0, "rounds with a wrong result");
     machine.obey(&["reset"]);
-    assert_eq!(machine.text(), before, "the text is not as it was");
+    assert_eq!(machine.text(), before, "the text has changed");
     let chunks = machine.chunks();
     let sums = follow(&chunks);
     assert!(sums.entries > 1000, "{}", sums.entries);
@@ -432,9 +432,9 @@ fn what_is_lost_is_counted() {
     assert_eq!(chunks.len(), 32, "all chunks were full");
     let records = chunks.iter().flat_map(|chunk| records(chunk));
     let exits = records.filter(|(_, kind, _)| *kind == EXIT).count() as u64;
-    // A call whose entry is lost has no exit; each other one has, or has lost it.
+    // A call whose entry is lost has no exit; every other call has an exit, or lost it.
     assert_eq!(exits + machine.lost(), 6 * TIMES);
-    // Chunks that were collected can be used again.
+    // Collected chunks can be used again.
     machine.obey(&["trace middle new more", "trace more on"]);
     machine.numbers("!run 100", "ran");
     assert_eq!(machine.chunks().len(), 34);
@@ -509,7 +509,7 @@ fn what_cannot_be_done_is_refused_with_words() {
     machine.obey(&["reset", "trace leaf new leaves"]);
     assert_eq!(machine.state(), state);
 
-    // A site that somebody else has changed is left alone.
+    // A site with changed bytes is left alone.
     machine.answer("!damage leaf", &["done"]);
     let damaged = machine.text();
     let answer = machine.answer("trace leaves on", &["ok", "error"]);
@@ -517,11 +517,11 @@ fn what_cannot_be_done_is_refused_with_words() {
     assert_eq!(machine.text(), damaged);
     machine.answer("!mend leaf", &["done"]);
     machine.obey(&["start", "trace leaves off", "reset"]);
-    assert_eq!(machine.text(), before, "the text is not as it was");
+    assert_eq!(machine.text(), before, "the text has changed");
     machine.off();
 }
 
-/// `docs/porting.md` says so.
+/// `docs/porting.md` states this limit.
 #[test]
 fn the_port_has_at_most_400_lines() {
     let folder = sources().join("../../runtime/port/bare");

@@ -1,4 +1,4 @@
-//! A budget of processor time is held, and the trace tells at what price.
+//! A budget of processor time holds, and the trace shows its price.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use nopal_tests::process::wait_until;
 use nopal_tests::{AttachedProgram, Case, End, Recording, Report, Start, c, nopal, scratch};
 use serde_json::Value;
 
-/// The program with so many milliseconds of processor time, recorded; nothing is lost.
+/// Records the program for so many milliseconds of processor time; nothing is lost.
 fn recorded(milliseconds: &str, options: &[&str]) -> (Recording, [u64; 2]) {
     let case = Case::new(c("budget", &[])).arguments([milliseconds]);
     let recording = case
@@ -42,7 +42,7 @@ fn a_hot_function_is_off_and_a_slow_one_is_recorded() {
     let (tiny, slow) = (row(&recording, "tiny"), row(&recording, "slow"));
     assert_eq!(slow["calls"], slows, "{slow}");
     assert!(slow.get("off_ns").is_none(), "{slow}");
-    // Even counting them all would take as long as they do.
+    // Even counting all of its calls would take as long as the function itself.
     let calls = tiny["calls"].as_u64().unwrap();
     assert!(calls <= tinies, "{calls} of {tinies}");
     assert!(tiny["off_ns"].as_u64().unwrap() > 0, "{tiny}");
@@ -50,7 +50,7 @@ fn a_hot_function_is_off_and_a_slow_one_is_recorded() {
         assert_eq!(tiny[least], true, "{least}: {tiny}");
     }
 
-    // On a busy machine, others may have cost much of the little that there was at first.
+    // On a busy machine, other functions may have used much of the small budget of the start.
     let off = " off for a time, to hold the budget";
     let info = said_by(&["info"], &recording);
     assert!(
@@ -73,7 +73,7 @@ fn a_hot_function_is_off_and_a_slow_one_is_recorded() {
             &said[..said.len().min(2000)]
         );
     }
-    // The callers of the recorded ones are known.
+    // The callers of recorded calls are known.
     let recorded = calls - tiny["counted"].as_u64().unwrap_or(0);
     for (reader, calls) in [
         (&["report"][..], calls),
@@ -85,7 +85,7 @@ fn a_hot_function_is_off_and_a_slow_one_is_recorded() {
     }
 }
 
-/// How often `nopal info` tells that a function went to a state.
+/// How often `nopal info` reports that a function went to a state.
 fn tells(info: &str, state: &str, function: &str) -> usize {
     let told = |line: &&str| {
         let words: Vec<&str> = line.split([' ', ',']).collect();
@@ -106,7 +106,7 @@ fn calls_as_shown(calls: u64) -> String {
     shown
 }
 
-/// Within 100 %, where recording takes three times as long as the function does, and counting a fifth of that.
+/// The budget is 100 %; recording takes three times as long as the function, and counting a fifth of that.
 #[test]
 fn what_can_be_counted_within_the_budget_is_and_no_call_is_missing() {
     let program = c("counted", &["-pthread"]);
@@ -124,7 +124,7 @@ fn what_can_be_counted_within_the_budget_is_and_no_call_is_missing() {
             state.contains(", 0 are off") && !state.contains(" 0 functions are counted")
         });
         work(&mut attached, 1000);
-        // Recorded again, from one call to the next.
+        // The function is recorded again, from one call to the next.
         attached.ctl("budget off");
         work(&mut attached, 1000);
     }
@@ -175,7 +175,7 @@ fn a_budget_is_set_and_taken_back_while_the_program_runs() {
         attached.refused("budget 5"),
         "nopal: \"budget 5\": expected a share of processor time from 0.01% to 100%, such as 5%, found \"5\"\n"
     );
-    // Until something is not recorded.
+    // Works until a function is not recorded.
     while attached
         .state()
         .contains(" 0 functions are counted, 0 are off")
@@ -189,7 +189,7 @@ fn a_budget_is_set_and_taken_back_while_the_program_runs() {
         state.contains("\nbudget off\n") && !state.contains("#budget"),
         "{state}"
     );
-    // All of it is recorded again.
+    // Every call is recorded again.
     attached.run("pair 1000");
     let more = entries(&attached) - before;
     assert!(more >= 1000, "{more}");
@@ -254,7 +254,7 @@ fn a_recording_begins_with_what_was_not_timed_when_the_last_one_ended() {
         "{report}"
     );
 
-    // Nobody else's word is taken for it, nor a damaged one.
+    // The kept file must be the user's own and undamaged.
     let kept = fs::read_dir(cache.join("nopal/plans")).unwrap();
     let mut kept = kept.map(|entry| entry.unwrap().path());
     let kept = kept.find(|path| path.extension().is_some_and(|end| end == "budget"));

@@ -1,5 +1,5 @@
-//! Processes that run already under odd circumstances: without a first thread, without a free descriptor, or from files
-//! that are not there any more, or in a frozen control group.
+//! Running processes under odd circumstances: without a first thread, without a free descriptor, from deleted files, or
+//! in a frozen control group.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use nopal_tests::process::{assert_nothing_left, wait_until};
 use nopal_tests::{Case, End, Program, Report, Start, c, nopal, scratch, sources};
 
-/// Attaches for one phase, and lets the program end. `meanwhile` is done before nopal comes.
+/// Attaches for one phase, and lets the program end. Calls `meanwhile` before nopal attaches.
 fn one_phase(case: &Case, meanwhile: impl FnOnce()) -> (Report, String) {
     let scratch = scratch();
     let trace = scratch.path().join("trace");
@@ -22,7 +22,7 @@ fn one_phase(case: &Case, meanwhile: impl FnOnce()) -> (Report, String) {
     let before = limits();
     let mut stdin = program.stdin();
     let mut tool = case.attach(program.id(), &trace);
-    assert_eq!(limits(), before, "limits are as they were");
+    assert_eq!(limits(), before, "limits are unchanged");
     stdin.write_all(b"on\n").unwrap();
     program.wait_for(|text| text.contains("phase 1\n"));
     tool.signal_group(libc::SIGINT);
@@ -36,7 +36,7 @@ fn one_phase(case: &Case, meanwhile: impl FnOnce()) -> (Report, String) {
     (Report::of(&trace), ended.stderr)
 }
 
-/// What a process has mapped, by its last thread.
+/// The mappings of a process, as its last thread shows them.
 fn memory(process: i32) -> String {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let names = threads.map(|thread| thread.unwrap().path().join("maps"));
@@ -66,7 +66,7 @@ fn no_descriptor_is_free() {
     }
 }
 
-/// Where the hard limit may not be raised either, that is said, and nothing is changed.
+/// If the hard limit may not be raised, nopal reports it and changes nothing.
 #[test]
 fn no_descriptor_can_be_had() {
     let scratch = scratch();
@@ -92,7 +92,7 @@ fn no_descriptor_can_be_had() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// A program with a library, both copied to where they can be replaced.
+/// A program with a library, both copied to a folder where they can be replaced.
 fn copied(folder: &Path) -> (Case, [std::path::PathBuf; 2]) {
     let program = folder.join("service");
     let library = folder.join("libservice.so");
@@ -134,7 +134,7 @@ fn files_were_deleted_or_replaced_by_others() {
             for file in &files {
                 std::fs::remove_file(file).unwrap();
                 if replaced {
-                    // Another program of the same name.
+                    // Another program takes the same name.
                     std::fs::copy(nopal(), file).unwrap();
                 }
             }
@@ -146,7 +146,7 @@ fn files_were_deleted_or_replaced_by_others() {
     }
 }
 
-/// Without the right to look at what is mapped, its unwinder is unknown: no frame is touched.
+/// nopal may not read the mapped file, so the unwinder of its code is unknown: no frame is touched.
 #[test]
 fn a_library_was_replaced_and_cannot_be_read() {
     let scratch = scratch();
@@ -158,7 +158,7 @@ fn a_library_was_replaced_and_cannot_be_read() {
     for (path, mode) in [(folder, 0o755), (&own, 0o777)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
-    // Root can read what is mapped.
+    // Root can read mapped files.
     let as_nobody = |words: &[OsString]| {
         let mut start = case.untraced_start();
         start
@@ -201,7 +201,7 @@ fn a_library_was_replaced_and_cannot_be_read() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// A control group that can be frozen, with a process in it; its file that freezes, and what that says of frozen or not.
+/// A freezable control group with a process in it; its file that freezes, and the words for frozen and thawed there.
 struct Freezer {
     group: PathBuf,
     file: &'static str,
@@ -209,7 +209,7 @@ struct Freezer {
 }
 
 impl Freezer {
-    /// Of both kinds of control groups, those that can be made here: by root, where they are mounted.
+    /// The control groups of both kinds that can be made here: by root, where they are mounted.
     fn all() -> Vec<Freezer> {
         let name = format!("nopal-test-{}", std::process::id());
         let kinds = [
@@ -235,7 +235,7 @@ impl Freezer {
     fn freeze(&self, freeze: bool) {
         let word = self.words[usize::from(!freeze)];
         std::fs::write(self.group.join(self.file), word).unwrap();
-        // Of the newer kind, another file says when it has come to that.
+        // The newer kind reports the change in another file.
         let frozen = format!("frozen {word}");
         wait_until(&frozen, || {
             let [state, events] = [self.file, "cgroup.events"]

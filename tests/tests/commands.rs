@@ -18,7 +18,7 @@ fn run(words: &[&str], directory: &Path) -> Ended {
     start(words, directory).run("")
 }
 
-/// One line that tells what is wrong, and another status than 0.
+/// Asserts that a command prints one line about the error, and ends with another status than 0.
 fn assert_error(words: &[&str], directory: &Path, expected: &str) {
     let ended = run(words, directory);
     assert!(matches!(ended.end, End::Code(1..)), "{words:?}: {ended:?}");
@@ -47,7 +47,7 @@ fn what_cannot_be_recorded() {
     .unwrap();
     fs::set_permissions(here.join("noise"), PermissionsExt::from_mode(0o755)).unwrap();
     let mut foreign = fs::read(c("end", &[]).path).unwrap();
-    // The machine that the file is for: AArch64.
+    // The machine of the file is AArch64.
     foreign[18] = 0xb7;
     fs::write(here.join("foreign"), foreign).unwrap();
     fs::set_permissions(here.join("foreign"), PermissionsExt::from_mode(0o755)).unwrap();
@@ -67,7 +67,7 @@ fn what_cannot_be_recorded() {
     assert_error(&["record", "./foreign"], here, "aarch64");
     assert!(
         !here.join("nopal.data").exists(),
-        "no trace is left of what did not run"
+        "a program that did not run leaves no trace"
     );
 }
 
@@ -174,7 +174,7 @@ fn an_older_trace_is_kept_once_and_other_directories_are_left_alone() {
     );
 }
 
-/// A trace with some of everything.
+/// A trace with records of many kinds.
 fn recorded(scratch: &Path) -> String {
     let trace = scratch.join("trace").display().to_string();
     let program = c("calls", &["-lm"]).path.display().to_string();
@@ -234,7 +234,7 @@ fn several_traces_are_read_as_one() {
             "{words:?}"
         );
     }
-    // Between the traces is so much time that no call has room for a name.
+    // Between the traces lies so much time that no call has room for a name.
     let picture = text(&["plot", "timeline", "--by", "thread", "a", "b"]);
     assert_eq!(picture.matches(">\nthread ").count(), 2, "{picture}");
     assert_error(&["report", "a", "a"], here, "that another one has, too");
@@ -249,7 +249,7 @@ fn every_reader_reads() {
         assert_eq!(ended.end, End::Code(0), "{words:?}: {}", ended.stderr);
         assert!(
             !ended.stdout.contains('\x1b'),
-            "no colours where nobody looks: {words:?}"
+            "no colours without a terminal: {words:?}"
         );
         ended.stdout
     };
@@ -283,7 +283,7 @@ fn every_reader_reads() {
             .count() as u64
     };
     assert_eq!(begins("E "), Report::of(Path::new(&trace)).total_calls());
-    // Entered by a jump, or not ended when the program did: few of these have no exit of their own.
+    // Calls entered by a jump, and calls open at the program's end, have no exit of their own: both are few.
     let without_exit = begins("E ") - begins("X ");
     assert!((1..10).contains(&without_exit), "{without_exit}");
 
@@ -350,13 +350,13 @@ fn a_trace_takes_half_of_a_disk_unless_more_is_asked_for() {
     ends_on_a_small_disk("", "half of what was free on the disk");
 }
 
-/// The trace ends for a reason, and the program goes on.
+/// Asserts that the trace ends with a reason, and that the program runs to its end.
 fn ends_on_a_small_disk(options: &str, why: &str) {
     let scratch = scratch();
     let here = scratch.path();
     fs::create_dir(here.join("disk")).unwrap();
     let program = c("full_speed", &[]).path;
-    // A disk of 2 MiB, in a mount namespace of its own; the report is copied out of it.
+    // The disk has 2 MiB, in a mount namespace of its own; the report is copied out of it.
     let script = format!(
         "mount -t tmpfs -o size=2m none disk && {nopal} record --block {options} -o disk/trace {program} 2 500000; echo $?; \
          {nopal} report --json disk/trace > report.json",
@@ -388,7 +388,7 @@ fn ends_on_a_small_disk(options: &str, why: &str) {
         .unwrap()
         .iter()
         .find(|row| row["function"] == "leaf")
-        .expect("what fitted is there");
+        .expect("the trace holds calls");
     assert!((1..1_000_000).contains(&leaf["calls"].as_u64().unwrap()));
 }
 
@@ -418,7 +418,7 @@ fn the_last_moments_of_a_flight() {
     assert_eq!(
         traced.report.rows_of("hot").count(),
         1,
-        "the frame that the last calls are in"
+        "the frame around the last calls"
     );
 }
 
@@ -437,7 +437,7 @@ fn a_trace_that_was_cut_anywhere_is_read_or_refused_but_never_harms() {
             &["info"],
         ] {
             let ended = run(&[command, &[&trace]].concat(), scratch.path());
-            // 3: what is left is shown, and that it is not all.
+            // Status 3: the reader shows the rest, and says that the trace is incomplete.
             assert!(
                 matches!(ended.end, End::Code(0 | 1 | 3)),
                 "{command:?} {part}: {ended:?}"
@@ -561,7 +561,7 @@ fn manual_pages_are_made() {
     for page in fs::read_dir(scratch.path().join("pages")).unwrap() {
         let path = page.unwrap().path();
         let has_examples = fs::read_to_string(&path).unwrap().contains(".SH EXAMPLES");
-        // The first page and that of a language have none of a command.
+        // The first page, and the page of a language, describe no single command.
         let must = !path.ends_with("nopal.1") && !path.ends_with("nopal-ctl.5");
         assert!(has_examples || !must, "{}", path.display());
     }

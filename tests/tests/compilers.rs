@@ -1,4 +1,4 @@
-//! Programs that were compiled with hooks, or with room for them, and by other compilers.
+//! Programs compiled with hooks, or with room for them, and by other compilers.
 
 use nopal_tests::{Case, Program, c, compile, cxx, nopal, rust};
 use serde_json::Value;
@@ -7,7 +7,7 @@ fn clang(flags: &[&str]) -> Program {
     compile("hooks.c", &["clang", "-std=gnu17", "-O2", "-g"], flags)
 }
 
-/// How `nopal list` says that a function is reached.
+/// The way in which `nopal list` says that a function is reached.
 fn how(program: &Program, function: &str) -> String {
     let mut start = nopal_tests::Start::new([nopal().as_os_str()]);
     start
@@ -79,7 +79,7 @@ fn xray_sleds() {
     );
 }
 
-/// These programs write a profile where they run, so each run has a directory of its own.
+/// Each run has its own directory, into which the program writes its profile.
 fn check_profiled(program: Program) {
     let scratch = nopal_tests::scratch();
     Case::new(program).directory(scratch.path()).check();

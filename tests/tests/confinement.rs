@@ -1,4 +1,4 @@
-//! Programs that give up what they may do, or look at what they were given.
+//! Programs that give up privileges, or inspect their surroundings.
 
 use nopal_tests::{Case, c, library, nopal, scratch, shell_word};
 
@@ -31,7 +31,7 @@ fn a_seccomp_filter_on_all_threads() {
     seccomp("threads");
 }
 
-/// nopal is not under the filter, as with a container that it looks at from outside.
+/// nopal itself runs outside of the filter, as when it traces into a container.
 #[test]
 fn what_a_program_in_a_seccomp_filter_loads_and_executes_is_told_of() {
     let (_, library) = library("library.c");
@@ -55,7 +55,7 @@ fn a_child_in_a_seccomp_filter() {
     seccomp("fork");
 }
 
-/// As in Wine: a call of nopal's would end in the program's handler.
+/// As under Wine, a system call for nopal would be dispatched to the program's handler.
 #[test]
 fn system_calls_that_are_dispatched_to_the_program() {
     for way in ["outside", "all"] {
@@ -75,13 +75,13 @@ fn closing_all_descriptors() {
     Case::new(c("close_all", &[])).check();
 }
 
-/// While nopal needs a descriptor in the process, no other thread may see it.
+/// While nopal holds a descriptor in the process, no other thread may see it.
 #[test]
 fn what_is_opened_gets_the_lowest_number() {
     Case::new(c("lowest", &["-DHOLD"])).check_come_and_go();
 }
 
-/// A number that is free in the thread that makes nopal's calls may be that of a file of the program in others.
+/// A number that is free in the thread that makes nopal's calls may belong to a file of the program in other threads.
 #[test]
 fn a_thread_with_descriptors_of_its_own() {
     let case = || Case::new(c("own_descriptors", &["-DHOLD"]));
@@ -89,7 +89,7 @@ fn a_thread_with_descriptors_of_its_own() {
     case().check_come_and_go();
 }
 
-/// The instructions by which nopal makes system calls are found in it all the same.
+/// nopal finds system call instructions in unreadable text as well.
 #[test]
 fn text_that_may_not_be_read() {
     let case = || Case::new(c("execute_only", &["-DHOLD"]));

@@ -8,7 +8,7 @@ use std::io::Write;
 
 const FUNCTIONS: usize = 3000;
 
-/// The program `many`, traced, with nothing chosen yet.
+/// The program `many`, traced, with no functions selected yet.
 fn many() -> AttachedProgram {
     many_with(&["-F", "call_all"])
 }
@@ -31,7 +31,7 @@ fn number(attached: &AttachedProgram, word: &str) -> u64 {
     digits.unwrap().parse().unwrap()
 }
 
-/// Entries of a trace.
+/// The number of entries of a trace.
 fn entries(attached: &AttachedProgram, trace: &str) -> u64 {
     let state = attached.state();
     let behind = state
@@ -74,7 +74,7 @@ fn traces_are_made_switched_and_removed() {
     attached.ctl("trace low remove\ntrace last remove");
     attached.run("all");
     assert_eq!(number(&attached, "#traceinhits"), 101);
-    // Of several places, in another order than that of the code, and partly of another trace that is on.
+    // The trace has several locations, not in the order of the code, and shares some with another trace.
     attached.ctl("reset\ntrace f_2999 f_00* f_15?7 new mixed\ntrace f_00?? f_2000 new low\nstart");
     assert_eq!(number(&attached, "#tracehits"), 0, "the counts begin anew");
     let mut run = |commands: &str| {
@@ -209,7 +209,7 @@ fn uniform_records_the_chosen_functions_only() {
     assert_eq!(
         number(&attached, "#traceinhits"),
         20000,
-        "others pay, and are not recorded"
+        "other functions are not recorded"
     );
     attached.ctl("reset");
     attached.run("pair 1000");
@@ -241,7 +241,7 @@ fn reset_leaves_nothing_behind() {
     attached.end();
 }
 
-/// Of a flight recorder only as much is left as its buffer holds.
+/// A flight recorder keeps only as much as its buffer holds.
 #[test]
 fn the_buffer_grows_and_shrinks() {
     for (size, kept) in [
@@ -273,7 +273,7 @@ fn the_buffer_grows_and_shrinks() {
 fn threads_are_watched() {
     let mut attached = many();
     attached.ctl("reset\ntrace f_* new all\ntrace all on\nstart");
-    // It says their numbers when it is ready.
+    // The program prints its threads' numbers when it is ready.
     let threads: Vec<&str> = attached.said.split_whitespace().skip(1).collect();
     let &[main, second] = threads.as_slice() else {
         panic!("{}", attached.said);
@@ -284,7 +284,7 @@ fn threads_are_watched() {
     assert_eq!(number(&attached, "#traceinhits"), 0);
     attached.run("thread");
     assert_eq!(number(&attached, "#traceinhits"), FUNCTIONS as u64);
-    // The process's own number means all of its threads.
+    // The process's own number stands for all of its threads.
     attached.ctl(&format!("watch {main}"));
     attached.run("thread");
     attached.run("all");
@@ -345,7 +345,7 @@ fn markers_of_a_library_that_is_loaded_later() {
     let state = attached.state();
     let line = format!("mark plugin_*@libmarking.so on\n#{waits}");
     assert!(state.contains(&line), "{state}");
-    // It is valid input.
+    // The line is valid input.
     attached.ctl(&line);
     assert!(list(&attached).ends_with(&format!("\n{waits}")));
     assert_eq!(
@@ -357,7 +357,7 @@ fn markers_of_a_library_that_is_loaded_later() {
     assert!(!state.contains("waits"), "{state}");
     assert!(!list(&attached).contains("waits"));
     assert_eq!(waiting(&attached), serde_json::json!([]));
-    // What is loaded and has no such marker is waited for in vain.
+    // Loaded files that lack the marker are no reason to wait.
     let refused = attached.refused("mark plugin_ltae@libmarking.so on");
     assert!(
         refused.contains("no marker matches plugin_ltae@libmarking.so"),
@@ -370,7 +370,7 @@ fn markers_of_a_library_that_is_loaded_later() {
     attached.end();
 }
 
-/// Whether or not anything of a library is traced that they load.
+/// This holds whether or not functions of the library that they load are traced.
 #[test]
 fn children_that_stay_are_left_as_they_were() {
     let (_, late) = library("late.c");
@@ -450,8 +450,8 @@ fn what_is_wrong_is_said() {
     attached.end();
 }
 
-/// While recording is stopped, calls that had begun may end, but what was called within them is not known: that time is
-/// not their own, and readers tell when it was.
+/// While recording is stopped, open calls may end, but the calls within them are unknown: that time is not the open
+/// calls' own, and readers show when recording was stopped.
 #[test]
 fn time_in_which_recording_was_stopped_is_no_calls_own() {
     const STOPPED: u64 = 200_000_000;
@@ -498,13 +498,13 @@ fn time_in_which_recording_was_stopped_is_no_calls_own() {
     }
 }
 
-/// A program that is executed while its functions are off is followed all the same: what nopal hooks is never off.
+/// A program that is executed while functions are off is followed: nopal's hooks are never off.
 #[test]
 fn a_program_that_is_executed_while_recording_is_stopped_is_recorded_later() {
     let mut attached = AttachedProgram::new(c("stopped", &[]), &["-F", "part"]);
     attached.ctl("stop");
-    // The first program begins with its functions on; only the second with functions that are off, so it is the third
-    // that is not seen where hooks are off, too.
+    // The first program begins with its functions on, the second with them off. If hooks were off as well, the third
+    // would be missed.
     for executed in 2..4 {
         let mut stdin = attached.stdin.as_ref().unwrap();
         stdin.write_all(b"exec\n").unwrap();
@@ -523,7 +523,7 @@ fn a_program_that_is_executed_while_recording_is_stopped_is_recorded_later() {
 fn a_session_is_found_that_began_before_there_was_a_better_directory_for_sockets() {
     let scratch = scratch();
     let file = |name: &str| shell_word(scratch.path().join(name));
-    // `/run` is of a mount namespace of the test's own. Where everybody may write there, it is not used.
+    // `/run` belongs to the test's mount namespace. nopal does not use it while everybody may write there.
     let script = format!(
         "mount -t tmpfs -o mode=1777 none /run && unset XDG_RUNTIME_DIR || exit 100
         {nopal} record -o {trace} -- sh -c 'echo $$ >\"$0\"; exec sleep 600' {process} & tool=$!

@@ -1,5 +1,5 @@
-//! A good trace with many kinds of damage, before every reader: each ends with a sentence, and what is left holds no
-//! more than there was. `NOPAL_SEED` chooses the places.
+//! A good trace with many kinds of damage, before every reader: each ends with a message, and shows no more than the
+//! good trace holds. `NOPAL_SEED` chooses the places.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ const READERS: [&[&str]; 14] = [
     &["dump", "--as", "function"],
 ];
 
-/// A trace without losses, and what its program knows of itself.
+/// A trace without losses, and its program's own counts and duration.
 struct Good {
     scratch: tempfile::TempDir,
     calls: BTreeMap<String, u64>,
@@ -46,7 +46,7 @@ impl Good {
         let ended = start.traced_start(&scratch.path().join("good")).run("");
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
         let (rest, calls) = announced_calls(&ended.stdout);
-        let elapsed = rest.strip_prefix("elapsed ").expect("it tells").trim();
+        let elapsed = rest.strip_prefix("elapsed ").expect("a time").trim();
         Good {
             scratch,
             calls,
@@ -71,7 +71,7 @@ impl Good {
         start.run("")
     }
 
-    /// Every reader ends with a sentence, by a status that tells of damage, and invents nothing.
+    /// Asserts that every reader ends with a message and a status of damage, and invents nothing.
     fn check(&self, trace: &Path, what: &str) {
         for reader in READERS {
             let ended = self.read(reader, trace);
@@ -87,7 +87,7 @@ impl Good {
         }
     }
 
-    /// Parts of the time that the program ran, by its own clock.
+    /// The greatest duration, from the program's own clock.
     fn most(&self) -> u64 {
         self.elapsed + self.elapsed * CLOCKS / 1000
     }
@@ -114,7 +114,7 @@ impl Good {
         assert!(own <= self.most(), "{what}: {own} of {}", self.elapsed);
     }
 
-    /// No call reaches out of the one that it is in.
+    /// Asserts that no call extends beyond its caller.
     fn check_nesting(&self, chrome: &Value, what: &str) {
         let mut calls = Vec::new();
         for event in chrome["traceEvents"].as_array().expect("events") {
@@ -149,7 +149,7 @@ fn random() -> fastrand::Rng {
     fastrand::Rng::with_seed(seed)
 }
 
-/// Where the packets of a stream begin, and its end.
+/// The offsets of the packets of a stream, and its end.
 fn boundaries(stream: &[u8]) -> Vec<usize> {
     let mut all = vec![0];
     while let Some(header) = stream
@@ -190,7 +190,7 @@ fn a_stream_that_is_cut_or_overwritten() {
         fs::write(trace.join("stream-0"), bytes).unwrap();
         good.check(&trace, &format!("{length} bytes overwritten at {at}"));
     }
-    // A packet that is there twice, and two that have changed places.
+    // One packet occurs twice, and two packets change places.
     let [one, other] = [
         &stream[packets[0]..packets[1]],
         &stream[packets[1]..packets[2]],
@@ -228,7 +228,7 @@ fn files_that_are_missing_and_notes_that_are() {
     }
 }
 
-/// As both the tool and its guardian leave it when they are killed.
+/// The trace is as a killed tool and guardian leave it.
 #[test]
 fn a_trace_without_its_end_is_told_to_be_cut_off() {
     let good = Good::new();
@@ -274,7 +274,7 @@ fn a_newer_version_is_named() {
     }
 }
 
-/// A recording whose files are removed meanwhile, and a second one into its directory.
+/// The files of a recording are removed meanwhile, and a second recording tries its directory.
 #[test]
 fn a_directory_is_one_recordings_and_its_files_may_vanish() {
     let scratch = scratch();

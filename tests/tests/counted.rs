@@ -1,4 +1,4 @@
-//! Calls that are counted and not recorded: none is missed, and none is invented.
+//! Counted calls, which are not recorded: none is missed, and none is invented.
 
 use nopal_tests::process::{is_text_changed, wait_until};
 use nopal_tests::{AttachedProgram, End, Report, Start, c, nopal};
@@ -9,7 +9,7 @@ fn attached() -> AttachedProgram {
     AttachedProgram::new(program, &["-F", "deep", "--block", "--buffer", "512M"])
 }
 
-/// The calls of `leaf` that a line makes the program make.
+/// Gives the program a line, and returns the calls of `leaf` that it made.
 fn made(attached: &mut AttachedProgram, line: &str) -> u64 {
     let said = attached.run(line);
     let lines = said.lines().rev();
@@ -72,12 +72,12 @@ fn calls_are_counted_exactly_by_threads_forks_and_handlers() {
         info.contains(" of 1 function, which have no times"),
         "{info}"
     );
-    // Of threads or callers that somebody selects, nothing is known.
+    // Counted calls have no threads or callers to select by.
     let callers = said_by(&["report", "--callers", "leaf", "--json"], &trace);
     assert!(callers.contains("\"calls_are_least\":true"), "{callers}");
 }
 
-/// Each call is recorded or counted, whichever the switch says at that moment.
+/// Each call is recorded or counted, as the switch says at that moment.
 #[test]
 fn no_call_is_missed_between_counting_and_recording() {
     let mut attached = attached();
@@ -95,7 +95,7 @@ fn no_call_is_missed_between_counting_and_recording() {
     assert_eq!(report.calls("leaf"), calls);
 }
 
-/// What counts is in the memory of the process, and the guardian writes what the tool has not.
+/// The counters are in the memory of the process, and the guardian writes the rest of the counts.
 #[test]
 fn counts_are_in_the_trace_when_the_tool_is_killed() {
     let mut attached = attached();

@@ -1,4 +1,4 @@
-//! How often each function is called, beside what callgrind counts in a simulated processor.
+//! The number of calls of each function, beside callgrind's count in a simulated processor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -7,11 +7,11 @@ use std::path::Path;
 use nopal_tests::{Case, End, Ended, Program, Start, c, cxx, nopal, scratch};
 use serde_json::Value;
 
-/// Calls of each function, by its symbol and the path of the file that it is in, summed over all callers.
+/// The calls of each function, by its symbol and the path of its file, summed over all callers.
 type Calls = BTreeMap<(String, String), u64>;
 
-/// A line `calls=NUMBER …` follows `cfn=FUNCTION`, and `cob=FILE` where that is not the caller's, which `ob=` names.
-/// Levels of recursion have `'2` and so on behind the name.
+/// A line `calls=NUMBER …` follows `cfn=FUNCTION`, and `cob=FILE` unless the file is the caller's, which `ob=` names.
+/// Levels of recursion append `'2` and so on to the name.
 fn callgrind_calls(output: &str) -> Calls {
     let mut calls = Calls::new();
     let (mut object, mut called_object, mut called) = ("", None, "");
@@ -71,7 +71,7 @@ fn sqlite() {
     for ((_, function), number) in calls {
         *expected.entry(function).or_default() += number;
     }
-    // The others of a library without symbols have names by their addresses, of which both have their own.
+    // Both tools name the other functions of a library without symbols by address, each in its own way.
     let is_named = |name: &&str| name.starts_with("sqlite3") && !name.contains('+');
     let functions = traced.report.functions();
     let names: Vec<&str> = functions.into_iter().filter(is_named).collect();
@@ -83,8 +83,8 @@ fn sqlite() {
     traced.report.assert_calls(&calls.collect());
 }
 
-/// All functions of the program's own file. A function may have several symbols, and several functions one name: what
-/// is at the addresses that nopal has one name for is compared.
+/// Compares all functions of the program's own file. A function may have several symbols, and several functions may
+/// share one name: the calls are added up for each name of nopal's.
 #[test]
 fn a_program_in_cxx() {
     let case = Case::new(cxx("objects", &[])).options(["--block"]);
@@ -163,7 +163,7 @@ struct Symbols {
     sized: BTreeSet<u64>,
 }
 
-/// As nm prints them: address, size where there is one, kind, name.
+/// Symbols as nm prints them: address, size if there is one, kind, name.
 fn symbols(program: &Path) -> Symbols {
     let words: [&OsStr; 3] = ["nm".as_ref(), "-S".as_ref(), program.as_os_str()];
     let mut symbols = Symbols {
@@ -183,8 +183,8 @@ fn symbols(program: &Path) -> Symbols {
     symbols
 }
 
-/// What is left out at recording and what is not are all calls, in each function; and each reader says that some are
-/// left out.
+/// For each function, the calls left out and the calls recorded make up all calls; and each reader reports that some
+/// are left out.
 #[test]
 fn calls_that_are_too_short_are_counted() {
     for name in ["calls", "longjmp", "fork", "coroutines"] {

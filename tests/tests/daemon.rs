@@ -1,4 +1,4 @@
-//! The daemon records a service whenever it is there, tells metrics of it, and leaves nothing behind, however it ends.
+//! The daemon records a service whenever it runs, reports its metrics, and leaves nothing behind, however it ends.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use nopal_tests::process::{assert_nothing_left, nopals_mappings, wait_until};
 use nopal_tests::{End, Report, Running, Start, c, nopal, scratch};
 use tempfile::TempDir;
 
-/// A daemon with one service, a program of a name that no other process has.
+/// A daemon with one service, a program with a unique name.
 struct Scene {
     place: TempDir,
     service: String,
@@ -19,10 +19,10 @@ impl Scene {
     fn new(keys: &str) -> Scene {
         let place = scratch();
         let number = place.path().file_name().unwrap().to_str().unwrap();
-        // At most 15 bytes are the name of a process.
+        // The name of a process has at most 15 bytes.
         let service: String = format!("s{}", number.replace('.', ""));
         let scene = Scene { place, service };
-        // May have to be built first, which takes longer than a program may run.
+        // A build may take longer than a program may run.
         nopal();
         std::fs::copy(c("phases", &[]).path, scene.program()).unwrap();
         std::fs::create_dir(scene.place.path().join("nopal.d")).unwrap();
@@ -86,7 +86,7 @@ impl Scene {
         self.answer("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
     }
 
-    /// The value of a metric, with labels that have this in them.
+    /// The value of a metric whose labels contain this text.
     fn value(&self, metric: &str, labels: &str) -> Option<f64> {
         let metrics = self.metrics()?;
         let is_it = |line: &&str| line.starts_with(metric) && line.contains(labels);
@@ -102,7 +102,7 @@ impl Scene {
         });
     }
 
-    /// The traces, the oldest first.
+    /// The traces, oldest first.
     fn traces(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.recordings().join("service")).unwrap();
         let mut traces: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -122,7 +122,7 @@ fn assert_ends(mut program: Running) {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// Only what waits is recorded, and how often the leaf is called counted.
+/// Records the waiting functions only, and counts the calls of the leaf.
 const COUNTED: &str =
     "filter = 'waits'\ncontrol = ['trace leaf new leaves', 'trace leaves count']\n";
 
@@ -170,10 +170,10 @@ fn a_daemon_that_is_killed_leaves_nothing_behind() {
         nopals_mappings(program.id()).is_empty()
     });
     assert_nothing_left(program.id());
-    // The next one goes on with it, and takes the place of the socket that was left.
+    // The next daemon records the service again, and replaces the socket that was left.
     let mut daemon = scene.daemon();
     scene.wait_for("nopal_service_recordings_total", "", 1.0);
-    // Another one is refused.
+    // Another daemon is refused.
     let other = scene.start().run("");
     assert_eq!(other.end, End::Code(1));
     assert!(
@@ -195,7 +195,7 @@ fn its_files_are_read_again_and_what_is_wrong_is_told() {
     scene.describe("process = 'x'\nbufer = '1M'\n");
     signal(&daemon, libc::SIGHUP);
     daemon.wait_for_error(|text| text.contains("service.toml:2: unexpected argument '--bufer'"));
-    // What was followed goes on as before.
+    // The recording of the service goes on.
     assert_eq!(scene.value("nopal_service_recording", ""), Some(1.0));
     std::fs::remove_file(scene.place.path().join("nopal.d/service.toml")).unwrap();
     signal(&daemon, libc::SIGHUP);
@@ -218,7 +218,7 @@ fn its_files_are_read_again_and_what_is_wrong_is_told() {
     }
     signal(&daemon, libc::SIGTERM);
     assert_eq!(daemon.wait().end, End::Code(0));
-    // With nothing to follow, it does not begin.
+    // Without a service, the daemon does not begin.
     let ended = scene.start().run("");
     assert_eq!(ended.end, End::Code(1));
     assert!(

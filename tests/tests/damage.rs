@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use nopal_tests::{Case, End, Start, c, nopal, scratch};
 
-/// All readers that need no more than the trace. They begin with what is missing, and end so that scripts notice it.
+/// Every reader that needs only the trace begins with what is missing, and ends with a status that scripts notice.
 #[test]
 fn every_reader_tells_of_damage_and_ends_with_3() {
     let scratch = scratch();
@@ -57,7 +57,7 @@ fn every_reader_tells_of_damage_and_ends_with_3() {
     }
 }
 
-/// What is mapped of it is gone then. The reader stands at a pipe that nobody empties until it is cut.
+/// The mapped part of the trace is gone then. The reader blocks at a pipe that is not emptied until the cut.
 #[test]
 fn a_trace_that_is_cut_while_it_is_read_ends_with_a_word() {
     let scratch = scratch();
@@ -126,7 +126,7 @@ fn harm(file: &Path, another: &Path, harm: Harm, random: &mut fastrand::Rng) {
     let at = random.usize(..bytes.len());
     match harm {
         Harm::Emptied => bytes.clear(),
-        // Behind a line, notes are those of a recording that was cut off there.
+        // Notes that end with a whole line would be those of a recording that was cut off there.
         Harm::Cut => bytes.truncate(at - usize::from(bytes[..at].ends_with(b"\n"))),
         Harm::Flipped => bytes[at] ^= 1 << random.u8(..8),
         Harm::Longer => bytes.extend_from_within(at..),
@@ -151,8 +151,8 @@ fn harm(file: &Path, another: &Path, harm: Harm, random: &mut fastrand::Rng) {
     }
 }
 
-/// However a file is damaged, readers end before long, by a status that tells of it, with little memory. `NOPAL_SEED`
-/// chooses where.
+/// For any damage to a file, readers end soon, with a status of damage, and with little memory. `NOPAL_SEED` chooses
+/// the places.
 #[test]
 fn readers_tell_of_any_damage() {
     const MOST_MEMORY: u64 = 512 << 20;

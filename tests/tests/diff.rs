@@ -28,7 +28,7 @@ fn record(trace: &Path, flags: &[&str], requests: &str) {
 
 const SLOW: &[&str] = &["-DSLOW=100"];
 
-/// The rows of a comparison, and the functions that differ significantly.
+/// The rows of a comparison, and the functions with a significant difference.
 fn compared(words: &[&str], directory: &Path) -> (Value, Vec<String>) {
     let text = shown(&[&["diff", "--json"], words].concat(), directory);
     let json: Value = serde_json::from_str(&text).expect("JSON");
@@ -57,7 +57,7 @@ fn a_function_that_became_slow_is_found() {
         }
     };
     record_all();
-    // What did not change comes out as significant once in a hundred times, and twice in a row once in ten thousand.
+    // Chance makes an unchanged function significant in one comparison of 100, and in two in a row in one of 10,000.
     if compared(&several, directory)
         .1
         .contains(&"parse".to_owned())
@@ -68,7 +68,7 @@ fn a_function_that_became_slow_is_found() {
         let (json, significant) = compared(words, directory);
         assert_eq!(json["test"], test);
         assert!(significant.contains(&"lookup".to_owned()), "{json}");
-        // Of one run a side, what the machine did meanwhile is significant, too.
+        // With one run a side, other work of the machine is significant, too.
         let parse_differs = significant.contains(&"parse".to_owned());
         assert!(test == "calls" || !parse_differs, "{json}");
         let lookup = row(&json, "lookup");
@@ -88,7 +88,7 @@ fn a_function_that_became_slow_is_found() {
         "{text}"
     );
     assert!(!text.contains("main"), "{text}");
-    // The picture of the new version, in which it is red.
+    // The picture shows the new version, in which the function is red.
     shown(
         &["flame", "--against", "old1", "new1", "-o", "flame.svg"],
         directory,
@@ -99,8 +99,7 @@ fn a_function_that_became_slow_is_found() {
     assert!(picture.contains("red: more self time than in old1"));
 }
 
-/// If nothing changed, a difference comes out as significant in one comparison of a hundred, and so twice in a row in one
-/// of ten thousand.
+/// Chance makes an unchanged function significant in one comparison of 100, and in two in a row in one of 10,000.
 #[test]
 fn runs_of_one_version_do_not_differ() {
     let scratch = scratch();

@@ -1,4 +1,4 @@
-//! README, CHANGELOG and docs as a reader sees them: tables are tables, links lead somewhere, and lines have an end.
+//! README, CHANGELOG and docs for their readers: tables are tables, links lead to files, and lines are short.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// Tables aside, of which a row is a line.
+/// The most columns of a line, except in tables, where a row is a line.
 const COLUMNS: usize = 140;
 
 fn root() -> PathBuf {
@@ -34,7 +34,7 @@ fn documents() -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// As GitHub reads it.
+/// Parses a document as GitHub does.
 fn parse(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_GFM;
     Parser::new_ext(text, options).into_offset_iter()
@@ -58,7 +58,7 @@ fn ranges(text: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     (code, tables)
 }
 
-/// Each line with where it begins.
+/// Each line with its offset.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split_inclusive('\n').scan(0, |offset, line| {
         let start = *offset;
@@ -67,7 +67,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Cells of a row: a bar that is escaped is none, also in code.
+/// The number of cells of a row: an escaped bar separates none, also in code.
 fn cells(row: &str) -> usize {
     let row = row.trim().trim_start_matches('|');
     let row = row.strip_suffix('|').unwrap_or(row);
@@ -152,7 +152,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Where a page's links to files lead, with the line: a path below the root, and an anchor if there is one.
+/// The links of a page to files, each with its line: a path below the root, and an anchor if there is one.
 fn links(path: &Path, text: &str) -> Vec<(usize, PathBuf, Option<String>)> {
     let mut found = Vec::new();
     for (event, range) in parse(text) {
@@ -195,7 +195,7 @@ fn every_link_leads_to_a_file_and_a_heading() {
         for (line, target, anchor) in links(path, text) {
             let place = format!("{}:{line}: {}", path.display(), target.display());
             if !root().join(&target).exists() {
-                wrong.push(format!("{place} is not there"));
+                wrong.push(format!("{place} does not exist"));
             } else if let Some(anchor) = anchor {
                 let is_there = documents
                     .get(&target)
@@ -233,7 +233,7 @@ fn every_file_that_is_named_is_there() {
             let is_ours = folder.is_some_and(|folder| folders.contains(&folder));
             if is_ours && !root().join(word).exists() {
                 let line = line(&text, range.start);
-                wrong.push(format!("{}:{line}: {word} is not there", path.display()));
+                wrong.push(format!("{}:{line}: {word} does not exist", path.display()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How programs end, and what a sudden end of the program or of nopal leaves behind.
+//! The ends of programs, and the traces that a sudden end of the program or of nopal leaves behind.
 
 use std::io::Write;
 use std::path::Path;
@@ -67,12 +67,12 @@ fn faults_traps_and_aborts() {
     }
 }
 
-/// The process that the program said it is.
+/// The process number that the program printed.
 fn process(output: &str) -> i32 {
     let line = output
         .lines()
         .find_map(|line| line.strip_prefix("process "))
-        .expect("it says who it is");
+        .expect("the program prints its number");
     line.parse().expect("a number")
 }
 
@@ -93,7 +93,7 @@ fn nopal_is_killed(words: &[&str]) {
     assert_ne!(
         process,
         running.id(),
-        "the program is another process than nopal"
+        "the program has a process of its own"
     );
     stdin.write_all(b"on\n").unwrap();
     running.wait_for(|text| text.contains("phase 1\n"));
@@ -112,7 +112,7 @@ fn nopal_is_killed(words: &[&str]) {
     assert_phases_recorded(&trace, 2);
 }
 
-/// Earlier records are there, and babeltrace2 reads them.
+/// Asserts that the earlier records are in the trace, and that babeltrace2 reads them.
 fn assert_phases_recorded(trace: &Path, phases: u64) {
     let report = Report::of(trace);
     let calls = report.calls("descend");
@@ -143,7 +143,7 @@ fn the_program_killed_leaves_its_records() {
     kill(process(&output));
     assert_eq!(running.wait().end, End::Signal(libc::SIGKILL));
     let report = Report::of(&trace);
-    // 200 times descend(10), and the frames of `waits` that never ended: 21 of the first phase, 21 of the second.
+    // descend(10) runs 200 times; 21 frames of `waits` in each of two phases never ended.
     assert_eq!(
         (
             report.calls("descend"),
@@ -154,7 +154,7 @@ fn the_program_killed_leaves_its_records() {
     );
 }
 
-/// They reach nopal, too: it neither ends by them nor hands them on to a program that has had them.
+/// The signals reach nopal, too: it neither ends nor passes them on to a program that has had them.
 #[test]
 fn what_the_program_sends_to_its_group_comes_once() {
     Case::new(c("group_signals", &[])).check();
@@ -242,8 +242,7 @@ fn the_terminal_is_the_programs_own() {
     assert_eq!(texts[1], texts[0]);
 }
 
-/// Kilobytes of the process that a core dump holds by the usual filter: private memory that is not its file's, and
-/// what of a file was changed.
+/// Kilobytes of the process in a core dump by the default filter: private anonymous memory, and changed pages of files.
 fn dumped_kilobytes(process: i32) -> u64 {
     let smaps =
         std::fs::read_to_string(format!("/proc/{process}/smaps")).expect("the process lives");
@@ -273,7 +272,7 @@ fn a_core_dump_is_no_larger_than_twice_the_untraced_one() {
     let case = Case::new(c("dump", &[]));
     let scratch = scratch();
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
-    // Where the kernel writes dumps to files beside the program, they are compared themselves too.
+    // If the kernel writes dumps to files beside the program, the test compares these as well.
     let to_file = !pattern.starts_with('|') && !pattern.contains('/');
     let mut mapped = Vec::new();
     let mut dumped = Vec::new();
@@ -319,6 +318,6 @@ fn a_core_dump_is_no_larger_than_twice_the_untraced_one() {
     assert_eq!(
         report.calls("descend"),
         1_001_000,
-        "all is recorded up to the abort"
+        "every call up to the abort is recorded"
     );
 }

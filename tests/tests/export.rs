@@ -1,4 +1,4 @@
-//! Exports, read back by what their formats' own people wrote, hold the calls that `nopal report` shows.
+//! Exports, read back by the programs of their formats' authors, hold the calls that `nopal report` shows.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ fn export(format: &str, options: &[&str], directory: &Path) -> String {
     ended.stderr
 }
 
-/// What `tests/exports/read.py` finds in an export.
+/// The result of `tests/exports/read.py` for an export.
 fn read(format: &str, directory: &Path) -> Value {
     let python = target_directory().join("exports/bin/python3");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("exports/read.py");
@@ -38,7 +38,7 @@ fn read(format: &str, directory: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// By function, as `go tool pprof` shows a sample of this type.
+/// The sums by function, as `go tool pprof` shows a sample of this type.
 fn pprof(kind: &str, directory: &Path) -> BTreeMap<String, u64> {
     let mut command = Command::new("go");
     let index = format!("-sample_index={kind}");
@@ -70,7 +70,7 @@ fn pprof(kind: &str, directory: &Path) -> BTreeMap<String, u64> {
     .collect()
 }
 
-/// The self times of functions in nanoseconds, as the command line of Firefox's profiler shows those of a profile.
+/// The self times of functions in nanoseconds, as the command line of Firefox's profiler shows them.
 fn firefox(directory: &Path) -> BTreeMap<String, u64> {
     let package = node_packages().join("node_modules/@firefox-devtools/profiler-cli");
     let script = package.join("dist/profiler-cli.js");
@@ -78,14 +78,14 @@ fn firefox(directory: &Path) -> BTreeMap<String, u64> {
         let mut start = Start::new([OsStr::new("node"), script.as_os_str()]);
         start.words.extend(words.iter().map(Into::into));
         start.words.extend(["--session", "one"].map(Into::into));
-        // Sessions have sockets, whose names must not be long.
+        // Sessions have sockets, whose names must be short.
         let sessions = ("PROFILER_CLI_SESSION_DIR".into(), "sessions".into());
         start.environment.push(sessions);
         start.directory = Some(directory.to_owned());
         start
     };
     let mut server = start(&["--daemon", "firefox"]).spawn();
-    // It and each of its clients start as long as a browser, beside other work for minutes.
+    // The server and each of its clients start as slowly as a browser: on a busy machine, for minutes.
     server.be_patient(Duration::from_secs(600));
     let is_ready = || start(&["profile", "info"]).run("").end == End::Code(0);
     server.wait_until(is_ready);
@@ -174,8 +174,8 @@ fn viewers_find_the_calls_of_the_report() {
                 continue;
             }
             let found = read(format, directory);
-            // These have no place for entries alone, and begin a coroutine's calls again each time that the thread comes
-            // back to them.
+            // These formats have no place for entries alone, and begin a coroutine's calls again each time that the
+            // thread returns to them.
             let is_evented = ["firefox", "speedscope"].contains(&format);
             if !is_evented || program == "calls" {
                 assert_eq!(numbers(&found["calls"]), calls, "{program} {format}");
@@ -261,9 +261,9 @@ fn a_part_of_the_time_has_only_the_calls_in_it() {
     for format in ["perfetto", "firefox", "speedscope"] {
         export(format, &part, directory);
         let times = numbers(&read(format, directory)["ns"]);
-        // Calls in calls of the same function count twice there.
+        // A call within a call of the same function counts twice there.
         for name in ["main", "round_of"] {
-            // On a machine that has other things to do, that may be a time without a round.
+            // On a busy machine, no round may fall into that time.
             let [found, expected] =
                 [&times, &expected].map(|times| times.get(name).copied().unwrap_or(0));
             assert!(
@@ -274,7 +274,7 @@ fn a_part_of_the_time_has_only_the_calls_in_it() {
     }
 }
 
-/// Of which only the entries are known: they are at a moment, and in the time or not.
+/// Only the entries of the calls are known: each is in the selected time or not.
 #[test]
 fn a_part_of_the_time_has_only_the_entries_in_it() {
     let recorded = scratch();
@@ -316,7 +316,7 @@ fn a_file_that_cannot_be_written_leaves_nothing() {
     assert_eq!(std::fs::read_dir(directory).unwrap().count(), 1);
 }
 
-/// The files below a directory, by their paths from there.
+/// The files below a directory, by their relative paths.
 fn files(directory: &Path) -> Vec<String> {
     let listed = Command::new("find")
         .args([".", "-type", "f", "-printf", "%P\n"])
@@ -363,7 +363,7 @@ fn a_trace_is_one_file_of_each_table_where_its_labels_say() {
         }
     }
     let names = std::fs::read_dir(directory).unwrap().count();
-    assert_eq!(names, 2, "nothing but the trace and the tables");
+    assert_eq!(names, 2, "only the trace and the tables");
     std::fs::remove_dir_all(directory.join("parquet")).unwrap();
     export("parquet", &["--functions-only"], directory);
     let found = files(&directory.join("parquet"));

@@ -11,7 +11,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/fleet")
 }
 
-/// What a command writes to standard output.
+/// The standard output of a command.
 fn output(command: &mut Command, directory: &Path) -> String {
     let output = command.current_dir(directory).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -148,7 +148,7 @@ fn requests_lead_through_all_services(answers: &Answers) {
     for row in slowest {
         assert_eq!(number(row, "services"), 3, "{row}");
         assert_eq!(number(row, "hosts"), 1, "{row}");
-        // Every tenth takes 50 ms to look up, and those behind it wait.
+        // Every tenth request takes 50 ms to look up, and the requests behind it wait.
         assert!(number(row, "took_ns") > 20_000_000, "{row}");
     }
     let one = answers.of("one-request");
@@ -169,7 +169,7 @@ fn changes_are_those_of_the_version(answers: &Answers) {
     assert_eq!(first["function"], "look_up", "{first}");
     assert_eq!(first["old_version"], "1.0");
     assert_eq!(first["new_version"], "1.1");
-    // Calls that took 1 ms take 20 ms, but every tenth.
+    // Calls that took 1 ms take 20 ms, except every tenth.
     let slower = number(first, "new_ns").saturating_sub(number(first, "old_ns"));
     assert!(slower > 5_000_000, "{first}");
     assert_eq!(first["old_calls"], 80);

@@ -1,4 +1,4 @@
-//! Names of C++ functions: what is shown, and what finds them.
+//! Names of C++ functions: the names shown, and the names that find a function.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -134,7 +134,7 @@ fn calls_have_their_places_in_the_source() {
     assert!(!replayed("-t0us").contains("templates.cc:"));
 }
 
-/// A script stands for elfutils' program, and the servers that it asks.
+/// A script stands in for elfutils' program and for the servers that it asks.
 #[test]
 fn debug_files_of_servers_are_used_if_the_user_names_servers() {
     let scratch = scratch();
@@ -182,7 +182,7 @@ fn debug_files_of_servers_are_used_if_the_user_names_servers() {
     };
     assert_eq!(shown(&debug, None), (false, false));
     assert_eq!(shown(&debug, Some("http://127.0.0.1:1/")), (true, true));
-    // Of another file, what it says is not of this one.
+    // A debug file of another program is refused.
     let other = compile("calls.c", &["gcc", "-g"], &["-lm"]);
     assert_eq!(
         shown(&other.path, Some("http://127.0.0.1:1/")),

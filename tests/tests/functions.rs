@@ -1,4 +1,4 @@
-//! Calls of every kind, and the choice of what to record of them.
+//! Calls of every kind, and the selection of those to record.
 
 use std::process::Command;
 
@@ -27,7 +27,7 @@ fn calls_with_branch_protection() {
 
 #[test]
 fn calls_of_functions_packed_without_gaps() {
-    // A function of one byte, with another one right behind it.
+    // Functions of one byte, each with another directly behind it.
     let program = c("calls", &["-Os", "-falign-functions=1", "-lm"]);
     Case::new(program).refused("empty").check();
 }
@@ -73,7 +73,7 @@ fn a_stripped_executable() {
         .count();
     assert!(
         unnamed >= 1,
-        "functions without names are named by their place: {:?}",
+        "functions without names are named by address: {:?}",
         traced.report.functions()
     );
 }
@@ -144,12 +144,12 @@ fn no_deeper_than_asked() {
         .options(options)
         .traced()
         .report;
-    // main, fib(20), its two calls, and nothing below them.
+    // The calls are main, fib(20), its two calls, and none below them.
     let calls = ["main", "fib", "many"].map(|function| report.calls(function));
     assert_eq!(calls, [1, 3, 1000]);
 }
 
-/// The reading of a trace by a command.
+/// The output of a command that reads a trace.
 fn read(words: &[&str], traced: &Recording) -> String {
     let mut start = nopal_tests::Start::new([nopal_tests::nopal().as_os_str()]);
     start.words.extend(words.iter().map(Into::into));
@@ -157,13 +157,13 @@ fn read(words: &[&str], traced: &Recording) -> String {
     start.run("").stdout
 }
 
-/// Where a function of a program calls others directly: their names, and the return addresses from its begin.
+/// The direct calls in a function of a program: the callees, and the offsets of the return addresses.
 fn calls_in(program: &Program, function: &str) -> Vec<(String, u64)> {
     let output = Command::new("objdump")
         .args(["-d", &format!("--disassemble={function}")])
         .arg(&program.path)
         .output()
-        .expect("objdump is there");
+        .expect("objdump runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let instructions = text.lines().filter_map(|line| {
         let (address, rest) = line.trim().split_once(":\t")?;
@@ -181,7 +181,7 @@ fn calls_in(program: &Program, function: &str) -> Vec<(String, u64)> {
     calls.collect()
 }
 
-/// The call sites of a dump: callee, caller, and offset in that.
+/// The call sites of a dump: callee, caller, and offset in the caller.
 fn dumped_call_sites(traced: &Recording) -> Vec<(String, String, String)> {
     let place = |text: &str| {
         let (name, offset) = text.split_once('+').unwrap_or((text, ""));
@@ -198,7 +198,7 @@ fn dumped_call_sites(traced: &Recording) -> Vec<(String, String, String)> {
     calls.collect()
 }
 
-/// By lines of the source, each of which has one call of `leaf`, and the caller of which the call is a jump.
+/// Asserts that readers tell call sites apart: by lines with one call of `leaf` each, and the caller of the jump.
 fn report_tells_call_sites_apart(traced: &Recording) {
     let places = ["call_sites.c:16)", "call_sites.c:17)", "call_sites.c:29)"];
     let report = read(&["report", "--callers", "leaf", "--call-sites"], traced);
@@ -256,7 +256,7 @@ fn call_sites_are_where_the_program_calls() {
         .options(["--call-sites", "-N", "*@lib*"])
         .traced();
     report_tells_call_sites_apart(&traced);
-    // Where no call is wrapped, a jump returns to where its function was called.
+    // If no call is wrapped, a jump's return address is its function's.
     let options = ["--entry-only", "--call-sites", "-F", "leaf"];
     let traced = Case::new(c("call_sites", &[])).options(options).traced();
     let jump = twice.last().expect("it calls");
@@ -325,7 +325,7 @@ fn functions_that_ask_for_their_caller() {
     Case::new(c("caller", &[])).check();
 }
 
-/// Those that hand flags to each other are left alone, and by their code the others are known that need their return
+/// Functions that pass flags to each other are left alone. Their code shows which of the others need their return
 /// address.
 fn by_hand() -> Case {
     let refused = ["say", "compare", "compare_further", "carry_in"];
@@ -359,7 +359,7 @@ fn ticks(process: i32) -> u64 {
     next() + next()
 }
 
-/// Attached to before its work begins, it does the same.
+/// Attaches before the program's work begins, and asserts that it does the same.
 fn check_attached(case: &Case) -> Report {
     let scratch = scratch();
     let (trace, go_on) = (scratch.path().join("trace"), scratch.path().join("go on"));
@@ -393,7 +393,7 @@ fn a_call_with_the_direction_of_strings_turned_is_the_first_that_is_recorded() {
     assert_eq!(traced.report.calls("quiet"), 1001);
 }
 
-/// Known by a name that it exports, as V8 is.
+/// The program exports a name by which V8 is known.
 #[test]
 fn a_program_that_walks_its_own_stack() {
     Case::new(c("walks_stack", &["-rdynamic"])).check();

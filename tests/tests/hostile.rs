@@ -1,5 +1,5 @@
-//! Names that would command a terminal, forge a line, or end a string, wherever nopal shows names: they are text, of
-//! harmless characters, and each output is still of its format.
+//! Names that would command a terminal, forge a line, or end a string, wherever nopal shows names: they appear as text
+//! of harmless characters, and each output keeps its format.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -45,7 +45,7 @@ fn program(path: PathBuf) -> Program {
     Program::installed(path)
 }
 
-/// Colours are asked for by nobody.
+/// Asserts that a text has no forged line and no control character; no test requests colours.
 fn assert_harmless(what: &dyn std::fmt::Debug, text: &[u8]) {
     let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what:?}: {error}"));
     let harmful = |char: char| {
@@ -178,11 +178,11 @@ fn names_are_text_in_every_reader() {
         "<script>",
         "xxxxxxxx",
     ] {
-        assert!(report.contains(shown), "{shown}: it is shown");
+        assert!(report.contains(shown), "{shown} is missing");
     }
 }
 
-/// Names of nothing, and words that mean nothing.
+/// The names stand for nothing, or for a file that is neither trace nor program.
 #[test]
 fn names_are_text_in_error_messages() {
     let scratch = scratch();

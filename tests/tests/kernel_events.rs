@@ -1,4 +1,4 @@
-//! Kernel events beside the program's own: on one clock, in order, and as many as there were.
+//! Kernel events beside the program's own: on one clock, in order, and all of them.
 
 use nopal_tests::{Awake, End, Start, c, nopal, scratch};
 use nopal_trace::{Note, Trace};
@@ -24,7 +24,7 @@ impl OpenDirectory {
         fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
         let program = directory.path().join("wakes");
         let built = c("wakes", &[]);
-        // Copied too, since a user may not come to where it was built.
+        // nopal is copied, too, since other users may lack access to its build directory.
         copy(nopal(), &directory.path().join("nopal"));
         copy(&built.path, &program);
         OpenDirectory { directory, program }
@@ -34,7 +34,7 @@ impl OpenDirectory {
         self.directory.path().join("trace")
     }
 
-    /// Records the program, with or without rights. Gives what nopal said, and whether all went well.
+    /// Records the program, with or without rights. Returns nopal's messages, and whether all went well.
     fn record(&self, events: &str, with_rights: bool) -> (String, bool) {
         let mut command = match with_rights {
             true => Command::new("env"),
@@ -64,8 +64,8 @@ impl OpenDirectory {
     }
 }
 
-/// Copies a program in a process of its own: a child that another test starts meanwhile would inherit a descriptor of
-/// this one that may write to it, and nothing that may be written to can be executed.
+/// Copies a program in a separate process: a child that another test starts meanwhile would inherit a writable
+/// descriptor of this one, and a file that is open for writing cannot be executed.
 fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "cp {} {}", from.display(), to.display());
@@ -85,7 +85,7 @@ fn said_of(words: &[&str], trace: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A line of the raw dump: when, and its other words.
+/// A line of the raw dump: its clock, and its other words.
 struct Line {
     clock: u64,
     words: Vec<String>,
@@ -115,7 +115,7 @@ impl Line {
     }
 }
 
-/// The clocks of calls of a function, from entry to exit, and the thread that made them.
+/// The clocks of a function's calls, from entry to exit, and their thread.
 fn calls(lines: &[Line], function: &str) -> (Vec<(u64, u64)>, String) {
     let clocks = |kind| {
         let of_kind = lines
@@ -269,7 +269,7 @@ fn wake_ups_that_are_forbidden_are_refused_before_anything_runs() {
     );
 }
 
-/// Each occurs as often as the program made it, also in its child, with the values that it passed.
+/// Each tracepoint occurs as often as the program passed it, also in its child, with the right values.
 #[test]
 fn tracepoints_of_the_traced_threads_are_markers() {
     let place = TempDir::new().unwrap();
@@ -346,7 +346,7 @@ fn the_worst_wake_up_is_told_with_what_ran_meanwhile_where_no_function_is_record
     assert!(lines.next().unwrap().contains(&begin), "{said}");
     assert!(lines.next_back().unwrap().contains(&end), "{said}");
     assert!(said.contains("offcpu latency trace"), "{said}");
-    // A program that records nothing of the system has no such cases.
+    // A recording without kernel events has no such cases.
     let output = Command::new(nopal())
         .args(["record", "-o"])
         .arg(place.trace())
@@ -380,9 +380,9 @@ fn calls_of_a_pid_namespace_have_the_kernel_events_of_their_threads() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.stdout, format!("{ROUNDS}\n").as_bytes(), "{said}");
     let replay = said_of(&["replay"], &place.trace());
-    // The fork is the first of its namespace, and out here the first is another.
+    // The program is a fork, the first of its namespace; outside, the first process is another.
     assert!(!replay.contains("thread 1 of process 1:"), "{replay}");
-    // That of the program's first thread, which waits for the others.
+    // The number of the program's first thread, which waits for the others.
     let number = replay.lines().find_map(|line| {
         let (thread, process) = line
             .strip_prefix("/* thread ")?
@@ -435,14 +435,14 @@ fn wake_ups_of_all_tasks_are_cases_where_these_are_more_urgent_than_the_running_
         let group = groups.find(|group| group["group"].as_str().unwrap().starts_with(&name));
         group.map_or(0, |group| group["count"].as_u64().unwrap() as usize)
     };
-    // The most urgent that waits is the case: now and then that is a thread of the kernel.
+    // The case is the most urgent task that waits: now and then that is a thread of the kernel.
     let urgent = cases("urgent ");
     assert!(
         (ROUNDS * 9 / 10..=ROUNDS).contains(&urgent),
         "{urgent}: {found}"
     );
     assert_eq!(cases("ordinary "), 0, "{found}");
-    // The trace tells how a task of another program was scheduled.
+    // The trace shows how a task of another program was scheduled.
     let is_noted = |note: &Note| {
         matches!(note, Note::Task { thread, facts, .. }
             if *thread == number("urgent ") && (facts.policy, facts.rt_prio) == (libc::SCHED_FIFO as u32, 20))
@@ -491,7 +491,7 @@ fn kernel_events_of_several_processes_need_the_rights_to_see_all_tasks() {
     let ended = start(&[&attach[..], &["-e", "sched_switch"]].concat()).run("");
     assert_eq!(ended.end, End::Code(1), "{}", ended.stderr);
     assert!(ended.stderr.contains(refused), "{}", ended.stderr);
-    // Later as well.
+    // A running session refuses kernel events as well.
     let mut session = start(&attach).spawn();
     session.wait_for_error(|text| text.contains("tracing 2 processes"));
     let ended = start(&[&*tool, "ctl", first, "tracer offcpu on"]).run("");

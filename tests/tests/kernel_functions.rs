@@ -1,5 +1,5 @@
-//! Functions of the kernel inside the calls that made them, recorded in a guest: its kernel allows it, where that of
-//! the machine may not. The guest runs once for all of these tests.
+//! Functions of the kernel inside the calls that made them, recorded in a guest, whose kernel allows it even if the
+//! machine's does not. The guest runs once for all of these tests.
 
 use nopal_tests::{c, nopal, run_in_guest};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const TIMES: usize = 100;
 const TIMES_IN_CHILD: usize = 10;
 
-/// Others call the kernel all the time, too.
+/// Other programs call the kernel all the time, too.
 const SCRIPT: &str = "
 instances=/sys/kernel/tracing/instances
 kernel_calls 0 &

@@ -1,5 +1,5 @@
-//! What can be traced of a kernel, listed in a guest, beside what a plain search of the same kernel's bytes finds. The
-//! guest runs once for all of these tests.
+//! The traceable functions of a kernel, listed in a guest, beside a plain search of the same kernel's bytes. The guest
+//! runs once for all of these tests.
 
 use nopal_tests::{c, nopal, run_in_guest};
 use serde_json::Value;
@@ -48,7 +48,7 @@ fn text(name: &str) -> String {
     String::from_utf8(out(name)).unwrap()
 }
 
-/// Addresses of the kernel's own text, each with its names; what is at the end of one is the next one's.
+/// Addresses of the kernel's own text, each with its names; a symbol at the end of one belongs to the next.
 fn symbols() -> BTreeMap<u64, Vec<String>> {
     let mut symbols: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     for line in text("kallsyms").lines().filter(|line| !line.contains('[')) {
@@ -115,7 +115,7 @@ fn all_that_begins_with_ftraces_nop_is_planned_or_refused_with_another_reason() 
     let planned: BTreeSet<u64> = listed("functions").iter().map(|it| it.address).collect();
     let missing: Vec<&u64> = planned.difference(&found).collect();
     assert!(missing.is_empty(), "{missing:x?}");
-    // The rest is listed with the reason.
+    // The other functions are listed with a reason.
     let refused = listed("refused");
     let reasons: BTreeMap<u64, &str> = refused.iter().map(|it| (it.address, &*it.reason)).collect();
     let mut without_reason = 0;

@@ -1,7 +1,7 @@
-//! The tool, the guardian or both are killed at each of their requests to ptrace and writes to the memory of a process,
-//! also soon after Ctrl-C: the program goes on, and where the guardian lives, its text is the files' again.
+//! The tool, the guardian or both are killed at each of their ptrace requests and writes to the memory of a process,
+//! also soon after Ctrl-C: the program runs on, and if the guardian lives, it restores the program's text.
 //!
-//! NOPAL_KILLS=all tries all of them, NOPAL_KILLS=7,12 those; otherwise there are some, by NOPAL_SEED.
+//! NOPAL_KILLS=all tries all places, NOPAL_KILLS=7,12 those; the default is some, by NOPAL_SEED.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use nopal_tests::process::{text_difference, wait_until};
 use nopal_tests::{c, nopal};
 
-/// Longer than anything takes, even on a machine that does other work.
+/// More time than anything takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// How many of the places are tried of each scenario, unless all are.
+/// The number of places that are tried of each scenario, unless all are.
 const SOME: usize = 8;
 
 fn killer(directory: &Path) -> PathBuf {
@@ -31,7 +31,7 @@ fn killer(directory: &Path) -> PathBuf {
     library
 }
 
-/// Children of a tool that was killed become ours, so that we learn how they end.
+/// Makes this process the parent of a killed tool's children, so that it learns how they end.
 fn adopt() {
     static ONCE: Once = Once::new();
     // SAFETY: a flag of our own process.
@@ -40,7 +40,7 @@ fn adopt() {
 
 fn status(process: i32) -> Option<i32> {
     let mut status = 0;
-    // SAFETY: waits for one child, or for what has become one.
+    // SAFETY: waits for one child, adopted or not.
     let ended = unsafe { libc::waitpid(process, &raw mut status, libc::WNOHANG) };
     (ended == process).then_some(status)
 }
@@ -65,7 +65,7 @@ struct Killing<'a> {
     guardian_lives: bool,
 }
 
-/// Processes that work in a directory.
+/// The processes whose working directory is this one.
 fn working_in(directory: &Path) -> Vec<i32> {
     let processes = std::fs::read_dir("/proc").expect("/proc is mounted");
     let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -75,7 +75,7 @@ fn working_in(directory: &Path) -> Vec<i32> {
     numbers.filter(works_there).collect()
 }
 
-/// Waits until the guardian of a tool that has worked in a directory writes nothing there any more.
+/// Waits until the guardian of a tool that worked in a directory has ended.
 fn await_guardian(directory: &Path) {
     let mut seen = Vec::new();
     wait_until("the guardian ends", || {
@@ -95,7 +95,7 @@ struct Scene {
     program: PathBuf,
 }
 
-/// The program, running, with what it says.
+/// A running program with its input and output.
 struct Program {
     process: i32,
     input: std::process::ChildStdin,
@@ -129,7 +129,7 @@ impl Program {
 impl Scene {
     fn new() -> Scene {
         adopt();
-        // LD_PRELOAD takes no path with a blank in it, as that of scratch() may be.
+        // LD_PRELOAD takes no path with blanks, as scratch() may return.
         let directory = tempfile::tempdir().expect("a directory");
         Scene {
             killer: killer(directory.path()),
@@ -138,7 +138,7 @@ impl Scene {
         }
     }
 
-    /// What the tool and the program write to standard error.
+    /// The file of the standard errors of tool and program.
     fn said(&self) -> PathBuf {
         self.directory.path().join("said")
     }
@@ -153,7 +153,7 @@ impl Scene {
         tool
     }
 
-    /// The failure.
+    /// Runs a scenario, and returns a failure if there is one.
     fn run(&self, killing: &Killing) -> Result<(), String> {
         let own = tempfile::tempdir_in(self.directory.path()).expect("a directory");
         let directory = own.path().canonicalize().expect("a directory");
@@ -207,7 +207,7 @@ impl Scene {
         std::thread::sleep(Duration::from_millis(50));
         let killed = tool.try_wait().expect("our child").is_some();
         let mut wrong = None;
-        // One that has died is reported below.
+        // A dead process is reported below.
         let difference = || {
             let lives = !"ZX?".contains(state(process));
             lives.then(|| text_difference(process, "")).flatten()
@@ -242,7 +242,7 @@ impl Scene {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// How many places a run has in which nobody is killed.
+    /// The number of places in a run in which no process is killed.
     fn count(&self, how: How) -> usize {
         let counts = self.directory.path().join("counts");
         let variables = vec![("KILL_COUNT", counts.display().to_string())];
@@ -285,17 +285,17 @@ fn places(most: usize, random: &mut impl FnMut() -> usize) -> Vec<usize> {
     (0..SOME).map(|_| random() % most + 1).collect()
 }
 
-/// Which process dies, and of which signal.
+/// The process that dies, and the signal before.
 #[derive(Clone, Copy, PartialEq)]
 enum Death {
     Tool,
     Both,
-    /// The tool, some requests after it has got SIGINT.
+    /// The tool, some requests after its SIGINT.
     ToolAfterCtrlC,
 }
 
 fn sweep(how: How, death: Death) {
-    /// Requests between Ctrl-C and the end, at most.
+    /// The most requests between Ctrl-C and the end.
     const GRACE: usize = 40;
     let place = Scene::new();
     let count = place.count(how);
@@ -366,7 +366,7 @@ fn the_tool_after_ctrl_c_while_it_comes_and_goes() {
     sweep(How::Attached, Death::ToolAfterCtrlC);
 }
 
-/// The tool dies when all is in place, and the guardian at each of its own steps.
+/// The tool dies when everything is inserted, and the guardian at each of its own steps.
 #[test]
 fn the_guardian_while_it_takes_nopal_out() {
     const STEPS: usize = 40;

@@ -28,7 +28,7 @@ fn a_library_loaded_and_unloaded_in_a_loop() {
         .check();
 }
 
-/// It may be called by pointers from everywhere.
+/// Pointers to the library's functions may be called from everywhere.
 #[test]
 fn a_library_that_is_opened_is_traced_whole() {
     let (_, library) = library("library.c");
@@ -79,7 +79,7 @@ fn what_a_library_that_is_opened_needs_is_traced_whole_too() {
     assert_eq!(calls, [20, 200, 200]);
 }
 
-/// The executable does not know the library in between, and calls nothing else of it.
+/// The executable does not know the library behind the first, and calls nothing of it.
 #[test]
 fn what_libraries_call_of_each_other_is_traced() {
     let (directory, _) = library("library.c");
@@ -131,7 +131,7 @@ fn a_report_names_what_was_not_recorded_and_may_have_taken_the_time() {
     let said = "self time of library_leaf (100 % of all) may be in functions of liblibrary.so \
                 that were not recorded, such as library_inner: --libs";
     assert!(part.contains(said), "{part}");
-    // Of the library, all was recorded that can be.
+    // Every traceable function of the library was recorded.
     let whole = reported(&["-F", "*@liblibrary*"]);
     assert!(!whole.contains("not recorded"), "{whole}");
 }
@@ -217,7 +217,7 @@ fn a_function_of_a_library_that_is_loaded_later_is_waited_for() {
         assert_eq!(traced.report.calls("library_leaf"), 200, "{options:?}");
         assert!(!traced.said.contains("no function"), "{}", traced.said);
     }
-    // It never comes: the program runs as ever.
+    // The library is never loaded: the program runs unharmed.
     let case = choose(&["-F", "library_laef@liblibrary*"]);
     let traced = case.traced();
     assert_eq!(traced.ended, case.untraced());
@@ -251,7 +251,7 @@ fn markers_of_a_library_that_comes_and_goes_are_waited_for() {
         assert_eq!(passed.len(), ROUNDS * 12);
         assert!(!traced.said.contains("no marker"), "{}", traced.said);
     }
-    // What never comes is reported, and the program runs as ever.
+    // Patterns for a library that is never loaded are reported, and the program runs unharmed.
     let case = choose(&["-M", "plugin_*@libmakring.so"]);
     let traced = case.traced();
     assert_eq!(traced.ended, case.untraced());

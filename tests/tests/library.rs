@@ -133,7 +133,7 @@ fn a_program_probes_its_own_instructions_and_returns() {
     }
 }
 
-/// Of this machine's C library, as objdump reads it.
+/// The instructions are those of this machine's C library, as objdump reads it.
 #[test]
 fn the_ends_of_instructions_are_known() {
     let program = compile(
@@ -155,9 +155,9 @@ fn the_ends_of_instructions_are_known() {
     let disassembled = Command::new("objdump")
         .args(["-d", "--insn-width=16", libc.expect("a C library")])
         .output()
-        .expect("objdump is there");
+        .expect("objdump runs");
     let text = String::from_utf8_lossy(&disassembled.stdout);
-    // FWAIT is an instruction of its own, which objdump shows with the next one.
+    // FWAIT is an instruction of its own, which objdump shows together with the next one.
     let bytes = text.lines().filter_map(|line| {
         let (address, rest) = line.split_once(":\t")?;
         let (bytes, what) = rest.split_once('\t')?;
@@ -235,7 +235,7 @@ fn a_recording_and_probes_go_together() {
     let traced = case.options(["-M", "*", "--max-size", "64M"]).traced();
     assert_eq!(traced.ended.stdout, "done\n", "{}", traced.ended.stderr);
     assert_eq!(traced.ended.stderr, "");
-    // The trace has more markers than probes were ever connected to.
+    // The trace has markers to which no probe was ever connected.
     let dump = Command::new(nopal())
         .args(["dump", "--as", "raw"])
         .arg(traced.directory())

@@ -1,4 +1,4 @@
-//! Limits are the program's: nopal lifts its own, and where it may not, the program runs on without it.
+//! Limits are the program's: nopal lifts its own, and if it may not, the program runs on without it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use nopal_tests::{Case, End, Program, Start, c, nopal, scratch};
 
 const KIB: u64 = 1 << 10;
 
-/// A program that needs little, and what it does whoever looks on.
+/// A program that needs little, and does the same traced and untraced.
 fn small() -> Case {
     Case::new(c("phases", &[])).input("on\n")
 }
@@ -56,7 +56,7 @@ fn whatever_is_limited_the_program_runs() {
     }
 }
 
-/// Root lifts hard limits; others meet them somewhere in nopal's work, perhaps in several threads at once.
+/// Root lifts hard limits; other users reach them somewhere in nopal's work, perhaps in several threads at once.
 #[test]
 fn where_memory_runs_out_the_programs_status_remains() {
     let scratch = scratch();
@@ -103,7 +103,7 @@ fn where_memory_runs_out_the_programs_status_remains() {
     assert!(ran > 40, "{ran}");
 }
 
-/// Not even a stack that is too small for nopal's own work keeps it from recording.
+/// A stack that is too small for nopal's own work does not prevent recording.
 #[test]
 fn a_small_stack_and_few_files_suffice() {
     for (resource, value) in [(libc::RLIMIT_STACK, 64 * KIB), (libc::RLIMIT_NOFILE, 24)] {
@@ -144,7 +144,7 @@ fn the_program_has_the_limits_that_it_was_given() {
     assert_eq!(traced.ended.stdout, case.untraced().stdout);
 }
 
-/// The signal of a limit that the program meets itself.
+/// The program ends by the signal of a limit that it reaches itself.
 #[test]
 fn a_limit_ends_the_program_as_ever() {
     let shell = Case::new(Program::installed("/bin/sh"));

@@ -1,4 +1,4 @@
-//! Tracers of latency on a program that runs, by the files of the tracing folder.
+//! Tracers of latency on a running program, by the files of the tracing folder.
 
 use nopal_tests::mounted::Mounted;
 use nopal_tests::process::wait_until;
@@ -36,7 +36,7 @@ impl Delays {
         shown.trim().parse().unwrap()
     }
 
-    /// Cases that a file of histograms counts.
+    /// The number of cases in a file of histograms.
     fn samples(&self, file: &str) -> u64 {
         let text = self.tracing(&format!("cat latency_hist/{file}"));
         let total = text
@@ -91,7 +91,7 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
         assert_eq!(delays.tracing("cat current_tracer"), format!("{tracer}\n"));
         delays.make(delay);
         delays.wait_for_worst(LONG);
-        // Another case, for which the processor was to blame, may be longer and come between the two looks.
+        // A longer case, caused by the processor, may come between the two reads.
         wait_until("the trace is of the worst case", || {
             let text = delays.tracing("cat latency_trace");
             let title = format!("{tracer} latency trace v1.1.5 on ");
@@ -103,18 +103,14 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
             name => name,
         };
         assert!(delays.samples(file) > 0, "{tracer}");
-        // The same between two files.
+        // A case may come between the reads of the two files as well.
         wait_until("the histogram has the worst case", || {
             let both = delays.tracing(&format!("cat latency_hist/{file} tracing_max_latency"));
             let worst = both.lines().next_back().unwrap();
             both.contains(&format!("#Maximum latency: {worst} microseconds\n"))
         });
         delays.tracing("echo 0 >tracing_on; echo 0 >tracing_max_latency");
-        assert_eq!(
-            delays.tracing("cat tracing_on"),
-            "1\n",
-            "as the seed has it"
-        );
+        assert_eq!(delays.tracing("cat tracing_on"), "1\n", "tracing is on");
         delays.make(&delay.replace(&LONG.to_string(), "1"));
         wait_until("a delay after the reset is shown", || {
             delays.worst() >= 1000
@@ -129,7 +125,7 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
     delays.mounted.end(5);
 }
 
-/// Each that measures nothing has header and lines in either version, with addresses and without.
+/// Tracers that measure nothing have header and lines in both versions, with addresses and without.
 #[test]
 fn what_is_only_recorded_has_a_latency_trace_too() {
     let mut delays = Delays::new();
@@ -167,7 +163,7 @@ fn what_is_only_recorded_has_a_latency_trace_too() {
     delays.mounted.end(5);
 }
 
-/// One descriptor, as devtrace's users have it: written, read to its end, and again from its begin.
+/// One descriptor is written, read to its end, and read again from its begin, as devtrace's users do.
 #[test]
 fn a_file_that_is_read_again_shows_what_holds_then() {
     use std::io::{Read, Seek, Write};
@@ -259,8 +255,8 @@ fn a_case_stands_in_the_histogram_of_the_processor_that_it_ended_on() {
         let of = |folder: &&str| delays.samples(&format!("{folder}/wakeup"));
         folders.iter().map(of).sum()
     };
-    // The program waits for a line: soon all are shown.
-    wait_until("each case stands in one", || {
+    // The program waits for a line: soon every case is counted.
+    wait_until("each case is in one histogram", || {
         sum() == delays.samples("wakeup")
     });
     let file = delays.tracing("cat latency_hist/cpu0/wakeup");

@@ -1,5 +1,5 @@
-//! Programs that are run by naming the loader first, as AppImages, Nix and some containers do: they are the program, as
-//! if they had been named alone.
+//! Programs that are run by naming the loader first, as AppImages, Nix and some containers do: they are traced as if
+//! they had been named alone.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ fn loaded(loader: &str, options: &[&str], program: &Program) -> Case {
     Case::new(Program::installed(loader)).arguments(words)
 }
 
-/// Every kind of loader, with options of its own.
+/// Each kind of loader, with its own options.
 fn kinds() -> Vec<Case> {
     let program = c("phases", &[]);
     vec![
@@ -45,7 +45,7 @@ fn kinds() -> Vec<Case> {
 fn assert_three_phases(report: &Report) {
     let calls = ["descend", "leaf", "waits", "main"].map(|function| report.calls(function));
     assert_eq!(calls, [3300, 3000, 63, 1]);
-    // By default, of libraries only what the program itself calls.
+    // By default, only the library functions that the program itself calls are recorded.
     assert_eq!(report.calls("printf"), 4);
     assert_eq!(
         report.calls("_dl_relocate_object") + report.calls("_IO_new_file_write"),
@@ -86,7 +86,7 @@ fn a_program_is_attached_to() {
     }
 }
 
-/// The messages of a command of nopal.
+/// The error output of a nopal command.
 fn said(words: &[&Path]) -> String {
     let mut start = Start::new([nopal()]);
     start.words.extend(words.iter().map(Into::into));
@@ -102,14 +102,14 @@ fn the_program_is_the_one_that_is_named() {
     let program = c("phases", &[]).path;
     let info = said(&["info".as_ref(), &traced.directory()]);
     let process = info.lines().find(|line| line.contains("status 5"));
-    let process = process.expect("its process is named");
+    let process = process.expect("the process is named");
     assert!(process.ends_with(program.to_str().unwrap()), "{info}");
     let mut running = case.untraced_start().spawn();
     running.wait_for(|text| text.contains("phase 0\n"));
     let number = running.id().to_string();
     let list = said(&["list".as_ref(), "--json".as_ref(), number.as_ref()]);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
-    let first = list[0]["functions"].as_array().expect("its functions");
+    let first = list[0]["functions"].as_array().expect("functions");
     assert!(
         first.iter().any(|one| one["function"] == "descend"),
         "the first file is the program's"
@@ -129,7 +129,7 @@ fn a_loader_that_runs_nothing_ends_as_it_does() {
     assert_eq!(missing.traced().ended.end, End::Code(127));
 }
 
-/// As patchelf makes them for Nix, and stranger.
+/// The programs have loaders as patchelf sets them for Nix, and stranger ones.
 #[test]
 fn programs_with_loaders_of_their_own() {
     let scratch = scratch();

@@ -1,5 +1,5 @@
-//! Readers of a recording that lost events, of one with only the end of a program, and of one without durations: they
-//! begin with the losses, and report no more than there was.
+//! Readers of a recording with lost events, of one that holds only the end of a program, and of one without durations:
+//! they begin with the losses, and report no more than there was.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const CLOCKS: u64 = 1;
 struct Recorded {
     scratch: TempDir,
     calls: BTreeMap<String, u64>,
-    /// Nanoseconds, by the program's own clock, that all its functions but `main` and `now` ran in.
+    /// Nanoseconds, by the program's own clock, in all its functions except `main` and `now`.
     elapsed: u64,
     said: String,
 }
@@ -36,7 +36,7 @@ impl Recorded {
         Recorded {
             scratch,
             calls,
-            elapsed: elapsed.expect("the program tells how long it ran"),
+            elapsed: elapsed.expect("the program prints its duration"),
             said: ended.stderr,
         }
     }
@@ -45,7 +45,7 @@ impl Recorded {
         self.scratch.path().join("trace")
     }
 
-    /// A reader of the trace; pictures go to the file `picture.svg`.
+    /// Runs a reader of the trace; pictures go to the file `picture.svg`.
     fn read(&self, words: &[&str]) -> Ended {
         let ended = self.try_read(words);
         assert_eq!(ended.end, End::Code(0), "{words:?}: {}", ended.stderr);
@@ -66,7 +66,7 @@ impl Recorded {
         std::fs::read_to_string(self.scratch.path().join("picture.svg")).unwrap()
     }
 
-    /// No function has been for longer in the trace than its program ran, nor in itself than in all.
+    /// Asserts that no function took longer than its program ran, nor longer in itself than in all.
     fn assert_times_are_possible(&self, rows: &[Value]) {
         let most = self.elapsed + self.elapsed * CLOCKS / 1000;
         let number =
@@ -108,7 +108,7 @@ const TEXTS: [&[&str]; 12] = [
     &["dump", "--as", "raw"],
 ];
 
-/// Formats of others, which have no comments: the loss is reported on standard error.
+/// Formats of other tools, which have no comments: nopal reports the loss on standard error.
 const FOREIGN: [&[&str]; 4] = [
     &["dump", "--as", "devtrace"],
     &["dump", "--as", "folded"],
@@ -197,7 +197,7 @@ fn after_losses_nothing_is_more_than_it_was() {
     assert_calls_are_nested(&recorded.json(&["dump", "--as", "chrome"]));
 }
 
-/// No call is longer than the one that it is in, and none reaches out of it.
+/// Asserts that no call extends beyond its caller.
 fn assert_calls_are_nested(chrome: &Value) {
     let mut calls: Vec<(u64, u64, &str)> = Vec::new();
     for event in chrome["traceEvents"].as_array().unwrap() {
@@ -220,7 +220,7 @@ fn assert_calls_are_nested(chrome: &Value) {
     }
 }
 
-/// What a flight recorder gave up for newer events is told by reason, and by thread.
+/// Events that a flight recorder gave up for newer ones are counted by reason, and by thread.
 #[test]
 fn what_a_flight_recorder_gave_up_is_counted() {
     let recorded = Recorded::new(&["--flight", "--buffer", "256K"], ["2", "60000"]);
@@ -242,7 +242,7 @@ fn what_a_flight_recorder_gave_up_is_counted() {
     assert_eq!(text.contains(of_none), of_threads < sum, "{text}");
 }
 
-/// What was open where its records begin is known from its begin; what it called before is not.
+/// Calls that were open at the first record are known from their begin; earlier calls within them are not.
 #[test]
 fn a_flight_recorder_knows_the_calls_that_were_open() {
     let recorded = Recorded::new(&["--flight", "--buffer", "256K"], ["2", "60000"]);
@@ -257,7 +257,7 @@ fn a_flight_recorder_knows_the_calls_that_were_open() {
     let main = rows.iter().find(|row| row["function"] == "main").unwrap();
     let [total, own] = ["total_is_least", "self_is_least"].map(|name| main[name] == true);
     assert_eq!([total, own], [false, true], "{main}");
-    // Both rests are within it.
+    // The call includes both rests.
     assert!(main["total_ns"].as_u64().unwrap() >= 40_000_000, "{main}");
 }
 
@@ -277,7 +277,7 @@ fn without_durations_there_are_counts() {
         let is_unit = |word: &str| ["ns", "us", "ms", "s"].contains(&word);
         let has_time = |line: &&str| line.split_whitespace().any(is_unit);
         let timed = text.lines().skip(1).find(has_time);
-        // How long a thread was there is known.
+        // The duration of a thread is known.
         assert!(
             timed.is_none() || words.contains(&"--threads"),
             "{words:?}: {timed:?}"

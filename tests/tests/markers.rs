@@ -1,5 +1,4 @@
-//! Markers of `include/nopal.h`, recorded: nothing that the program does changes, and every one is in the trace with
-//! its values.
+//! Markers of `include/nopal.h`, recorded: the program is unharmed, and each marker is in the trace with its values.
 
 use nopal_tests::process::{assert_nothing_left, processor_time};
 use nopal_tests::{
@@ -206,7 +205,7 @@ fn a_marker_that_is_not_there() {
     assert_eq!(ended.stdout, "", "the program has not run");
 }
 
-/// The program `marked`, which passes its markers on command, and a tool that controls it.
+/// The program `marked`, which passes its markers on command, and the tool that traces it.
 struct ControlledProgram {
     scratch: tempfile::TempDir,
     program: Running,
@@ -256,7 +255,7 @@ impl ControlledProgram {
         ended.stdout
     }
 
-    /// Has the program pass its markers: those in `recorded` are in the trace as often.
+    /// Has the program pass its markers, and asserts that the trace gains those in `recorded`, and no others.
     fn records(&mut self, recorded: &[&str]) {
         self.rounds += 1;
         let rounds = self.rounds;
@@ -275,7 +274,7 @@ impl ControlledProgram {
         assert_eq!(found, self.seen, "{recorded:?}");
     }
 
-    /// The output of the program.
+    /// Ends both, and returns the program's output.
     fn end(mut self) -> (String, String) {
         self.tool.signal_group(libc::SIGINT);
         let ended = self.tool.wait();
@@ -327,7 +326,7 @@ fn markers_are_switched_while_the_program_runs() {
     }
 }
 
-/// A marker among the first instructions of a function that is traced, in whatever order these begin and end.
+/// A marker is among the first instructions of a traced function; both are switched on and off in any order.
 #[test]
 fn markers_that_are_displaced_are_switched_too() {
     for compiler in ["gcc", "clang"] {
@@ -351,7 +350,7 @@ fn markers_that_are_displaced_are_switched_too() {
         controlled.records(&["within", "tested"]);
         controlled.obeys("mark first on\ntrace first new f\ntrace f on");
         controlled.records(&["first", "within", "tested"]);
-        // Of three rounds with f on.
+        // Three rounds ran with f on.
         let calls = 3 * PASSES;
         let state = controlled.obeys("");
         assert!(
@@ -362,7 +361,7 @@ fn markers_that_are_displaced_are_switched_too() {
     }
 }
 
-/// Those of `sys/sdt.h`: with their values, by their names with a colon, while the program counts who listens.
+/// Probes of `sys/sdt.h` have values and names with a colon, and the program counts the listeners.
 #[test]
 fn static_probes() {
     let values = |n: i64| {
@@ -419,7 +418,7 @@ fn static_probes() {
     }
 }
 
-/// Of libraries as Debian has them.
+/// The probes are those of Debian's libraries.
 #[test]
 fn static_probes_of_a_library() {
     let case = Case::new(nopal_tests::cxx("throws", &[]));
@@ -431,7 +430,7 @@ fn static_probes_of_a_library() {
     assert_eq!(counts, [5, 5], "{}", traced.said);
 }
 
-/// The instructions of a function of an object that run while its markers are off: no conditional jump is taken.
+/// The number of instructions of an object's function that run while its markers are off: no conditional jump is taken.
 fn instructions(object: &Path, function: &str) -> usize {
     let listed = Start::new([
         "objdump",
@@ -466,7 +465,7 @@ fn instructions(object: &Path, function: &str) -> usize {
     }
 }
 
-/// One, the NOP, where compilers move the rest out of the way; else a jump over it.
+/// The one instruction is the NOP if the compiler moves the rest out of line; else a jump over it as well.
 #[test]
 fn a_marker_that_is_off_is_one_instruction() {
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
@@ -497,7 +496,7 @@ fn a_marker_that_is_off_is_one_instruction() {
             "of_float",
             "of_unsigned",
         ];
-        // What a compiler does that adds a jump has its own ways with narrow values, too.
+        // Compilers that add a jump treat narrow values in other ways, too.
         for function in &functions[..if added == 1 { functions.len() } else { 2 }] {
             assert_eq!(
                 instructions(&with, function),

@@ -9,7 +9,7 @@ use nopal_tests::{End, Running, Start, c, nopal, scratch};
 /// Calls of `leaf` in a phase.
 const LEAVES: usize = 1000;
 
-/// The program `phases`, which goes on at a command: traced, with nothing chosen, and shown as files.
+/// The program `phases`, which works on command: traced, with nothing selected, and shown as files.
 struct Phases {
     mounted: Mounted,
     phase: u32,
@@ -43,7 +43,7 @@ impl Phases {
         self.tell("on", &said);
     }
 
-    /// Calls of `leaf` that the files show.
+    /// The number of calls of `leaf` in the files.
     fn leaves(&self) -> usize {
         let shown = self.good("grep -c ' leaf+' tracing/trace || true");
         shown.trim().parse().unwrap()
@@ -68,7 +68,7 @@ fn the_command_file_controls_and_shows() {
     assert_eq!(mounted.leaves(), LEAVES);
     assert_eq!(mounted.good("grep -c ^E trace"), format!("{LEAVES}\n"));
     let saved = "cp ctl ../../save; echo reset >ctl; grep -v '^#' ctl; cp ../../save ctl; grep -v '^#' ctl | diff - <(grep -v '^#' ../../save)";
-    // The way to what is outside of the mount.
+    // The file to save lies outside of the mount.
     let saved = saved.replace("../../save", "\"$SAVE\"");
     let mut start = mounted.shell(&format!("set -e; {saved}"));
     let save = mounted.scratch.path().join("save");
@@ -134,7 +134,7 @@ fn the_pipe_gives_each_line_once_and_waits() {
     assert_eq!(
         mounted.leaves(),
         3 * LEAVES,
-        "and none is gone from the other file"
+        "the other file keeps every line"
     );
     mounted.end();
 }
@@ -175,7 +175,7 @@ fn files_go_with_their_session() {
     let ended = pipe.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     let lines = ended.stdout.lines().filter(|line| line.contains(" leaf+"));
-    assert_eq!(lines.count(), LEAVES, "what was left came before the end");
+    assert_eq!(lines.count(), LEAVES, "the last lines came before the end");
     assert!(!folder.join(&number).exists());
     let mut mounted = mounted.mounted;
     assert_eq!(mounted.tool.wait().end, End::Code(0));
@@ -188,7 +188,7 @@ fn files_go_with_their_session() {
     assert_eq!(mounted.program.wait().end, End::Code(5));
 }
 
-/// The devices are files here: only their names matter. The sessions are those of a directory of its own.
+/// Plain files stand in for the devices: only their names matter. The sessions have their own directory.
 #[test]
 fn the_kernel_s_module_has_a_folder_while_it_is_loaded() {
     let scratch = scratch();

@@ -1,4 +1,4 @@
-//! The words of docs/glossary.md: names that it forbids do not occur.
+//! The words of docs/glossary.md: the forbidden names do not occur.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The words between backticks in the glossary's last section.
+/// The words in backticks in the glossary's last section.
 fn given_up(glossary: &str) -> Vec<&str> {
     let (_, section) = glossary.split_once("## Names not to use").unwrap();
     section.split('`').skip(1).step_by(2).collect()

@@ -11,10 +11,10 @@ use nopal_tests::{
     Case, End, Ended, Program, Report, Running, Start, c, nopal, scratch, shell_word,
 };
 
-/// The words that run a program in a PID namespace of its own, with its own `/proc`.
+/// The arguments that run a program in its own PID namespace, with its own `/proc`.
 const IN_A_NAMESPACE: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// A program in one, and the arguments.
+/// A program in a PID namespace, and its arguments.
 fn in_a_namespace(program: Program) -> (Program, Vec<OsString>) {
     let path = program.path.clone().into();
     let words = IN_A_NAMESPACE.into_iter().map(OsString::from);
@@ -25,7 +25,7 @@ fn in_a_namespace(program: Program) -> (Program, Vec<OsString>) {
     (unshare, words.chain([path]).collect())
 }
 
-/// It calls itself and its threads by other numbers than all do outside.
+/// The program's own numbers of itself and its threads differ from those outside.
 #[test]
 fn exec_in_a_pid_namespace() {
     let (unshare, words) = in_a_namespace(c("exec", &[]));
@@ -51,7 +51,7 @@ fn exec_in_a_pid_namespace() {
     }
 }
 
-/// Most have ended before nopal can see what they are called outside.
+/// Most forks end before nopal can learn their numbers outside.
 #[test]
 fn forks_in_a_pid_namespace_are_recorded() {
     let (unshare, words) = in_a_namespace(c("fork", &[]));
@@ -59,7 +59,7 @@ fn forks_in_a_pid_namespace_are_recorded() {
     assert!(!traced.said.contains("not traced"), "{}", traced.said);
 }
 
-/// A thread as it is called outside of its PID namespace, and in it.
+/// The numbers of a thread outside of its PID namespace, and inside.
 #[derive(Debug, Clone, Copy)]
 struct Contained {
     process: i32,
@@ -67,7 +67,7 @@ struct Contained {
     inside: (i32, i32),
 }
 
-/// The threads in PID namespaces of their own among the processes that one has started.
+/// The threads in other PID namespaces among the descendants of a process.
 fn contained(started_by: i32) -> Vec<Contained> {
     let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
     let inside = |process: i32, thread: i32| {
@@ -97,7 +97,7 @@ fn contained(started_by: i32) -> Vec<Contained> {
     found
 }
 
-/// Two processes of two threads each: readers name them as they are called outside, and tell what they are called inside.
+/// Asserts that readers name two processes of two threads each by their numbers outside, and show those inside.
 fn assert_named_as_outside(trace: &Path, threads: &[Contained]) {
     let rows = |words: &[&str]| {
         let words = words.iter().map(OsString::from).chain([trace.into()]);
@@ -112,7 +112,7 @@ fn assert_named_as_outside(trace: &Path, threads: &[Contained]) {
         rows.as_array().expect("an array").clone()
     };
     let (of_threads, of_processes) = (rows(&["--threads"]), rows(&["--processes"]));
-    // The first one has a row for each program that it has run.
+    // The first thread has a row for each program that it ran.
     for of in threads {
         let is_one = |row: &&Value| row["thread"] == of.thread;
         let found: Vec<&Value> = of_threads.iter().filter(is_one).collect();
@@ -143,7 +143,7 @@ fn assert_named_as_outside(trace: &Path, threads: &[Contained]) {
     assert_eq!(of_threads.iter().find(is_inner), None);
 }
 
-/// Until two processes of two threads each are there, and the trace names their threads.
+/// Waits until the trace names the threads of two processes of two threads each.
 fn wait_for_contained(running: &mut Running, trace: &Path) -> Vec<Contained> {
     let (started_by, mut threads) = (running.id(), Vec::new());
     running.wait_until(|| {
@@ -176,7 +176,7 @@ fn threads_in_a_pid_namespace_are_named_as_outside() {
     assert_named_as_outside(&trace, &threads);
 }
 
-/// What nopal had not written of them yet, its guardian adds after they have ended.
+/// The guardian writes the missing notes about threads after these have ended.
 #[test]
 fn threads_in_a_pid_namespace_have_one_name_when_nopal_is_killed() {
     let scratch = scratch();
@@ -246,14 +246,14 @@ fn threads_in_a_pid_namespace_that_nopal_attaches_to_are_named_as_outside() {
     assert_named_as_outside(&trace, &threads);
 }
 
-/// Both are there when the first one executes a program.
+/// Both processes live when the first one executes a program.
 #[test]
 fn exec_by_forks_that_have_the_same_ids() {
     let traced = Case::new(c("same_ids", &[])).check();
     assert!(!traced.said.contains("not traced"), "{}", traced.said);
 }
 
-/// As with a container: nopal is outside, and the process has other numbers and files.
+/// As with a container, nopal is outside, and the process has other numbers and files.
 #[test]
 fn exec_in_a_pid_namespace_that_nopal_attaches_to() {
     let scratch = scratch();

@@ -2,7 +2,7 @@
 
 use nopal_tests::{Case, Start, c, nopal};
 
-/// Of each call of a function, the clocks of its entry and its exit, in order.
+/// The clocks of entry and exit of each call of a function, in order.
 fn calls(dump: &str, function: &str) -> Vec<(u64, u64)> {
     let clocks = |kind: &'static str| {
         let lines = dump.lines().filter(move |line| {
@@ -14,7 +14,7 @@ fn calls(dump: &str, function: &str) -> Vec<(u64, u64)> {
     clocks("entry").zip(clocks("exit")).collect()
 }
 
-/// How much sooner than what comes before it a processor may read its counter: what it has begun at once takes less.
+/// The most ticks by which a processor may read its counter ahead of earlier instructions.
 const AHEAD: u64 = 4000;
 
 #[test]
@@ -27,7 +27,7 @@ fn a_baton_is_nearly_not_seen_in_two_hands_without_fences() {
     handed_over(&["-F", "*_has_it", "--block"], AHEAD);
 }
 
-/// By the trace's clocks, each thread gets the baton after the other has passed it on, except for `ahead` ticks.
+/// Asserts that each thread gets the baton after the other passed it on, by the trace's clocks, less `ahead` ticks.
 fn handed_over(options: &[&str], ahead: u64) {
     let traced = Case::new(c("baton", &[]))
         .arguments(["50000"])

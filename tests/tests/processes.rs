@@ -88,8 +88,8 @@ fn shells_and_pipes() {
     exec("shell", "5").check();
 }
 
-/// Whether nopal meets a program or none, it says so, and the process goes on with its own programs. Where nopal is slow,
-/// the last program may have ended when it comes.
+/// nopal reports whether it met a program, and the process goes on with its own programs. If nopal is slow, the last
+/// program may have ended before it attaches.
 #[test]
 fn a_process_that_executes_programs_while_nopal_attaches() {
     const TRIES: u64 = 12;
@@ -141,31 +141,31 @@ fn children_that_share_memory_and_thread_area() {
     Case::new(c("shared_clone", &[])).check();
 }
 
-/// They stand still, too, while text is changed that they execute.
+/// Processes that share memory stop as well while nopal changes text that they execute.
 #[test]
 fn processes_in_the_memory_of_another_while_nopal_comes_and_goes() {
     Case::new(c("sharers", &["-DHOLD"])).check_come_and_go();
 }
 
-/// They wait for nopal, which begins with one after the other.
+/// The children wait for nopal, which begins with one after the other.
 #[test]
 fn children_of_many_threads_at_once_are_recorded_or_told_of() {
     let own = c("spawning", &[]).path;
     let own = own.to_str().expect("a plain path");
-    // What is lost for lack of room is in neither number.
+    // Events lost for lack of room would be missing in both numbers.
     let case = Case::new(c("spawning", &[]))
         .options(["--buffer", "256M"])
         .arguments(["50", "500", own, "1", "0", "x"]);
     let traced = case.unchanged();
     assert_eq!(traced.report.calls("execute"), 500);
     let reported = reported(&traced.said);
-    // Each child makes one thread, which finds nothing to do.
+    // Each child makes one thread, which has nothing to execute.
     let recorded = traced.report.calls("spawn") - 50;
     assert_eq!(recorded + reported, 500, "{}", traced.said);
     assert!(!traced.said.contains("namespace"), "{}", traced.said);
 }
 
-/// How many programs nopal says that it did not trace.
+/// The number of programs that nopal reports as not traced.
 fn reported(said: &str) -> u64 {
     let reported = |line: &str| {
         let (count, _) = line.split_once(" program")?;
@@ -175,10 +175,10 @@ fn reported(said: &str) -> u64 {
     said.lines().filter_map(reported).sum()
 }
 
-/// Of each kind.
+/// The number of children of each kind.
 const CHILDREN: u64 = 10;
 
-/// 30 threads that execute programs of many kinds, below a folder.
+/// A case of 30 threads that execute programs of many kinds, below a folder.
 fn of_many_kinds(folder: &Path) -> Case {
     let program = c("kinds", &["-DHOLD"]);
     let path = |name: &str| folder.join(name).to_str().expect("a plain path").to_owned();
@@ -206,7 +206,7 @@ fn of_many_kinds(folder: &Path) -> Case {
     Case::new(program).arguments(words.into_iter().chain(programs).chain(names.map(path)))
 }
 
-/// A program of 32 bits.
+/// A 32-bit program.
 fn ends_with_7() -> Vec<u8> {
     const BASE: u32 = 0x0804_8000;
     const CODE: [u8; 12] = [0xb8, 1, 0, 0, 0, 0xbb, 7, 0, 0, 0, 0xcd, 0x80];
@@ -233,14 +233,14 @@ fn ends_with_7() -> Vec<u8> {
     parts.concat()
 }
 
-/// Each child is recorded or reported; one that was killed may be reported, or may not have got so far. A kind that
-/// ended with 7 has run.
+/// Asserts that each child is recorded or reported; a killed one may be reported, or may have ended too early. A kind
+/// that ended with 7 has run.
 fn all_are_accounted_for(stdout: &str, report: &Report, said: &str) {
     let ran = stdout.lines().filter(|line| line.ends_with("status 7"));
     let expected = CHILDREN * ran.count() as u64;
     assert!(expected >= 5 * CHILDREN, "{stdout}");
     let sum = report.calls("ran") + reported(said);
-    // Those that execute twice may be reported twice.
+    // Programs that execute another may be reported twice.
     let most = expected + 2 * CHILDREN;
     assert!(
         (expected..=most).contains(&sum),
@@ -284,7 +284,7 @@ fn children_of_many_kinds_are_recorded_or_reported_when_attached() {
     );
 }
 
-/// The functions of the example's three processes, wherever they are loaded.
+/// Options that select the functions of the example's three processes, wherever they are loaded.
 const REQUESTS: [&str; 9] = [
     "--args",
     "-F",
@@ -298,20 +298,20 @@ const REQUESTS: [&str; 9] = [
 ];
 const SECTION: &str = "ask.arg1..note.arg1";
 
-/// Three processes through which 20 requests pass; in the second, two of them take 50 ms.
+/// A shell command of three processes through which 20 requests pass; two take 50 ms in the second process.
 fn pipeline() -> String {
     let program = shell_word(&c("request", &[]).path);
     format!("{program} ask 20 | {program} serve | {program} note")
 }
 
-/// The number of the process with this role, as it said.
+/// The process number that this role printed.
 fn process(said: &str, role: &str) -> u32 {
     let numbers = said.lines().filter_map(|line| line.strip_prefix(role));
     let mut numbers = numbers.filter_map(|number| number.trim().parse().ok());
     numbers.next().unwrap_or_else(|| panic!("{role}: {said}"))
 }
 
-/// Each request is a case from the first process to the last, and the picture of the longest has all three.
+/// Asserts that each request is a case from first process to last, and that the picture of the longest has all three.
 fn assert_requests(trace: &Path, said: &str) {
     let read = |words: &[&str]| {
         let mut start = Start::new([nopal()]);
@@ -380,7 +380,7 @@ fn a_request_is_a_case_through_processes_that_one_session_is_attached_to() {
     assert_requests(&trace, &said);
 }
 
-/// Three processes through which requests pass, recorded with `options`: where, and the numbers of the processes.
+/// Records three processes through which requests pass, and returns their numbers.
 fn slow_requests(options: &[&str], trace: &Path) -> Vec<u64> {
     let program = c("slow_requests", &[]).path;
     let mut start = Start::new([nopal().as_os_str(), "record".as_ref(), "--args".as_ref()]);
@@ -411,14 +411,14 @@ fn requests_as_json(words: &[&str], trace: &Path) -> Vec<serde_json::Value> {
     serde_json::from_str(&text).expect("valid JSON")
 }
 
-/// The function in which most of a time was spent.
+/// The function with the largest share of a time.
 fn most(of: &serde_json::Value) -> &str {
     let spent = of["spent_ns"].as_object().unwrap().iter();
     let most = spent.max_by_key(|(_, ns)| ns.as_u64());
     most.map_or("", |(function, _)| function)
 }
 
-/// In the program's order of what it plants: the request that slept, and the one that computed.
+/// The planted requests in the program's order: one sleeps, one computes.
 const PLANTED: [(&str, &str); 2] = [("7", "doze"), ("3", "grind")];
 
 #[test]
@@ -432,7 +432,7 @@ fn the_slowest_requests_come_first_with_what_other_processes_did_meanwhile() {
     let whole = || found.iter().filter(|one| one["is_least"] != true);
     let took = |one: &serde_json::Value| one["duration_ns"].as_u64().unwrap();
     assert!(whole().map(took).is_sorted_by(|one, next| one >= next));
-    // Any other may have waited longer for a processor.
+    // Any other request may have waited longer for a processor.
     for (value, function) in PLANTED {
         let request = whole().find(|one| one["value"] == value);
         let request = request.unwrap_or_else(|| panic!("{value}: {found:?}"));
@@ -465,8 +465,8 @@ fn the_slowest_requests_come_first_with_what_other_processes_did_meanwhile() {
     assert!(first.is_some_and(|line| line.contains("≥ ")), "{text}");
 }
 
-/// Recorded until the kernel has told of all moments of what is planted whether threads ran: it keeps silent of switches
-/// from idle processors, and of some others where these have much to do.
+/// Records until the kernel has reported, for the planted requests, at all times whether threads ran: it omits switches
+/// from idle processors, and some others on busy machines.
 fn requests_with_all_switches(trace: &Path) -> Vec<u64> {
     for _ in 0..40 {
         let awake = Awake::new();
@@ -507,8 +507,8 @@ fn the_critical_path_of_a_request_leads_through_the_processes_that_it_waited_for
             "doze" => assert!(number(step, "blocked_ns") >= 950_000_000, "{request}"),
             _ => assert!(number(step, "cpu_ns") >= 190_000_000, "{request}"),
         }
-        // Steps follow each other, and make up the whole. Moments are by the counter's rate at the time, durations by the
-        // mean of it.
+        // Steps follow each other, and make up the whole. Moments use the counter's rate at the time, durations its
+        // mean.
         let bound = 3 + path.len() as u64 + number(request, "duration_ns") / 100_000;
         let mut now = number(request, "begin_ns");
         for step in path {
@@ -522,7 +522,7 @@ fn the_critical_path_of_a_request_leads_through_the_processes_that_it_waited_for
     let replay = text
         .lines()
         .find_map(|line| line.trim().strip_prefix("replay  nopal "));
-    // Its words are quoted for a shell.
+    // The command's words are quoted for a shell.
     let line = format!("\"$0\" {}", replay.unwrap());
     let nopal = nopal();
     let words: [&OsStr; 4] = [

@@ -26,7 +26,7 @@ fn python(directory: &Path) -> Command {
 }
 
 fn output(command: &mut Command) -> String {
-    let output = command.output().expect("it runs");
+    let output = command.output().expect("the command runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
     String::from_utf8(output.stdout).expect("text")
@@ -36,7 +36,7 @@ fn json(command: &mut Command) -> Value {
     serde_json::from_str(&output(command)).expect("JSON")
 }
 
-/// A table has all that is in the rows which nopal prints.
+/// Asserts that a table has every member of the rows that nopal prints.
 fn assert_has_rows(found: &Value, expected: &Value) {
     let [found, expected] = [found, expected].map(|rows| rows.as_array().expect("rows"));
     assert_eq!(found.len(), expected.len());

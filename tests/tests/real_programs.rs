@@ -89,7 +89,7 @@ fn greenlets() {
     }
 }
 
-/// Forks that have wrapped frames when another of them loads greenlets, and threads that run meanwhile.
+/// Some forks have wrapped frames when another fork loads greenlets, and threads run meanwhile.
 #[test]
 fn greenlets_loaded_late() {
     let script = "\

@@ -13,7 +13,7 @@ fn record(trace: &Path) -> Running {
     start.spawn()
 }
 
-/// Entries of a function, as `nopal dump` shows them.
+/// The number of entries of a function in the output of `nopal dump`.
 fn entries(trace: &Path, function: &str) -> usize {
     let mut dump = Start::new([nopal().as_os_str()]);
     dump.words
@@ -24,7 +24,7 @@ fn entries(trace: &Path, function: &str) -> usize {
     stdout.lines().filter(is_entry).count()
 }
 
-/// The events of a program are in the trace while it waits, long before it has filled a chunk.
+/// The events of a waiting program are in the trace long before it has filled a chunk.
 #[test]
 fn a_trace_shows_all_calls_so_far() {
     use std::io::Write;

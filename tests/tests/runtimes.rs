@@ -1,4 +1,4 @@
-//! Runtimes that look for return addresses, or copy stacks: what they find must be what calls left.
+//! Runtimes that look for return addresses, or copy stacks: they must find the addresses that calls left.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn entries_only(program: &Path) -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// Its collector looks up the return addresses of all frames in a table, which is known without symbols too.
+/// OCaml's collector looks up the return addresses of all frames in a table, which nopal knows without symbols too.
 #[test]
 fn ocaml_programs() {
     for flags in [
@@ -87,7 +87,7 @@ fn ruby_without_continuations() {
     assert!(durations.count() > 0);
 }
 
-/// Flows that share a stack, known by the code that switches between them.
+/// Two flows share a stack; nopal knows them by the code that switches between them.
 #[test]
 fn copied_stacks() {
     for flags in [&[][..], &["-s", "-rdynamic"], &["-DBY_DISTANCE"]] {
@@ -132,14 +132,14 @@ fn functions_that_follow_frame_pointers() {
             traced.said
         );
         if !flags.contains(&"-O0") {
-            // Nothing finds its return address, so it has durations.
+            // The walker never finds this function's return address, so it has durations.
             let mut rows = traced.report.rows_of("unlinked");
             assert!(rows.all(|row| row["total_ns"].as_u64().is_some_and(|total| total > 0)));
         }
     }
 }
 
-/// A program with a profile that counts calls by their return addresses.
+/// The program's profile counts calls by their return addresses.
 #[test]
 fn programs_that_profile_themselves() {
     for flags in [&["-pg"][..], &["-pg", "-mfentry"], &["-pg", "-static"]] {
@@ -148,7 +148,7 @@ fn programs_that_profile_themselves() {
     }
 }
 
-/// By a library of another file, that is there from the start or comes later.
+/// The walker is in another file, which is loaded at the start or later.
 #[test]
 fn a_library_that_follows_frame_pointers() {
     let flags = ["-shared", "-fPIC", "-fno-omit-frame-pointer"];
@@ -171,14 +171,14 @@ fn a_library_that_follows_frame_pointers() {
     );
 }
 
-/// Its compiled code calls the thunks that it has found, also after nopal has left.
+/// The program's compiled code calls the thunks that it has found, also after nopal has left.
 #[test]
 fn a_program_that_follows_jumps() {
     Case::new(c("follows", &["-rdynamic", "-DHOLD"])).check_come_and_go();
 }
 
-/// Calls that are open when such a runtime is loaded have no end in the trace. What is known of them
-/// ends when they are unwrapped, and not with the thread.
+/// Calls that are open when such a runtime is loaded have no end in the trace. Their known part ends when they are
+/// unwrapped, and not with the thread.
 #[test]
 fn calls_that_are_open_when_a_runtime_is_loaded() {
     let library = c("runtime_late", &["-shared", "-fPIC", "-DRUNTIME"]).path;

@@ -58,6 +58,6 @@ fn handlers_that_know_an_instruction_by_its_address() {
 
 #[test]
 fn traps_faults_and_a_profiler_of_the_programs_own() {
-    // It begins with the trap.
+    // The function begins with the trap.
     Case::new(c("own_traps", &[])).refused("trap").check();
 }

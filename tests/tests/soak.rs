@@ -8,7 +8,7 @@ fn same(what: &str) {
     start.environment.push(("NOPAL".into(), nopal().into()));
     let mut running = start.spawn();
     drop(running.stdin());
-    // It gives up by itself on a script that takes too long.
+    // The soak itself gives up on a script that takes too long.
     running.be_patient(Duration::from_secs(3600));
     let ended = running.wait();
     assert_eq!(ended.end, End::Code(0), "{}{}", ended.stdout, ended.stderr);

@@ -1,4 +1,4 @@
-//! Stacks that are not where one expects them, and memory that is short.
+//! Stacks in unusual places, and scarce memory.
 
 use nopal_tests::{AttachedProgram, Case, Report, c};
 
@@ -20,15 +20,15 @@ fn an_unlimited_stack() {
     unlimited(Case::new(c("deep", &[])).options(["--block"])).check();
 }
 
-/// The mirrors leave a program the mappings that it needs itself.
+/// The mirrors leave a program the mappings that it needs.
 #[test]
 fn stacks_that_take_most_mappings() {
     let said = Case::new(c("many_stacks", &["-DHOLD"])).unchanged().said;
     assert!(said.contains("could not be mirrored"), "{said}");
 }
 
-/// A frame on a stack that nopal cannot read is not wrapped: nobody could unwrap it. Where the kernel has no such memory, the
-/// stack is wrapped like any other.
+/// A frame on a stack that nopal cannot read is not wrapped, as it could not be unwrapped. If the kernel has no such
+/// memory, the stack is wrapped like any other.
 #[test]
 fn a_stack_that_no_other_process_can_read() {
     // SAFETY: makes a file.

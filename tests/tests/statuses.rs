@@ -1,4 +1,4 @@
-//! nopal ends as the program ends, and with a shell's statuses where it cannot be run.
+//! nopal ends as the program ends, and with a shell's statuses if the program cannot be run.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ fn file(folder: &Path, name: &str, content: &[u8], mode: u32) -> PathBuf {
     path
 }
 
-/// The status is that of a shell; of what nopal alone refuses, 126.
+/// The status is a shell's; for programs that only nopal refuses, 126.
 #[test]
 fn what_cannot_be_run() {
     let scratch = scratch();
@@ -70,7 +70,7 @@ fn what_cannot_be_run() {
     }
 }
 
-/// Nothing of it has run, whether it is named or a script's interpreter.
+/// The program does not run at all, named directly or as a script's interpreter.
 #[test]
 fn what_nopal_refuses_to_run() {
     let scratch = scratch();
@@ -155,7 +155,7 @@ fn no_trace_can_be_begun() {
     }
 }
 
-/// The process of `program` that `tool` has started.
+/// The process of `program` that `tool` started.
 fn process_of(program: &Path, tool: i32) -> i32 {
     let threads = std::fs::read_dir(format!("/proc/{tool}/task")).unwrap();
     let children = threads.map(|thread| {
@@ -169,7 +169,7 @@ fn process_of(program: &Path, tool: i32) -> i32 {
     let runs = |process: &i32| {
         std::fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|path| path == program)
     };
-    children.find(runs).expect("it runs")
+    children.find(runs).expect("the program runs")
 }
 
 fn mapped_kib(process: i32) -> u64 {
@@ -182,7 +182,7 @@ fn mapped_kib(process: i32) -> u64 {
         .unwrap()
 }
 
-/// A disk that is full from the beginning, or soon: the program runs on.
+/// The disk is full from the beginning, or soon: the program runs on.
 #[test]
 fn the_disk_is_full() {
     let program = c("phases", &[]).path;
@@ -206,7 +206,7 @@ fn the_disk_is_full() {
         let ended = running.wait();
         assert_eq!(ended.end, End::Code(5), "{size}: {}", ended.stderr);
         assert!(ended.stdout.ends_with("phase 1\nend\n"));
-        assert!(ended.stderr.contains("nopal: "), "it is reported");
+        assert!(ended.stderr.contains("nopal: "), "nopal reports it");
         if ended.stderr.contains("ran untraced") {
             let without = mapped_kib(untraced.id());
             assert!(
@@ -217,7 +217,7 @@ fn the_disk_is_full() {
             ran_untraced += 1;
         }
     }
-    assert!(ran_untraced > 0, "not everywhere is room for a trace");
+    assert!(ran_untraced > 0, "some disk is too small for a trace");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn what_a_session_left_that_ended_early_is_in_nobodys_way() {
         let trace = scratch.path().join("trace");
         lay(&trace, files);
         let ended = case.traced_start(&trace).run("");
-        assert_eq!(ended.end, End::Code(1), "{files:?} is somebody's");
+        assert_eq!(ended.end, End::Code(1), "{files:?} belongs to others");
         for (name, content) in files {
             assert_eq!(&std::fs::read_to_string(trace.join(name)).unwrap(), content);
         }

@@ -2,8 +2,8 @@
 
 use nopal_tests::{Case, Recording, c, cxx, library};
 
-/// The handler itself is not traced: it would record an event between any two instructions, so that none of those that
-/// it interrupts would ever be done.
+/// The handler itself is not traced: its events between any two instructions would keep the interrupted recording from
+/// ever being completed.
 fn stepping(mode: &str) -> Case {
     Case::new(c("step", &["-rdynamic"]))
         .arguments([mode])
@@ -11,14 +11,14 @@ fn stepping(mode: &str) -> Case {
 }
 
 fn thrown(mode: &str) -> Case {
-    // Without parts that are moved out of functions: the program finds functions by their symbols.
+    // The program finds functions by their symbols, so no parts are moved out of functions.
     let whole = "-fno-reorder-blocks-and-partition";
     Case::new(cxx("step_throw", &["-rdynamic", whole]))
         .arguments([mode])
         .options(["--block"])
 }
 
-/// Functions that were left may have been recorded without having begun: checks `between: LEAST MOST FUNCTION`.
+/// Functions that were left may be recorded without having begun: checks `between: LEAST MOST FUNCTION`.
 fn check_between(case: &Case) -> Recording {
     let (untraced, traced) = (case.untraced(), case.traced());
     assert_eq!(traced.ended.end, untraced.end, "{}", traced.ended.stdout);
@@ -68,7 +68,7 @@ fn backtraces_are_complete_at_every_instruction_with_a_limit_of_depth() {
     let case = stepping("walk").options(["-D", "4"]);
     let (untraced, traced) = (case.untraced(), case.traced());
     assert_eq!(traced.ended.end, untraced.end, "{}", traced.ended.stdout);
-    // main, drive, outer, middle: a leaf is the fourth only where main calls outer itself.
+    // The frames are main, drive, outer, middle: a leaf is the fourth only if main calls outer itself.
     let calls = |name| traced.report.calls(name);
     assert_eq!([calls("drive"), calls("outer"), calls("leaf")], [61, 62, 4]);
 }
@@ -109,7 +109,7 @@ fn exceptions_leave_from_the_slow_path() {
 
 #[test]
 fn backtraces_are_complete_where_an_exception_passes() {
-    // What the handler calls at every step is not traced.
+    // The functions that the handler calls at every step are not traced.
     let functions = [
         "leaf",
         "middle",
@@ -126,8 +126,8 @@ fn backtraces_are_complete_where_an_exception_passes() {
         .check();
 }
 
-/// An event that a handler interrupts with records at each of its instructions is lost: all others are recorded, and
-/// the program goes on.
+/// If a handler that records interrupts an event at each of its instructions, this event is lost: all others are
+/// recorded, and the program goes on.
 #[test]
 fn handlers_that_record_at_every_instruction_do_not_hold_a_program_up() {
     let stepped = |words: &[&str], options: &[&str]| {

@@ -3,7 +3,7 @@
 use nopal_tests::{Case, End, Report, announced_calls, c, scratch};
 use std::io::Write;
 
-/// Each thread takes a part of the buffer, and the tool may be slower than they come: exact with `--block` only.
+/// Each thread takes a part of the buffer, and threads may outrun the tool: numbers are exact with `--block` only.
 #[test]
 fn two_hundred_threads_at_once_and_ten_thousand_over_the_run() {
     Case::new(c("threads", &[]))
@@ -47,7 +47,7 @@ fn a_thread_has_the_last_of_its_names() {
         let line = line.strip_suffix("\"name\":\"first\"}}]")?;
         line.find("\"thread\"").map(|at| &line[at..])
     });
-    let thread = thread.expect("its first name is noted");
+    let thread = thread.expect("the trace has its first name");
     let last = notes.lines().rfind(|line| line.contains(thread));
     assert!(
         last.is_some_and(|line| line.contains("\"second\"")),
@@ -76,13 +76,13 @@ fn what_is_dropped_is_counted() {
         .options(["-F", "leaf", "--buffer", "1M"]);
     let traced = case.traced();
     let lost = lost(&traced.said);
-    assert!(lost > 0, "some are lost, and reported: {}", traced.said);
-    // A call whose entry was lost has no exit to record; one whose exit was lost is unfinished.
+    assert!(lost > 0, "lost events are reported: {}", traced.said);
+    // A call whose entry was lost has no exit to record; a call whose exit was lost is unfinished.
     let row = traced
         .report
         .rows_of("leaf")
         .next()
-        .expect("some are recorded");
+        .expect("some calls are recorded");
     let unfinished = row["unfinished"].as_u64().expect("unfinished is a number");
     assert_eq!(
         traced.report.calls("leaf") + lost - unfinished,
@@ -92,7 +92,7 @@ fn what_is_dropped_is_counted() {
     );
 }
 
-/// Exactly the calls made while the thread pointer leads elsewhere are not recorded, and count as lost.
+/// Exactly the calls made while the thread pointer leads elsewhere are missing, and count as lost.
 #[test]
 fn thread_pointers_that_lead_elsewhere() {
     for mode in ["kernel", "instruction"] {
@@ -113,7 +113,7 @@ fn thread_pointers_that_lead_elsewhere() {
     }
 }
 
-/// More than there are chunks in the buffer: what has no room is counted.
+/// The threads outnumber the chunks in the buffer: events without room are counted.
 #[test]
 fn five_thousand_threads_at_once() {
     let case = Case::new(c("threads", &[]))
@@ -154,7 +154,7 @@ fn lost(said: &str) -> u64 {
     })
 }
 
-/// A thread waits for what it has submitted, also while it makes calls for nopal.
+/// A thread waits for its submissions, also while it makes calls for nopal.
 #[test]
 fn what_is_submitted_to_a_ring_times_out() {
     let case = || Case::new(c("rings", &["-DHOLD"])).arguments(["timeouts"]);
@@ -162,7 +162,7 @@ fn what_is_submitted_to_a_ring_times_out() {
     case().check_come_and_go();
 }
 
-/// The kernel ends a transfer whose thread is stopped, and returns what has been transferred.
+/// The kernel ends a transfer whose thread is stopped, and returns the number of bytes so far.
 #[test]
 fn transfers_are_whole() {
     let case = || Case::new(c("transfers", &["-DHOLD"]));
@@ -170,7 +170,7 @@ fn transfers_are_whole() {
     case().check_come_and_go();
 }
 
-/// Where the state of a thread that waits on is kept, its handlers do not write.
+/// Handlers do not overwrite the saved state of a thread that waits on.
 #[test]
 fn handlers_run_while_a_ring_is_waited_for() {
     let case = || Case::new(c("ring_signals", &["-DHOLD"]));
@@ -178,7 +178,7 @@ fn handlers_run_while_a_ring_is_waited_for() {
     case().check_come_and_go();
 }
 
-/// What they do would fail with EINTR if they were stopped.
+/// The work of the kernel's threads would fail with EINTR if they were stopped.
 #[test]
 fn threads_of_the_kernels_own_are_left_alone() {
     let case = || Case::new(c("rings", &["-DHOLD"]));

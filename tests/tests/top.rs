@@ -1,4 +1,4 @@
-//! The live table of a process that runs, on a terminal.
+//! The live table of a running process, on a terminal.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use nopal_tests::{End, Running, Start, c, nopal, scratch};
 /// A program with a thread that calls functions all the time.
 fn busy() -> Running {
     let program = c("phases", &[]).path;
-    // May have to be built first, which takes longer than a program may run.
+    // A build may take longer than a program may run.
     nopal();
     let mut running = Start::new([program.into_os_string(), "busy".into()]).spawn();
     running.wait_for(|text| text.contains("phase 0\n"));
@@ -67,7 +67,7 @@ fn functions_that_are_off_to_hold_a_budget_are_shown() {
     start.words.extend(["--budget", "0.1%"].map(Into::into));
     let mut terminal = Terminal::start(&start);
     terminal.resize(140, 30);
-    // Only what differs from what was there before is drawn.
+    // The terminal gets only the changes.
     terminal.wait_for("budget");
     terminal.wait_for("≥");
     terminal.write("q");

@@ -2,7 +2,7 @@
 
 use nopal_tests::{End, Start, nopal};
 
-/// A session of each kind of ending, or more, at random: the seed is in what is said.
+/// A session of each kind of ending, or more, at random: the output has the seed.
 #[test]
 fn thousands_of_sites_are_switched_under_load() {
     let mut start = Start::new([env!("CARGO_BIN_EXE_torture"), "seconds=20"]);

@@ -23,7 +23,7 @@ fn run(words: &[&str], path: &Path) -> Output {
 /// The result of `nopal run`.
 struct TracerRun {
     trace: PathBuf,
-    /// The program's name of each thread, by its number.
+    /// The program's name for each thread, by its number.
     threads: BTreeMap<String, String>,
     output: String,
 }
@@ -49,7 +49,7 @@ fn traced(switches: &[&str], folder: &Path) -> TracerRun {
 }
 
 impl TracerRun {
-    /// How often a tracer counted in each thread but the main one, which has locks of libc's own.
+    /// The number of cases of a tracer in each thread except the main one, which takes locks of libc's own.
     fn cases(&self, tracer: &str) -> BTreeMap<String, u64> {
         let output = run(&["hist", tracer, "--by", "thread", "--json"], &self.trace);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -63,7 +63,7 @@ impl TracerRun {
         named.collect()
     }
 
-    /// The latency in the latency trace of a tracer, and the thread.
+    /// The latency in a tracer's latency trace, and its thread.
     fn worst(&self, tracer: &str) -> (u64, &str) {
         let head = format!("{tracer} latency trace v1.1.5 on ");
         let (_, trace) = self.output.split_once(&head).expect(&self.output);
@@ -204,7 +204,7 @@ fn markers_may_be_missing_beside_something_else() {
     assert!(traced.output.contains("lockhold: "), "{}", traced.output);
 }
 
-/// Neither markers nor anything else has to be there for what is recorded as it comes.
+/// The tracers of recorded events need neither markers nor any other preparation.
 #[test]
 fn events_and_switches_are_recorded_of_a_program_without_markers() {
     let folder = scratch();

@@ -1,4 +1,4 @@
-//! Triggers of processes that run, and snapshots of a flight recorder.
+//! Triggers of running processes, and snapshots of a flight recorder.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nopal_tests::process::assert_nothing_left;
 use nopal_tests::{AttachedProgram, Case, End, Report, Start, c, nopal, scratch};
 
-/// Longer than a request takes that only waits for a processor.
+/// A duration that no request reaches by waiting for a processor.
 const SLOW: &str = "return handle_request if duration > 4s";
 
 fn requests(scratch: &Path) -> Case {
@@ -25,7 +25,7 @@ fn replay(trace: &Path) -> String {
     ended.stdout
 }
 
-/// Slow calls of handle_request in a trace, and all.
+/// The number of slow calls of handle_request in a trace, and of all.
 fn requests_in(trace: &Path) -> (u64, u64) {
     let report = Report::of(trace);
     (report.calls("stall"), report.calls("handle_request"))
@@ -50,7 +50,7 @@ fn a_slow_call_has_its_snapshot() {
     let said = ended.stderr;
     assert_eq!(said.matches("nopal: snapshot-").count(), 2, "{said}");
     let trace = scratch.path().join("trace");
-    // The slow call, and what ran before it.
+    // The snapshot has the slow call, and the calls before it.
     assert_eq!(requests_in(&trace.join("snapshot-1")), (2, 22));
     assert_eq!(requests_in(&trace.join("snapshot-2")), (3, 28));
     assert_eq!(requests_in(&trace), (3, 33), "the end is kept as well");
@@ -70,7 +70,7 @@ fn a_slow_call_has_its_snapshot() {
     );
 }
 
-/// How long the longest two calls of handle_request in a trace took, the longest first.
+/// The durations of the longest two calls of handle_request in a trace, longest first.
 fn longest(trace: &Path) -> Vec<f64> {
     let words = ["slow", "handle_request", "-n", "2", "--json"];
     let mut start = Start::new([nopal()]);
@@ -86,7 +86,7 @@ fn longest(trace: &Path) -> Vec<f64> {
         .collect()
 }
 
-/// Each snapshot of a trace has a slow case, and little else. Gives how long the longest call in each took.
+/// Asserts that each snapshot has a slow case and little else. Returns the duration of the longest call in each.
 fn slow_cases(trace: &Path) -> Vec<f64> {
     let mut cases = Vec::new();
     for entry in std::fs::read_dir(trace).unwrap() {
@@ -106,7 +106,7 @@ fn slow_cases(trace: &Path) -> Vec<f64> {
     cases
 }
 
-/// The clock's rate is known better in a longer trace.
+/// Whether one of the cases took this time; a longer trace knows the clock's rate better.
 fn is_among(took: f64, cases: &[f64]) -> bool {
     cases.iter().any(|case| (took - case).abs() < took / 100.0)
 }
@@ -136,7 +136,7 @@ fn the_slowest_cases_of_a_minute_are_kept_and_replace_each_other() {
     assert!(cases.len() == 2 || !is_one_minute, "{cases:?}");
 }
 
-/// The buffer holds some 2,000 requests, and those that come at once are many more.
+/// The buffer holds some 2,000 requests, and many more come at once.
 #[test]
 fn a_slow_case_is_kept_before_its_records_are_given_up() {
     let scratch = scratch();
@@ -160,7 +160,7 @@ fn a_slow_case_is_kept_before_its_records_are_given_up() {
 
 #[test]
 fn a_program_that_nopal_starts_has_snapshots_too() {
-    // The second does not record what it waits for.
+    // The second session does not record the function of its trigger.
     for options in [&[][..], &["-F", "step"]] {
         let scratch = scratch();
         let trace = scratch.path().join("trace");
@@ -179,7 +179,7 @@ fn a_program_that_nopal_starts_has_snapshots_too() {
         assert_eq!(report.calls("handle_request") >= 11, options.is_empty());
         assert_eq!(report.calls("stall"), others);
         assert!(!trace.join("snapshot-2").exists());
-        // Once more, over all of it.
+        // The second recording replaces the first.
         let ended = case.traced_start(&trace).run("fast 10\n");
         assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
         assert!(!snapshot.exists() && scratch.path().join("trace.old/snapshot-1").exists());
@@ -268,7 +268,7 @@ fn recording_starts_and_stops_itself() {
     let (scratch, _) = attached.end();
     let report = Report::of(&scratch.path().join("trace"));
     assert_eq!(report.calls("handle_request"), 13);
-    assert_eq!(report.calls("begin_phase"), 0, "it is only listened to");
+    assert_eq!(report.calls("begin_phase"), 0, "the trigger records none");
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn conditions_that_say_nothing_are_quoted_with_what_could_be() {
         assert!(refused.stderr.starts_with(&quoted), "{}", refused.stderr);
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     }
-    assert!(!attached.ctl("").contains("when"), "none has been set");
+    assert!(!attached.ctl("").contains("when"), "no trigger is set");
     attached.end();
 }
 
@@ -449,7 +449,7 @@ fn a_trigger_ends_the_session() {
     assert_eq!(requests_in(&attached.trace()), (0, 3));
 }
 
-/// The program dies of it, and the tool, and what was seen is there.
+/// Program and tool die, and the snapshot keeps the events.
 #[test]
 fn a_snapshot_outlives_all() {
     let mut attached = traced(&["--flight", "--snapshot-when", SLOW]);
@@ -490,7 +490,7 @@ fn a_snapshot_outlives_all() {
     assert_eq!(attached.program.wait().end, End::Code(5));
 }
 
-/// Triggers and traces that are not flight recorders: what needs one says so.
+/// Commands that need a flight recorder say so.
 #[test]
 fn a_session_that_keeps_everything_has_no_snapshots() {
     let attached = traced(&["-F", "step"]);
@@ -502,7 +502,7 @@ fn a_session_that_keeps_everything_has_no_snapshots() {
     attached.end();
 }
 
-/// Its begin was given up long before it ended.
+/// The call's begin was given up long before its end.
 #[test]
 fn the_call_that_fired_is_there_with_its_callers() {
     let traced = Case::new(c("overwritten", &[]))
@@ -516,7 +516,7 @@ fn the_call_that_fired_is_there_with_its_callers() {
             let row = rows.find(|row| row["function"] == function);
             let row = row.unwrap_or_else(|| panic!("{function} is in {}", trace.display()));
             assert_eq!(row["calls"], 1, "{row}");
-            // What it called at first is not known.
+            // The call's first callees are not known.
             assert_eq!(row["self_is_least"], true, "{row}");
         }
         let leaf = report.calls("leaf");

@@ -1,4 +1,4 @@
-//! A trace looked through on a terminal.
+//! A trace, browsed on a terminal.
 
 use std::time::{Duration, Instant};
 
@@ -19,15 +19,15 @@ fn tui(recording: &Recording) -> Start {
     start
 }
 
-/// What stands on a screen, which is drawn as a whole when its size changes.
+/// The content of a screen, which is redrawn as a whole when its size changes.
 struct Screen {
     terminal: Terminal,
     columns: u16,
 }
 
 impl Screen {
-    /// Presses keys, and waits for all of `wanted`. The keys of one call work on the view that `wanted` of the call
-    /// before has shown.
+    /// Presses keys, and waits for all of `wanted`. The keys of a call act on the view for which the previous call
+    /// waited.
     fn press(&mut self, keys: &str, wanted: &[&str]) {
         self.terminal.write(keys);
         let deadline = Instant::now() + Duration::from_secs(120);
@@ -79,7 +79,7 @@ fn functions_lead_to_callers_callees_the_tree_and_calls() {
             "app::fib<3> templates",
         ],
     );
-    // The tree is open down to the function that was marked: the caller.
+    // The tree is open down to the marked function: the caller.
     screen.press("g", &["the tree of calls", "▾ main", "▸ app::fib<5>"]);
     screen.press(
         "/fib<0>\r",
@@ -92,7 +92,7 @@ fn functions_lead_to_callers_callees_the_tree_and_calls() {
     );
     screen.terminal.write("r");
     screen.terminal.wait_for("the pager waits");
-    // In colour.
+    // The terminal has colours.
     let calls = without_escapes(&screen.terminal.text());
     assert!(calls.contains("app::fib<0> ();"), "{calls}");
     screen.press("\r", &["the tree of calls"]);

@@ -1,4 +1,4 @@
-//! Frames that are left other than by returning.
+//! Frames that are left by other ways than returning.
 
 use nopal_tests::{Case, c, cxx, library, rust};
 
@@ -93,8 +93,8 @@ fn a_panic_that_ends_the_program() {
     Case::new(rust("panics", &[])).arguments(["end"]).check();
 }
 
-/// A program whose own functions answer its unwinder: these are hooked in place of libc's, and calls have durations; or
-/// entries only are recorded where they cannot be.
+/// A program's own functions answer its unwinder. nopal hooks them in place of libc's, and calls have durations; if it
+/// cannot, it records only entries.
 #[test]
 fn programs_that_answer_their_unwinder_themselves() {
     let own = |what: &str, flags: &[&str]| {

@@ -28,7 +28,7 @@ fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Start {
     start
 }
 
-/// `nopal view` of a trace, and the address that it prints.
+/// Starts `nopal view` of a trace, and returns the address that it prints.
 fn view(trace: &Path) -> (Running, String) {
     view_all(&[trace.to_str().unwrap()])
 }
@@ -43,13 +43,13 @@ fn end(view: Running) {
     view.signal_group(libc::SIGINT);
 }
 
-/// What a command prints as JSON.
+/// The JSON that a command prints.
 fn printed(command: &[&str], more: &[&str]) -> Value {
     let ended = words(command.iter().chain(more).copied()).run("");
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// A trace whose functions are named to be taken for HTML.
+/// Renames a trace's functions so that HTML could take them for markup.
 fn make_hostile(trace: &Path) {
     let shape = Shape {
         calls_per_thread: 2000,
@@ -99,7 +99,7 @@ fn the_page_shows_a_trace_in_a_browser() {
     let rows = printed(&["report", "--json", path], &time);
     let wanted = "function_7";
     let hist = printed(&["hist", "--json", wanted, path], &time);
-    // The page has the most active thread first.
+    // The page puts the most active thread first.
     let threads = printed(&["report", "--threads", "--json", path], &[]);
     let threads = threads.as_array().unwrap().iter().rev();
     let most = threads
@@ -134,7 +134,7 @@ fn the_page_shows_a_trace_in_a_browser() {
     recording.signal_group(libc::SIGINT);
 }
 
-/// How often each of some events of the kernel is of a thread, as the lines of `nopal dump` tell.
+/// For each thread, how many lines of `nopal dump` show these events of the kernel for it.
 fn times(dump: &str, mark: &str) -> BTreeMap<String, u64> {
     let mut times = BTreeMap::new();
     let threads = dump

@@ -685,9 +685,7 @@ fn usage(tool: u32) -> Usage {
     let is_stream = |file: &PathBuf| file.to_string_lossy().contains("/stream-");
     let (streams, others): (Vec<_>, Vec<_>) = files.partition(is_stream);
     let status = std::fs::read_to_string(format!("/proc/{tool}/status")).expect("the tool lives");
-    let (_, memory) = status
-        .split_once("RssAnon:")
-        .expect("the status shows memory");
+    let (_, memory) = status.split_once("RssAnon:").expect("memory is listed");
     Usage {
         streams: streams.len(),
         descriptors: others.len(),

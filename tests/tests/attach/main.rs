@@ -1,4 +1,4 @@
-//! Processes that run already: traced, controlled, and left.
+//! Running processes: traced, controlled, and left.
 
 mod several;
 
@@ -19,7 +19,7 @@ fn running(case: &Case, begun: &str) -> Running {
     running
 }
 
-/// Ctrl-C.
+/// Ends a tool by Ctrl-C.
 fn interrupt(mut tool: Running) -> Ended {
     tool.signal_group(libc::SIGINT);
     let ended = tool.wait();
@@ -27,7 +27,7 @@ fn interrupt(mut tool: Running) -> Ended {
     ended
 }
 
-/// The same program for each C library, with a loader and without.
+/// The same program for each C library, dynamic and static.
 fn kinds() -> [Program; 4] {
     let musl = |flags: &[&str]| {
         let compiler = ["musl-gcc", "-std=gnu17", "-O2", "-g", "-pthread"];
@@ -76,12 +76,12 @@ fn is_recorded_exactly(case: &Case) {
     assert_eq!(ended.end, End::Code(5));
     assert!(ended.stdout.ends_with("phase 2\nend\n"));
     let report = Report::of(&trace);
-    // One phase, and the frames of the next wait.
+    // The report has one phase, and the frames of the next wait.
     let calls = ["descend", "leaf", "waits"].map(|function| report.calls(function));
     assert_eq!(calls, [1100, 1000, 21]);
 }
 
-/// So often by default; NOPAL_ROUNDS=1000 takes some minutes.
+/// The number of rounds by default; NOPAL_ROUNDS=1000 takes some minutes.
 const ROUNDS: usize = 40;
 
 #[test]
@@ -135,7 +135,7 @@ fn a_busy_process_is_attached_to_again_and_again() {
         assert!(Report::of(&trace).calls("leaf") >= 1000);
         std::fs::remove_dir_all(&trace).unwrap();
         let now = Resources::by(program.id());
-        // What libraries allocate when they are first used is there after the first round.
+        // Libraries have made their first allocations after the first round.
         let first = first.get_or_insert_with(|| now.clone());
         assert_eq!(
             (&now.maps, now.descriptors),
@@ -173,7 +173,7 @@ fn exceptions_pass_through_frames_that_are_traced_since() {
     let mut program = running(&case, "ready");
     for _ in 0..2 {
         let tool = case.attach(program.id(), &trace);
-        // More than all threads together make until each has come to the function.
+        // The trace has more records than all threads make before each has reached the function.
         wait_until("it is recorded", || recorded(&trace) > 10_000);
         interrupt(tool);
         let report = Report::of(&trace);
@@ -215,7 +215,7 @@ fn the_tool_killed_while_attached_leaves_the_process_as_it_was() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// The next may come at once: it waits for the guardian of the one that was killed.
+/// The next session may begin at once: it waits for the guardian of the killed one.
 #[test]
 fn a_killed_session_is_followed_by_another() {
     let scratch = scratch();
@@ -234,8 +234,8 @@ fn a_killed_session_is_followed_by_another() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// Whether a session has a name in this runtime directory, which no other test has: nopal removes the names of sessions
-/// that are gone wherever it sees them.
+/// Whether a session has a name in this runtime directory. No other test uses it: nopal removes the names of ended
+/// sessions wherever it sees them.
 fn has_socket(runtime: &Path) -> bool {
     let names = std::fs::read_dir(runtime.join("nopal")).into_iter();
     let names = names.flatten().flatten().map(|entry| entry.file_name());
@@ -244,7 +244,7 @@ fn has_socket(runtime: &Path) -> bool {
         .any(|name| name.to_string_lossy().starts_with("session-"))
 }
 
-/// Then the code is restored only by the next nopal.
+/// Without tool and guardian, only the next nopal restores the code.
 #[test]
 fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
     let scratch = scratch();
@@ -261,8 +261,8 @@ fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
         assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0);
     }
     tool.wait();
-    assert!(is_text_changed(program.id()), "nobody has put it back");
-    assert!(has_socket(scratch.path()), "nobody has removed it");
+    assert!(is_text_changed(program.id()), "the code stays changed");
+    assert!(has_socket(scratch.path()), "the socket stays");
     stdin.write_all(b"on\n").unwrap();
     program.wait_for(|text| text.contains("phase 1\n"));
     let number = program.id().to_string();
@@ -299,7 +299,7 @@ fn what_cannot_be_attached_to_is_refused_with_the_reason() {
     assert!(said(2).contains("kernel thread"));
 }
 
-/// How often the process has been let onto a processor: once more each time that it is stopped, or makes a call for us.
+/// How often the process has run on a processor: a stop and a call for nopal each add one.
 fn runs(process: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
@@ -314,7 +314,7 @@ fn what_fits_nothing_is_said_before_anything_is_touched() {
     let case = Case::new(c("phases", &[]));
     let mut program = running(&case, "phase 0");
     let number = program.id().to_string();
-    // It waits for a line from now on.
+    // The process waits for a line from now on.
     wait_until("it waits", || {
         let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
         stat.contains(") S ")
@@ -357,12 +357,12 @@ fn what_fits_nothing_is_said_before_anything_is_touched() {
         assert!(ended.stderr.contains(expected), "{}", ended.stderr);
         assert!(!trace.exists(), "an older trace would have been moved");
     }
-    assert_eq!(runs(program.id()), before, "it was not stopped");
+    assert_eq!(runs(program.id()), before, "the process was not stopped");
     drop(program.stdin());
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// As if the system counted memory: only what nopal reads of it is changed.
+/// The test stands in for the files in which nopal reads how the system limits memory.
 #[test]
 fn memory_that_is_counted_suffices_or_is_asked_for_before() {
     let scratch = scratch();
@@ -410,7 +410,7 @@ fn memory_that_is_counted_suffices_or_is_asked_for_before() {
     assert!(!trace.exists());
     let mut tool = attach(&left(60), "--buffer 1M");
     tool.wait_for_error(|text| text.contains("tracing process"));
-    // It has all its memory now.
+    // nopal's memory is allocated by now.
     let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", program.id())).unwrap();
     assert!(smaps.contains("/memfd:nopal"));
     let files = std::fs::read_dir(format!("/proc/{}/map_files", program.id())).unwrap();
@@ -434,7 +434,7 @@ fn memory_that_is_counted_suffices_or_is_asked_for_before() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// It saves what is there, a jump of nopal's, and writes it back after nopal has left.
+/// The program saves nopal's jump as its own code, and writes it back after nopal has left.
 #[test]
 fn a_program_that_patches_its_own_functions() {
     Case::new(c("patches", &["-DHOLD"])).check_come_and_go();

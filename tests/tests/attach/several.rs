@@ -1,4 +1,4 @@
-//! One session of several processes: by their numbers, by a name, or by a control group.
+//! One session of several processes: by their numbers, a name, or a control group.
 
 use super::{interrupt, running};
 use nopal_tests::process::{assert_nothing_left, is_text_changed, nopals_mappings, wait_until};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ChildStdin;
 use std::time::Duration;
 
-/// A program of which a phase makes 1,000 calls of `leaf`, three times.
+/// Starts three programs, in each of which a phase makes 1,000 calls of `leaf`.
 fn three(case: &Case) -> [Running; 3] {
     std::array::from_fn(|_| running(case, "phase 0"))
 }
@@ -149,7 +149,7 @@ fn switches_of_several_processes_are_recorded() {
     let mut tool = tool;
     let ended = tool.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    // Each has left its processor, of which no kernel keeps silent.
+    // Each thread has left its processor, which every kernel reports.
     let trace = Trace::open(&trace).unwrap();
     let processors: Vec<_> = trace.processors().collect();
     for process in programs.each_ref().map(|program| program.id() as u32) {
@@ -200,7 +200,7 @@ fn children_and_their_children_are_recorded_too() {
     parent.wait();
 }
 
-/// Starts a program under a name that no other has.
+/// Starts a program under a unique name.
 fn named(name: &str, directory: &Path) -> impl Fn() -> Running {
     named_of(&c("phases", &[]), name, directory)
 }
@@ -215,7 +215,7 @@ fn named_of(program: &Program, name: &str, directory: &Path) -> impl Fn() -> Run
     }
 }
 
-/// Waits until a session has attached to one more process: until that has changed, and the session answers again.
+/// Waits until a session traces a newcomer, and answers again.
 fn wait_for_newcomer(newcomer: i32, first: &Running) {
     wait_until("a newcomer is traced", || is_text_changed(newcomer));
     let words = [
@@ -226,7 +226,7 @@ fn wait_for_newcomer(newcomer: i32, first: &Running) {
     assert_eq!(Start::new(words).run("").end, End::Code(0));
 }
 
-/// One phase of each program.
+/// Runs one phase of each program.
 fn on(programs: &mut [Running]) -> Vec<ChildStdin> {
     let stdins = programs.iter_mut().map(|program| {
         let mut stdin = program.stdin();
@@ -268,7 +268,7 @@ fn processes_of_a_name_are_recorded_also_those_that_come_later() {
     );
 }
 
-/// When a process is executed that a session of its name is to find at its first instruction.
+/// When the process that the session is to find at its first instruction is executed.
 #[derive(Clone, Copy, PartialEq)]
 enum Executed {
     Before,
@@ -291,7 +291,7 @@ fn a_process_of_a_name_is_recorded_that_had_just_been_executed_when_the_session_
     is_recorded_when_it_has_begun("before", &c("phases", &[]), Executed::Before);
 }
 
-/// A process that stands at its first instruction until a line comes, and its number.
+/// A process that stays at its first instruction until a line comes, and its number.
 fn begins_late(file: &Path) -> (Running, i32) {
     let mut program = Start::new([c("begins_late", &[]).path, file.to_owned()]).spawn();
     let said = program.wait_for(|text| text.ends_with('\n'));
@@ -299,7 +299,7 @@ fn begins_late(file: &Path) -> (Running, i32) {
     (program, process.unwrap())
 }
 
-/// It is found before its loader, or its own start, has made what nopal needs of a thread.
+/// The session finds the process before the loader, or a static program's start, has set up its thread.
 fn is_recorded_when_it_has_begun(kind: &str, program: &Program, executed: Executed) {
     let scratch = scratch();
     let name = format!("{kind}-{}", std::process::id());
@@ -314,7 +314,7 @@ fn is_recorded_when_it_has_begun(kind: &str, program: &Program, executed: Execut
         }
         Executed::Later => {
             let tool = attach();
-            // It does not look while another one still traces the process.
+            // The session does not look while another process still traces the new one.
             // SAFETY: sends signals to a process of ours.
             let signal = |number| assert_eq!(unsafe { libc::kill(tool.id(), number) }, 0);
             signal(libc::SIGSTOP);
@@ -323,7 +323,7 @@ fn is_recorded_when_it_has_begun(kind: &str, program: &Program, executed: Execut
             (tool, second)
         }
     };
-    // Time in which the session looks for newcomers.
+    // The session looks for newcomers in this time.
     std::thread::sleep(Duration::from_secs(3));
     let mut stdin = second.stdin();
     stdin.write_all(b"begin\n").unwrap();
@@ -334,12 +334,12 @@ fn is_recorded_when_it_has_begun(kind: &str, program: &Program, executed: Execut
     let ended = interrupt(tool);
     let is_said = ended.stderr.contains("not traced");
     assert_eq!(is_said, executed == Executed::Before, "{}", ended.stderr);
-    // It was looked at several times, and is one process.
+    // The process was examined several times, and counts once.
     let opened = Trace::open(&trace).unwrap();
     let of_it =
         |note: &&Note| matches!(note, Note::Process { process: it, .. } if *it == process as u32);
     assert_eq!(opened.notes().iter().filter(of_it).count(), 1);
-    // It may have come in time for a part of the first phase, too.
+    // The session may have begun during the first phase.
     let calls = Report::of(&trace).calls("leaf");
     assert!((1000..=2000).contains(&calls), "{calls}");
     assert_nothing_left(process);
@@ -384,7 +384,7 @@ fn processes_of_a_control_group_are_recorded_also_those_that_come_later() {
             .collect();
         std::fs::write(group.join("cgroup.procs"), lines).unwrap();
     };
-    // Whoever started nopal is in the group, and is left alone.
+    // The process that started nopal is in the group, and is not traced.
     let own = std::process::id() as i32;
     list(&group, &[own, programs[0].id(), 4194304]);
     list(&group.join("below"), &[programs[1].id()]);

@@ -1,4 +1,4 @@
-//! Latency tracers, and whatever else can come in the way: other tracers, livepatches, hostile writers, killed tools, a
+//! Latency tracers, and everything that can interfere: other tracers, livepatches, hostile writers, killed tools, a
 //! kernel that is locked down.
 
 use nopal_tests::c;
@@ -311,7 +311,7 @@ say locked_out nopal ctl kernel
 fn beside() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
     BOOTED.get_or_init(|| {
-        // One more load stands there alone.
+        // The script itself makes one more load.
         let (kills, whole, loads) = if is_torture() {
             ("50", "2", "97")
         } else {
@@ -358,9 +358,9 @@ const SECTION_KINDS: [&str; 8] = [
     "overlap",
 ];
 
-/// The tracers' lines for sections of known lengths. A line of a processor that names the section's function tells of
-/// it: at least its length, and at most what its maker took for all of it, as the machine may stand still. Where no line
-/// names it, one tells of something as long.
+/// The tracers' lines for sections of known lengths. A line of a processor that names the section's function covers it:
+/// at least its length, and at most its maker's measured time, as the machine may stand still. If no line names it, a
+/// line shows a section as long.
 #[test]
 fn latency_tracers_tell_sections_by_place_and_length() {
     for booted in beside() {
@@ -610,7 +610,7 @@ fn probes_of_perf_see_all_calls_in_either_order() {
     }
 }
 
-/// A program of BPF at both ends of a function needs the one direct call that the function can have.
+/// A BPF program at both ends of a function needs the one direct call that the function can have.
 #[test]
 fn programs_of_bpf_see_all_calls_in_either_order() {
     for booted in beside() {
@@ -620,7 +620,7 @@ fn programs_of_bpf_see_all_calls_in_either_order() {
             if kind == "session" && !has_sessions {
                 continue;
             }
-            // Functions that are on, microseconds, records.
+            // The columns are functions that are on, microseconds, records.
             let records = |shown: &str| shown.lines().last()?.split(' ').nth(3)?.parse().ok();
             let shown = booted.said(&format!("{kind}_first"));
             assert_eq!(records(&shown), Some(2000), "{name}: {kind}: {shown}");
@@ -649,7 +649,7 @@ fn programs_of_bpf_see_all_calls_in_either_order() {
     }
 }
 
-/// Its thread is not the only one, and one that wakes before it sleeps waits for no processor.
+/// cyclictest has another thread as well, and a thread that wakes before it sleeps waits for no processor.
 #[test]
 fn wakeups_of_cyclictest_are_cases() {
     for booted in beside() {

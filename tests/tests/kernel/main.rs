@@ -8,7 +8,7 @@ use nopal_tests::kernel::Booted;
 use nopal_tests::kernel_cost::{CALLS, Numbers, TURNS, boot_cost, costs};
 use std::sync::OnceLock;
 
-/// Of calls of the kernel, of pairs of cli and sti, and of a marker.
+/// Measures calls of the kernel, pairs of cli and sti, and a marker.
 const COST: &str = "
 tell trace __do_sys_getppid new asked
 cost calls calls 'tell trace asked on' 'tell trace asked off'

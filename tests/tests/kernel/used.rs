@@ -1,4 +1,4 @@
-//! What a person does with the module.
+//! A person's use of the module.
 
 use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
 use std::sync::OnceLock;
@@ -195,7 +195,7 @@ fn used() -> &'static [Booted] {
     BOOTED.get_or_init(|| boot_each(USE, &[], 2, false))
 }
 
-/// What the module refuses, and why, is what `load` said.
+/// `load` prints the functions that the module refuses, with the reasons.
 #[test]
 fn functions_that_the_module_refuses_are_listed_with_its_reason() {
     let mut found = 0;
@@ -253,7 +253,7 @@ fn calls_in_the_kernel_are_counted_exactly() {
 fn calls_in_the_kernel_stand_inside_the_call_that_led_there() {
     for booted in used() {
         let replay = booted.said("pipe.replay");
-        // What stands behind the times.
+        // The text behind the times.
         let functions: Vec<&str> = replay.lines().filter_map(|line| line.get(38..)).collect();
         let written = functions.windows(3).filter(|lines| {
             let depth = |line: &str| line.len() - line.trim_start().len();
@@ -265,7 +265,7 @@ fn calls_in_the_kernel_stand_inside_the_call_that_led_there() {
                 && depth(inside) == depth(call) + 2
                 && depth(end) == depth(call)
         });
-        // The others were interrupted by a line of the other process.
+        // The other calls were interrupted by a line of the other process.
         let written = written.count();
         assert!(written >= 20, "{}: {written}: {replay}", booted.name);
     }
@@ -501,7 +501,7 @@ fn probes_in_the_kernel_are_recorded_with_what_they_fetch() {
         for number in 0..100 {
             let text = format!("/* w count=4 first={number} */");
             let times = replay.lines().filter(|line| line.contains(&text)).count();
-            // The parent's and the child's.
+            // One line is the parent's, one the child's.
             assert_eq!(times, 2, "{}: {number}: {replay}", booted.name);
         }
         let inside = replay
@@ -535,12 +535,12 @@ fn arguments_and_results_of_calls_in_the_kernel_are_recorded() {
         let replay = booted.text("arguments.replay");
         let mut written = 0;
         for line in replay.lines() {
-            // The file, the buffer, its bytes; the others are what the registers had.
+            // The first three are the file, the buffer and the bytes; the others are the registers' contents.
             let arguments: Vec<&str> = line
                 .split_once('(')
                 .map_or(Vec::new(), |(_, rest)| rest.split(", ").collect());
             let [file, buffer, bytes, ..] = arguments[..] else {
-                // Of those that have others inside, the end has the result.
+                // A call with others inside has its result at its end.
                 assert!(
                     line.contains("} = 4 /* vfs_write */"),
                     "{}: {line}\n{}",
@@ -549,7 +549,7 @@ fn arguments_and_results_of_calls_in_the_kernel_are_recorded() {
                 );
                 continue;
             };
-            // nopal's own writes are not the program's.
+            // nopal's own writes are left out.
             written +=
                 u32::from(file.starts_with("0xff") && buffer.starts_with("0x7ff") && bytes == "4");
             assert!(
@@ -590,7 +590,7 @@ fn markers_of_modules_are_recorded_with_their_values() {
             assert_eq!(shown(values), 1, "{}: {values}\n{replay}", booted.name);
         }
         assert_eq!(shown("/* test_met "), 5000, "{}", booted.name);
-        // Of another task where the interrupt came, it is not recorded.
+        // An interrupt within another task is not recorded.
         let interrupted = shown("/* test_interrupted processor=");
         assert!((1..=2).contains(&interrupted), "{}", booted.name);
         let lines: Vec<&str> = replay.lines().collect();
@@ -692,7 +692,7 @@ fn a_kernel_works_with_all_functions_recorded_and_is_as_before_after_it() {
             "{}: {state}",
             booted.name
         );
-        // Nobody took what was recorded.
+        // No reader took the records.
         assert!(
             number_after(&state, "# lost ") > 0,
             "{}: {state}",
@@ -741,7 +741,7 @@ fn interrupts_that_cannot_be_masked_find_whole_stacks_in_the_recorder() {
             .iter()
             .filter(|stack| stack.contains("RIP: 0010:nopal_") && stack.contains("kernel_work"));
         let in_recorder: Vec<_> = in_recorder.collect();
-        // What the unwinder is not sure of has a `?`. A system call, an exception, or the begin of a task.
+        // The unwinder marks doubtful entries by `?`. A stack begins at a system call, an exception, or a task's begin.
         let begins = ["entry_SYSCALL_64_after_hwframe+", "  asm_", "ret_from_fork"];
         let is_begin =
             |line: &str| !line.contains("? ") && begins.iter().any(|begin| line.contains(begin));

@@ -70,7 +70,7 @@ fn breakpoints_are_where_no_jump_fits() {
     }
 }
 
-/// red_zone+0x43 is its last instruction, of one byte, and the function ends there.
+/// red_zone+0x43 is the last instruction of the function, of one byte.
 const NO_JUMP: &str = "is by a breakpoint: no jump fits at red_zone+0x43@";
 
 #[test]
@@ -130,18 +130,18 @@ fn an_automatic_probe_is_a_breakpoint_only_where_no_jump_fits() {
     );
     let begin = format!("probe auto red_zone+0x43 new end\n#probe end {NO_JUMP}");
     assert!(state.contains(&begin), "{state}");
-    // The state is valid input, and there already.
+    // The state is valid input, and changes nothing.
     let probes = state.lines().filter(|line| line.contains("probe "));
     let probes: Vec<&str> = probes.collect();
     assert_eq!(busy.obey(&probes.join("\n")), "");
     busy.obey("probe end remove");
-    assert!(!handles_traps(process), "the program's again");
+    assert!(!handles_traps(process), "nopal's handler is gone");
     busy.tool.signal_group(libc::SIGINT);
     assert_eq!(busy.tool.wait().end, End::Code(0));
     assert_nothing_left(process);
     busy.end();
 
-    // Where a breakpoint would kill the program, nothing is taken.
+    // Where a breakpoint would kill the program, nopal inserts none.
     let mut busy = Busy::with("block");
     let refused = busy.ctl("probe auto red_zone+0x43");
     assert!(
@@ -207,7 +207,7 @@ fn breakpoints_come_and_go_while_threads_pass() {
         busy.obey(&format!("probe p{round} remove"));
         assert!(
             !handles_traps(process),
-            "round {round}: it is the program's again"
+            "round {round}: SIGTRAP is the program's again"
         );
     }
     busy.obey("probe breakpoint counted new last\nprobe last on");
@@ -298,7 +298,7 @@ fn breakpoints_leave_when_the_program_takes_the_signal_for_itself() {
     ] {
         stdin.write_all(letter.as_bytes()).unwrap();
         busy.program.wait_for(|text| text.contains(said));
-        assert!(handles_traps(process), "{said}: of its own process alone");
+        assert!(handles_traps(process), "{said}: only its own counts");
     }
     stdin.write_all(b"t").unwrap();
     let own = "own: 5 traps, before: default\n";
@@ -315,7 +315,7 @@ fn breakpoints_leave_when_the_program_takes_the_signal_for_itself() {
         format!("process {process} uses SIGTRAP itself: its probes by breakpoints were removed");
     assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
     assert_nothing_left(process);
-    assert!(handles_traps(process), "the program's own");
+    assert!(handles_traps(process), "the program's own handler");
     assert!(counts(&passed(&busy.trace)).contains_key("p"));
     drop(stdin);
     assert_eq!(busy.program.wait().end, End::Code(5));

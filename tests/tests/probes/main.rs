@@ -1,4 +1,4 @@
-//! Probes at instructions: each passing is in the trace with what was there, and the program does what it did.
+//! Probes at instructions: each passing is in the trace with its values, and the program is unharmed.
 
 mod breakpoints;
 
@@ -32,8 +32,8 @@ fn probes<'a>(all: &[&'a str]) -> Vec<&'a str> {
     all.iter().flat_map(|probe| ["--probe", *probe]).collect()
 }
 
-/// Of those instructions of a function that can be probed, as many as do not need the same bytes, from the `skip`th on;
-/// each probe fetches a register and memory.
+/// The probeable instructions of a function from the `skip`th on that do not overlap; each probe fetches a register and
+/// memory.
 fn everywhere(file: &str, function: &str, skip: usize) -> Vec<String> {
     let nopal = nopal();
     let listed = run(&[
@@ -134,7 +134,7 @@ fn every_instruction_can_be_probed() {
             }
             assert!(
                 counts(&events).len() > all.len() / 2,
-                "{how}: most are passed"
+                "{how}: most probes are passed"
             );
         }
     }
@@ -169,7 +169,7 @@ fn variables_are_found_where_the_compiler_keeps_them() {
         assert_eq!(traced.ended.end, End::Code(5), "{flags:?}: {}", traced.said);
         let events = passed(&traced.directory());
         assert_eq!(events.len(), 9, "{flags:?}");
-        // Before the prologue has run, locals that are kept in memory are not there yet.
+        // Before the prologue has run, locals in memory have no place yet.
         if flags[0] != "-O0" {
             assert!(
                 events[7].starts_with("mixed n=7 request=0x"),
@@ -184,7 +184,7 @@ fn variables_are_found_where_the_compiler_keeps_them() {
     }
 }
 
-/// The program with busy threads, and what traces it.
+/// The program with busy threads, and its session.
 struct Busy {
     program: Running,
     tool: Running,
@@ -197,7 +197,7 @@ impl Busy {
         Busy::with("wait")
     }
 
-    /// The program does this beside, as `probed.c` tells.
+    /// Starts the program with an additional task, as `probed.c` describes.
     fn with(word: &str) -> Busy {
         let scratch = scratch();
         let case = Case::new(program("gcc", &["-O2"]))
@@ -205,7 +205,7 @@ impl Busy {
             .options(["-F", "main"]);
         let mut program = case.untraced_start().spawn();
         program.wait_for(|text| text.contains("mixed"));
-        // It has made its threads and blocked what it blocks when it waits for the end of its input.
+        // When the program waits for the end of its input, it has made its threads and blocked its signals.
         let stat = format!("/proc/{}/stat", program.id());
         wait_until("it waits", || {
             std::fs::read_to_string(&stat).unwrap().contains(") S ")
@@ -232,7 +232,7 @@ impl Busy {
         ended.stdout
     }
 
-    /// Waits until a thread has come to a probe that is on, and it is written.
+    /// Waits until a thread has passed a probe that is on, and its record is written.
     fn wait_for_pass(&self, probe: &str) {
         self.obey(&format!("when probe {probe} do count new passed"));
         wait_until("a thread comes by", || {
@@ -347,7 +347,7 @@ fn places_that_cannot_be_are_refused_with_the_reason() {
         let ended = run(&[&words[..], &["--probe", probe, path]].concat());
         assert_eq!(ended.end, End::Code(1), "{probe}: {}", ended.stderr);
         assert!(ended.stderr.contains(said), "{probe}: {}", ended.stderr);
-        assert_eq!(ended.stdout, "", "{probe}: nothing has run");
+        assert_eq!(ended.stdout, "", "{probe}: the program did not run");
     }
 }
 
@@ -392,7 +392,7 @@ fn nopals_own_code_cannot_be_probed() {
     busy.end();
 }
 
-/// Registers are recorded where nopal makes no system calls, and memory is not.
+/// If nopal makes no system calls, probes record registers, and no memory.
 #[test]
 fn a_confined_program_and_its_child_are_probed() {
     let case = Case::new(nopal_tests::c("seccomp", &[]))
