@@ -117,6 +117,7 @@ cost 'ftrace function, all, entry only' calls 'tracing_on function' tracing_off 
 cost 'ftrace function_graph, all' calls 'tracing_on function_graph' tracing_off traceable pairs
 cost 'cli and sti, nopal tracing irqsoff' sections 'tell tracer irqsoff on' 'tell tracer irqsoff off'
 cost 'cli and sti, ftrace irqsoff' sections 'tracing_on irqsoff' tracing_off
+sed -n 's/^# longest stop of all processors: \([0-9]*\) ns/\1/p' /dev/nopal >/out/stop
 
 loops >/out/loops
 cost 'marker on, recorded' marked 'tell mark test_measured on' 'tell mark test_measured off'
@@ -223,6 +224,19 @@ fn tracers(booted: &Booted, costs: &[Cost]) -> Result<Vec<Vec<String>>> {
             table.push(line(row, String::new(), Default::default()));
         }
     }
+    let stop = booted.text("stop");
+    let stop: f64 = stop.trim().parse().context("the longest stop")?;
+    let row = Row::once("nopal, longest stop of all processors", "ms", stop / 1e6);
+    let [what, stopped, _, bound, verdict, _] = row.bound(Bound::AtMost(20.0)).cells();
+    table.push(vec![
+        what,
+        String::new(),
+        String::new(),
+        bound,
+        verdict,
+        stopped,
+        String::new(),
+    ]);
     Ok(table)
 }
 
