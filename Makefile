@@ -36,7 +36,7 @@ deps:
 
 # libnopal: connects a program's own functions to its markers (include/nopal_probe.h).
 LIBRARY := target/library
-LIBRARY_SOURCES := $(wildcard runtime/library/*.c runtime/library/*.S) runtime/core/poke.c
+LIBRARY_SOURCES := $(wildcard runtime/library/*.c runtime/library/*.S) runtime/core/poke_protocol.c
 LIBRARY_OBJECTS := $(patsubst %,$(LIBRARY)/%.o,$(notdir $(LIBRARY_SOURCES)))
 # Markers and hooks call libnopal while vector registers hold the program's values.
 LIBRARY_FLAGS := -std=gnu17 -O2 -mgeneral-regs-only -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Werror -Iinclude -Iruntime/core \

@@ -12,7 +12,7 @@ use std::{env, fs};
 type Failure = Box<dyn std::error::Error>;
 
 /// Files of the core that a traced process does not use.
-const NOT_IN_A_PROCESS: [&str; 2] = ["control.c", "traces.c"];
+const NOT_IN_A_PROCESS: [&str; 2] = ["command_parser.c", "traces.c"];
 
 fn main() -> Result<(), Failure> {
     let runtime =

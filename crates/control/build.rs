@@ -8,15 +8,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let core = Path::new("../../runtime/core");
     println!(
         "cargo::rerun-if-changed={}",
-        core.join("control.c").display()
+        core.join("command_parser.c").display()
     );
     println!(
         "cargo::rerun-if-changed={}",
-        core.join("control.h").display()
+        core.join("command_parser.h").display()
     );
     let mut build = cc::Build::new();
     build
-        .file(core.join("control.c"))
+        .file(core.join("command_parser.c"))
         .include(core)
         .std("c17")
         .opt_level(2)
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     build.compile("nopal_control");
 
-    let headers = Headers::new(Path::new("../../runtime"), &["core"], &["control.h"])
+    let headers = Headers::new(Path::new("../../runtime"), &["core"], &["command_parser.h"])
         .structures([
             Structure::new("nopal_span", "Span").derive("Clone, Copy, Default"),
             Structure::new("nopal_control", "Parsed"),

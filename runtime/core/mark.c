@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Recording markers: in place as thunk.S does for calls, with a record of the marker's own length.
+ * Recording markers: in place as record.S does for calls, with a record of the marker's own length.
  */
 #include "mark.h"
 

@@ -5,7 +5,7 @@
  */
 #include "traces.h"
 
-#include "control.h"
+#include "command_parser.h"
 
 static uint32_t length_of(const char *text)
 {

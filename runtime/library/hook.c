@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "hooked.h"
-#include "poke.h"
+#include "poke_protocol.h"
 
 #define CALL 0xe8
 #define STUB_BYTES 14

@@ -11,7 +11,7 @@
 
 #include "nopal.h"
 #include "nopal_probe.h"
-#include "poke.h"
+#include "poke_protocol.h"
 
 struct connection {
 	nopal_probe *probe;

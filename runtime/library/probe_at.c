@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "poke.h"
+#include "poke_protocol.h"
 
 #define PAGE 4096ull
 #define WINDOW 20               /* at most: whole instructions, of which the last has the fifth byte */

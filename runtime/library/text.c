@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Changes the text of the running program, by the order of core/poke.c for a window of one instruction: other threads
+ * Changes the text of the running program, by the order of core/poke_protocol.c for a window of one instruction: other threads
  * may be passing it. The pages are writable for that long.
  */
 #define _GNU_SOURCE
@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "poke.h"
+#include "poke_protocol.h"
 #include "text.h"
 
 #define PAGE 4096ull

@@ -2,7 +2,7 @@
  *
  * The control language.
  */
-#include "control.h"
+#include "command_parser.h"
 #include "world.h"
 
 #include <time.h>

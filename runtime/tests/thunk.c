@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * The thunk of an event, step by step as in thunk.S, with a race point between each two steps.
+ * The thunk of an event, step by step as in record.S, with a race point between each two steps.
  */
 #include "arch.h"
 #include "world.h"

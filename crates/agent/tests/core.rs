@@ -13,7 +13,11 @@ const NOT_HOSTED: &str = "memory.c";
 const HOOKS: [&str; 2] = ["port/linux/hooks.c", "port/linux/unwinders.c"];
 
 /// The files beside `tests/explore` that its program needs.
-const EXPLORED: [&str; 3] = ["core/poke.c", "port/sim/explore.c", "port/sim/sim_text.c"];
+const EXPLORED: [&str; 3] = [
+    "core/poke_protocol.c",
+    "port/sim/explore.c",
+    "port/sim/sim_text.c",
+];
 
 /// Compiled so that `tests/explore/actors.c` watches all of its memory accesses.
 const WATCHED: [&str; 3] = [

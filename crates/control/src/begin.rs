@@ -4,9 +4,9 @@ use anyhow::{Context, Error, Result};
 use nopal_analysis::tracers::{Section, Tracer};
 
 use crate::budget::Share;
+use crate::command::{Command, parse};
 use crate::draft::Draft;
 use crate::engine::Mark;
-use crate::grammar::{Command, parse};
 use crate::probe::Probe;
 use crate::selection::FunctionSelection;
 use crate::syntax::quoted;

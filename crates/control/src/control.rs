@@ -4,9 +4,9 @@ use anyhow::{Context, Result, bail};
 use nopal_analysis::dump::Look;
 
 use crate::budget::{Share, Spared};
+use crate::command::Command;
 use crate::draft::{Draft, refusals};
 use crate::engine::{Engine, FoundSite, Lookup, Refused};
-use crate::grammar::Command;
 use crate::selection::FunctionSelection;
 use crate::setup::{Setup, reconcile};
 use crate::site_key::SiteKey;

@@ -8,8 +8,8 @@ use nopal_abi::Capture;
 use nopal_symbols::or_nearest;
 
 use crate::budget::{Share, Spared};
+use crate::command::Command;
 use crate::engine::{FoundSite, Lookup, Mark, Missing, Mode, Refused, Watch};
-use crate::grammar::Command;
 use crate::probe::Probe;
 use crate::selection::{FunctionSelection, Location, Part};
 use crate::site_key::SiteKey;

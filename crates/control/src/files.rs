@@ -2,10 +2,10 @@
 
 use nopal_serve::{Access, Entry, Failure};
 
+use crate::command::parse;
 use crate::control::{Control, Controller};
 use crate::engine::Engine;
 use crate::file::{File, Shown, failure, invalid};
-use crate::grammar::parse;
 use crate::syntax::quoted;
 use crate::table::{FILES, FOLDER, HISTOGRAMS, HISTOGRAMS_PATH, PROCESSOR, Role, Row};
 

@@ -1,7 +1,7 @@
 //! Control of a session by text: its state, the commands that change it, and the files that show it.
 //!
 //! Each file knows those before it in this list.
-//! - The language: `syntax` takes a line apart, and `grammar` makes a command of it, a plain value. `selection` has the
+//! - The language: `syntax` takes a line apart, and `command` makes a command of it, a plain value. `selection` has the
 //!   locations in a command, and `probe` a probe's place and the values that it fetches.
 //! - `engine` is all that control asks of a recording: queries, and changes.
 //! - `state` is the wanted state, in plain values. It becomes a `setup` of the engine; of two setups, `reconcile` makes
@@ -18,12 +18,12 @@
 
 pub mod begin;
 mod budget;
+mod command;
 mod control;
 mod draft;
 mod engine;
 mod file;
 mod files;
-mod grammar;
 mod manual;
 mod metrics;
 mod obey;
@@ -42,13 +42,13 @@ mod triggers;
 mod written;
 
 pub use budget::{Share, Spared};
+pub use command::{Command, probe};
 pub use control::Control;
 pub use engine::{
     Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Lookup,
     Mark, Missing, Mode, Refused, Watch,
 };
 pub use file::File;
-pub use grammar::{Command, probe};
 pub use manual::manual;
 pub use metrics::{Kind, Metric, Value, escaped};
 pub use nopal_abi::Capture;

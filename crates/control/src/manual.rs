@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(forms, described);
         assert_eq!(forms.len(), COMMANDS.len());
         for example in COMMANDS.iter().flat_map(|command| command.examples) {
-            let parsed = crate::grammar::parse(example);
+            let parsed = crate::command::parse(example);
             assert!(parsed.is_ok_and(|command| command.is_some()), "{example}");
         }
     }

@@ -9,10 +9,10 @@ use nopal_analysis::triggers::Action;
 use nopal_symbols::without_numbers;
 use nopal_trace::{ThreadKey, Trace};
 
+use crate::command::{Command, parse};
 use crate::control::{Control, Controller, Tracing};
 use crate::draft::Draft;
 use crate::engine::{Act, Engine, FoundSite, Function, Lookup, Mark, Mode};
-use crate::grammar::{Command, parse};
 use crate::selection::{FunctionSelection, word};
 use crate::site_key::SiteKey;
 use crate::state::{EventTracer, State};

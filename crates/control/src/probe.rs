@@ -403,8 +403,8 @@ mod tests {
     use super::*;
 
     fn probe(text: &str) -> Result<Probe, String> {
-        match crate::grammar::parse(&format!("probe {text}"))? {
-            Some(crate::grammar::Command::Probe(probe)) => Ok(probe),
+        match crate::command::parse(&format!("probe {text}"))? {
+            Some(crate::command::Command::Probe(probe)) => Ok(probe),
             other => panic!("{other:?}"),
         }
     }

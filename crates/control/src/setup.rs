@@ -428,7 +428,7 @@ mod tests {
         setup.spare(&spared);
         for name in ["a", "b", "c"] {
             if random.below(2) == 0 {
-                let probe = crate::grammar::probe(name).unwrap();
+                let probe = crate::command::probe(name).unwrap();
                 setup.add_probe(&probe, random.below(2) == 0);
             }
         }

@@ -1,10 +1,10 @@
-//! A line of the control language in its parts, as the parser of `runtime/core/control.c` finds them.
+//! A line of the control language in its parts, as the parser of `runtime/core/command_parser.c` finds them.
 
 use std::ffi::CStr;
 
 use crate::selection::{Location, Part};
 
-/// The declarations of `runtime/core/control.h`; each enumeration as a module.
+/// The declarations of `runtime/core/command_parser.h`; each enumeration as a module.
 #[allow(dead_code)]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/grammar.rs"));

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_analysis::tracers::{Finding, Live, Need, Report, Section, Tracer};
 
+use crate::command;
 use crate::draft::Draft;
 use crate::engine::Mark;
-use crate::grammar;
 use crate::probe::Probe;
 use crate::selection::{FunctionSelection, Location, word};
 use crate::state::{ActiveFunctions, ActiveTracer, EventTracer, State};
@@ -236,7 +236,7 @@ pub fn optional_probes(tracer: &Tracer) -> Result<Vec<Probe>> {
 }
 
 fn probe(text: &str) -> Result<Probe> {
-    grammar::probe(text).map_err(|error| anyhow!("{error}"))
+    command::probe(text).map_err(|error| anyhow!("{error}"))
 }
 
 // ---- what they have found ----

@@ -10,11 +10,11 @@ use nopal_serve::Failure;
 use nopal_symbols::is_harmless;
 
 use crate::begin::FUNCTION_TRACER as FUNCTION;
+use crate::command::Command;
 use crate::control::{Controller, Tracing};
 use crate::draft::Draft;
 use crate::engine::{Act, FoundSite, Function, Mark, Mode};
 use crate::file::{File, Shown, failure, invalid};
-use crate::grammar::Command;
 use crate::metrics::{Kind, Metric};
 use crate::selection::{FunctionSelection, Part, word};
 use crate::site_key::SiteKey;

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | look without touching | [`maps`], [`modules`], [`auxiliary`], [`status`], [`threads`], [`start_time`], … |
 //! | learn whether it may be traced, and what to do if not | [`examine`], [`StopError`] |
-//! | read and patch memory | [`Memory`] |
+//! | read and write memory, and change text | [`Memory`], [`Patch`] |
 //! | hold one thread | [`Thread`] |
 //! | hold every thread | [`Stopped`] |
 //! | move threads out of text, and find what else points there | [`Stopped::move_threads`], [`Stopped::search_stacks`] |
@@ -44,6 +44,7 @@ mod loader;
 mod maps;
 mod memory;
 mod pages;
+mod patch;
 mod positions;
 mod processor_time;
 mod ptrace;
@@ -76,8 +77,9 @@ pub use loader::{LoaderChange, LoaderStop, run_to_loader_consistent};
 pub use maps::{
     Mapping, Module, has_mapping, maps, module_file, modules, modules_among, open_module,
 };
-pub use memory::{Behind, Memory, Outcome, Patch};
+pub use memory::Memory;
 pub use pages::Pages;
+pub use patch::{Behind, Outcome, Patch};
 pub use positions::Position;
 pub use processor_time::processor_time;
 pub use ptrace::Options;

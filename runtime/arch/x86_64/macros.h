@@ -123,7 +123,7 @@
 
 /* ---- Records of events that notes define --------------------------------------------------------------------
  *
- * The steps are those of thunk.S; mark.c has them in C. */
+ * The steps are those of record.S; mark.c has them in C. */
 #define MARK_EVENT 16           /* offsets in struct nopal_mark */
 #define MARK_SHAPE 24
 

@@ -29,7 +29,7 @@ static inline uint64_t counter_read(void)
 	return low | (uint64_t)high << 32;
 }
 
-/* The base of %fs. It is in thunk.S, since the tool chooses the instruction that reads it. */
+/* The base of %fs. It is in record.S, since the tool chooses the instruction that reads it. */
 uintptr_t nopal_thread_pointer(void);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
  * The kernel's text: a thunk for each function, and jumps to them that come and go while all processors run, by the order
- * NOPAL_POKE_BREAKPOINT of core/poke.c. Markers go on and off in the same way. The text itself shows which are on.
+ * NOPAL_POKE_BREAKPOINT of core/poke_protocol.c. Markers go on and off in the same way. The text itself shows which are on.
  */
 #include "text.h"
 
 #include "bare.h"
 #include "notes.h"
-#include "poke.h"
+#include "poke_protocol.h"
 #include "thunk.h"
 
 #define POKES 64

@@ -7,7 +7,7 @@
 #include <linux/kprobes.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
-#include "control.h"
+#include "command_parser.h"
 #include "device.h"
 #include "mark.h"
 #include "module.h"

@@ -3,7 +3,7 @@
  * Recording in a kernel: entries at the fentry site, exits at the returns and at the jumps by which a function leaves.
  * Return addresses stay as they are. Entered in any context, an NMI's too; changes no register that is alive there.
  *
- * The steps are those of arch/x86_64/thunk.S, on the context of the processor. A task that is moved to another processor
+ * The steps are those of arch/x86_64/record.S, on the context of the processor. A task that is moved to another processor
  * between two steps fails at step 5: no two processors ever have the same position.
  *   1. load the position
  *   2. the stack is known (its range has no bytes after a switch of tasks)

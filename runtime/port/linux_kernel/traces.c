@@ -8,7 +8,7 @@
 #include <linux/kallsyms.h>
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
-#include "control.h"
+#include "command_parser.h"
 #include "kernels.h"
 #include "module.h"
 #include "records.h"

@@ -7,7 +7,7 @@
  * come at any instruction, and passes both sites too. One patcher switches either site, or both at once, and frees code
  * that nobody can get to. While it rests, a debugger may put a breakpoint on site 1 and take it away again.
  */
-#include "poke.h"
+#include "poke_protocol.h"
 #include "sites.h"
 
 #define SITES 2

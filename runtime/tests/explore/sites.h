@@ -5,7 +5,7 @@
 #ifndef NOPAL_TEST_SITES_H
 #define NOPAL_TEST_SITES_H
 
-#include "poke.h"
+#include "poke_protocol.h"
 #include "rules.h"
 #include "sim_text.h"
 

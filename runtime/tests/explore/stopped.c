@@ -8,7 +8,7 @@
  * thunks that nobody can get to, whose room the other site may get. While it rests, a debugger may put a breakpoint on
  * function 1 and take it away again.
  */
-#include "poke.h"
+#include "poke_protocol.h"
 #include "sites.h"
 
 #define SITES 2

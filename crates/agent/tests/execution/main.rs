@@ -494,7 +494,7 @@ fn event_after_a_jump_says_where_it_is() {
     );
 }
 
-/// As `runtime/arch/x86_64/thunk.S` says.
+/// As `runtime/arch/x86_64/record.S` says.
 const INSTRUCTIONS_OF_A_RECORDED_CALL: u32 = 115;
 
 #[test]

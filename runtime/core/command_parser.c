@@ -3,7 +3,7 @@
  * Each row of the grammar is matched against the line; the words that the rows that came furthest need next are the
  * expected ones.
  */
-#include "control.h"
+#include "command_parser.h"
 
 /*
  * Words in lower case stand for themselves. The arguments WHAT (locations), IDS (numbers), ARGS (fetched values),

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Changing text while others may run it. Each way to do so is an order of numbered steps, written in poke.c and described in
+ * Changing text while others may run it. Each way to do so is an order of numbered steps, written in poke_protocol.c and described in
  * docs/poking-live-code.md; port/sim explores what may happen between any two of them.
  */
-#ifndef NOPAL_POKE_H
-#define NOPAL_POKE_H
+#ifndef NOPAL_POKE_PROTOCOL_H
+#define NOPAL_POKE_PROTOCOL_H
 
 #include <stdbool.h>
 #include <stdint.h>

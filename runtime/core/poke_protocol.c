@@ -4,7 +4,7 @@
  * synchronises. Of the bytes that were stored meanwhile, it may see any part. The first two bytes are stored at once
  * where their address is even, and then no processor sees one without the other.
  */
-#include "poke.h"
+#include "poke_protocol.h"
 
 #include "text.h"
 
