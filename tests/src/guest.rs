@@ -27,7 +27,7 @@ mkdir -p /out /root /dev/shm
 mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /tmp
 cd /tmp
-# A line on the console, with the time since the boot: what a guest that does not end was last at.
+# Prints a line with the time since the boot: the last step of a guest that does not end.
 step() {
 	read -r uptime idle </proc/uptime
 	echo \"$uptime $*\" >/dev/console

@@ -1,19 +1,19 @@
-//! The cost of tracers in the kernel: instructions, in a guest that counts these, and the time to switch them on and off.
+//! The cost of tracers in the kernel: instructions, in a guest that counts them, and the time of switching on and off.
 
 use crate::kernel::{Booted, boot_each};
 use std::path::Path;
 
-/// System calls in a run of `calls`: so few that most runs end before the next tick of the clock.
+/// System calls in a run of `calls`: so few that most runs end before the next clock tick.
 pub const CALLS: u64 = 250;
 /// Turns of a loop with markers, and pairs of cli and sti.
 pub const TURNS: u64 = 1000;
 
-/// `cost WHAT WORK ON OFF [FUNCTIONS [PAIRS]]` tells the instructions of WORK before, while ON is done, and after OFF,
-/// the microseconds that ON and OFF take, how many functions are on, and how many of their calls are in one turn of
+/// `cost WHAT WORK ON OFF [FUNCTIONS [PAIRS]]` prints the instructions of WORK before ON, after it, and after OFF, the
+/// microseconds that ON and OFF take, the number of functions that are on, and the number of their calls in one turn of
 /// WORK. The last three are commands; words of ON and OFF are separated by blanks.
 const COST: &str = "
 set -f
-# Room for all that is recorded: nobody reads it.
+# Room for all records: no reader takes them.
 insmod /nopal.ko buffer=128
 insmod /nopal_sections.ko
 insmod /nopal_markers.ko
@@ -52,11 +52,11 @@ cost() {
 }
 ";
 
-/// What `cost` printed.
+/// The output of one `cost`.
 pub struct Cost {
     pub what: String,
     pub work: String,
-    /// Or why it cannot be switched on.
+    /// The numbers, or the reason why ON failed.
     pub numbers: Result<Numbers, String>,
 }
 
@@ -71,7 +71,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Instructions that each of so many turns takes more than before.
+    /// The instructions by which each of so many turns grows.
     pub fn added(&self, turns: u64) -> f64 {
         (self.during as f64 - self.before as f64) / turns as f64
     }

@@ -12,7 +12,7 @@ const BESIDE: &str = "
 insmod /nopal_sections.ko
 cd /sys/kernel/tracing
 graph() { echo __do_sys_getppid >set_graph_function; echo function_graph >current_tracer; }
-# A call that ends on the other processor has a second line, with the name and without the parentheses.
+# A call that ends on the other processor has a second line, with its name and without parentheses.
 no_graph() { grep -c 'sys_getppid()' trace; echo nop >current_tracer; echo >set_graph_function; }
 probes() {
 	echo 'p:entered __do_sys_getppid' >kprobe_events
@@ -32,7 +32,7 @@ no_probes() {
 }
 functions() { echo __do_sys_getppid >set_ftrace_filter; echo function >current_tracer; }
 no_functions() { grep -c sys_getppid trace; echo nop >current_tracer; echo >set_ftrace_filter; }
-# What the kernel itself keeps changed after its own tracers is not nopal's.
+# Text that the kernel leaves changed after its own tracers does not count as changed by nopal.
 for other in graph probes functions; do
 	step without: $other
 	$other
@@ -52,8 +52,8 @@ sections() {
 		for length in 200 2000 5000; do
 			told=0
 			step $tracer $kind $length
-			# Something longer on the same processor hides it: when the machine stood still, say. The first line that
-			# is read makes the whole state, without a program's start in between.
+			# A longer section on the same processor hides it: when the machine stood still, for example. The first line
+			# read makes the whole state, without a program start in between.
 			for try in $(seq 40); do
 				tell tracer $tracer reset
 				echo $kind $length >/proc/nopal_sections
@@ -97,7 +97,7 @@ done
 say latency.refused sh -c 'echo frobnicate >/dev/nopal_latency'
 tell trace waits remove
 step wakeup
-# The kernel has urgent tasks of its own: its events tell how many woke.
+# The kernel has its own urgent tasks: its events show how many woke.
 events=/sys/kernel/tracing/instances/urgent
 mkdir $events
 for event in sched_wakeup sched_wakeup_new; do
@@ -164,7 +164,7 @@ tell tracer wakeup reset
 say cyclictest cyclictest -t1 -p 90 -i 2000 -l 300 -q
 cat /dev/nopal >/out/cyclictest.state
 tell tracer wakeup off
-# They are on before the module's places are, and after.
+# perf traces before the functions are inserted, and after.
 step perf_around
 kernel_work count 300000 >/out/perf_around &
 for times in 1 2 3; do
@@ -206,7 +206,7 @@ step meddle $((0x$seed))
 kernel_work meddle $((0x$seed)) || echo meddle >>/out/hostile.failed
 tell reset
 
-# Until none is left: one that is forked meanwhile is not among those that killall finds.
+# Kills until none is left: killall misses a process that is forked meanwhile.
 no_work() {
 	for wait in $(seq 500); do
 		killall -KILL kernel_work 2>/dev/null || break
@@ -214,7 +214,7 @@ no_work() {
 	done
 }
 
-# While it records.
+# The tool dies while it records.
 step killed
 nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work sleep 600 >/dev/null 2>&1 &
 tool=$!
@@ -233,7 +233,7 @@ wc -c </dev/nopal_trace >/out/killed.left
 no_work
 rm -rf /tmp/killed
 
-# While it starts, while it records, and while it ends.
+# The tool dies while it starts, while it records, and while it ends.
 moment() { usleep $((0x$(cut -c1-4 /proc/sys/kernel/random/uuid) * $1)); }
 until_recording() {
 	for wait in $(seq 3000); do

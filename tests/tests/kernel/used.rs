@@ -68,7 +68,7 @@ say resized nopal ctl kernel 'size 18'
 say simulated nopal record -o /tmp/simulated --kernel-functions '*sys_getpgid' -- sh -c 'cat /dev/nopal; echo logsize 20 >/dev/nopal || echo testtracein __x64_sys_getpgid >/dev/nopal; cat /dev/nopal'
 say simulated.report nopal report --json /tmp/simulated
 say resized_again nopal ctl kernel 'logsize 21'
-# What all functions record is more than is collected meanwhile where the machine is busy.
+# On a busy machine, all functions make more records than are collected meanwhile.
 nopal ctl kernel 'logsize 22'
 for what in vfs_write '*'; do
 	step arguments of \"$what\"
@@ -142,7 +142,7 @@ rm -r /tmp/all
 nopal ctl kernel 'logsize 21'
 
 step sleepers
-# The stack of a process, when it sleeps.
+# The stack of a sleeping process.
 stack_of() {
 	for time in $(seq 600); do
 		grep -q nanosleep /proc/$1/stack && break
@@ -170,7 +170,7 @@ done
 echo $rounds >/out/load.rounds
 cat /dev/nopal >/out/all_state
 step interrupts that cannot be masked
-# Interrupts that cannot be masked, wherever the other processor is: in the recorder, too.
+# Non-maskable interrupts come anywhere on the other processor, in the recorder too.
 dmesg -c >/tmp/kernel.log
 kernel_work ask 100000000 &
 asking=$!
