@@ -202,3 +202,17 @@ fn calls_that_are_open_when_a_runtime_is_loaded() {
         assert!(row["total_ns"].as_u64().unwrap() < 400_000_000, "{row}");
     }
 }
+
+/// The thunks of a large library are in memory that was mapped for them.
+#[test]
+fn a_runtime_is_loaded_after_a_large_library() {
+    let library = c("runtime_late", &["-shared", "-fPIC", "-DRUNTIME"]).path;
+    let traced = Case::new(c("runtime_late", &[]))
+        .options(["--libs"])
+        .arguments([Path::new("libcrypto.so.3"), &library])
+        .check();
+    assert_eq!(traced.ended.stdout, "2 100\n");
+    let said = traced.said;
+    assert!(said.contains("runs a Java virtual machine"), "{said}");
+    assert!(!said.contains("generated code"), "{said}");
+}

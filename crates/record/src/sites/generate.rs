@@ -159,7 +159,7 @@ impl Tracee {
         let ((block, changes), ()) = (made?, notes?);
         let arena = &self.places.arenas[arena];
         if !block.entries_only.is_empty() {
-            let code = arena.piece(block.low, 0)?;
+            let code = arena.piece(block.low, (block.high - block.low) as usize)?;
             self.wrapping
                 .push(Wrapping::new(code, block.low, block.entries_only));
         }
