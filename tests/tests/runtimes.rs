@@ -103,6 +103,21 @@ fn copied_stacks() {
     }
 }
 
+/// Known by the code that brings their stacks back.
+#[test]
+fn continuations() {
+    for flags in [&["-O1"][..], &["-O2"], &["-O2", "-static"]] {
+        for options in [&[][..], &["--libs"]] {
+            let case = Case::new(c("continuations", flags));
+            let traced = case.options(options).check();
+            let said = traced.said;
+            assert!(said.contains("copies or walks its stacks"), "{said}");
+        }
+        let held = [flags, &["-DHOLD"]].concat();
+        Case::new(c("continuations", &held)).check_come_and_go();
+    }
+}
+
 #[test]
 fn functions_that_follow_frame_pointers() {
     for flags in [

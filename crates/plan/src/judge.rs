@@ -58,6 +58,18 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Findings> {
     })
 }
 
+/// The functions by which a file leaves frames: those of libc, which may be linked into it.
+fn leaver(image: &Image, imports: &[Import]) -> Option<Callee> {
+    const NAMES: [&str; 4] = ["longjmp", "_longjmp", "siglongjmp", "__longjmp_chk"];
+    let is_imported = |name: &&str| {
+        imports
+            .iter()
+            .any(|it| it.name.split('@').next() == Some(*name))
+    };
+    let leaves = image.is_static() || NAMES.iter().any(is_imported);
+    leaves.then(|| Callee::of(image, imports, &NAMES))
+}
+
 /// Reads all of the file's code once, to judge places in it. `functions`: all functions of the file.
 pub(crate) fn with<T>(
     image: &Image,
@@ -83,6 +95,7 @@ pub(crate) fn with<T>(
         is_start: &is_start,
         absolute,
         frames: &frames,
+        leaver: leaver(image, &imports),
     };
     let mut flow = sweep(&input)?;
 

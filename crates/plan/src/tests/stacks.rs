@@ -134,3 +134,37 @@ fn functions_that_copy_stacks_are_known() {
         assert!(!copies_stacks(&format!("{begin}{text}\n{end}")), "{text}");
     }
 }
+
+#[test]
+fn functions_that_bring_back_stacks_are_known() {
+    let brings_back = |text: &str| {
+        let begin = "function f\npush %rbx\nsub $16, %rsp\nmov (%rdi), %rbx\n";
+        let end = "1: add $16, %rsp\npop %rbx\nret\nend f";
+        super::verdicts::library(&format!("{begin}{text}\n{end}"))
+            .plan
+            .copies_stacks
+    };
+    let leaves = "mov %rdi, %rax\ncall longjmp@plt";
+    for compares in [
+        // As in Elk and SCM.
+        "lea 7(%rsp, %r8), %r9\ncmp %r9, %rbx\njb 1f",
+        "lea 8(%rsp), %rax\ncmp %rbx, %rax\njae 1f",
+        "cmp 8(%rdi), %rsp\njae 1f",
+        "mov %rsp, %r12\nmov 16(%rbx), %rbx\nsub %rcx, %rbx\ncall *%rax\ncmp %rbx, %r12\njbe 1f",
+    ] {
+        assert!(brings_back(&format!("{compares}\n{leaves}")), "{compares}");
+        assert!(
+            !brings_back(&format!("{compares}\ncall other@plt")),
+            "{compares}"
+        );
+    }
+    for compares in [
+        // The end of a list, and of an array; a number.
+        "mov %rsp, %rax\ncmp %rbx, %rax\nje 1f",
+        "lea 8(%rsp), %rax\nmov %rsp, %rcx\ncmp %rcx, %rax\njb 1f",
+        "mov (%rsp), %rax\ncmp %rbx, %rax\njb 1f",
+        "mov %rsp, %rbx\nmov 8(%rdi), %rbx\ncmp %rax, %rbx\njb 1f",
+    ] {
+        assert!(!brings_back(&format!("{compares}\n{leaves}")), "{compares}");
+    }
+}

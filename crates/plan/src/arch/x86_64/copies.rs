@@ -1,6 +1,7 @@
 //! Functions that switch between flows which share a stack, as greenlets do: a call copies the part in use away, the
 //! stack pointer moves to where the other flow left it, and a second call copies that flow's part back. The return
-//! addresses that come back with it belong to calls which others have overwritten in the mirror.
+//! addresses that come back with it belong to calls which others have overwritten in the mirror. Functions that bring
+//! back a part of the stack and continue there, as continuations do.
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -98,6 +99,69 @@ impl Copy {
             }
         }
     }
+}
+
+/// Whether a function brings back a stack that was copied away, as runtimes with continuations do: it compares where its
+/// own frame is with an address, to be out of the way of that stack, and leaves its frames by a jump.
+pub(super) fn brings_back_stacks<'a>(
+    code: impl Iterator<Item = &'a Instruction>,
+    leaves: impl Fn(&Instruction) -> bool,
+) -> bool {
+    // Registers that hold an address in its frame, and those with an address from elsewhere than its frame.
+    let mut own = vec![Register::RSP];
+    let mut other: Vec<Register> = Vec::new();
+    let (mut compared, mut looks, mut leaves_frames) = (false, false, false);
+    for it in code {
+        looks |= compared && orders_addresses(it);
+        compared = false;
+        match it.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => {
+                leaves_frames |= leaves(it);
+                own.retain(|holder| *holder == Register::RSP || KEPT.contains(holder));
+                other.retain(|holder| KEPT.contains(holder));
+            }
+            FlowControl::Next => {
+                let (to, from) = (it.op0_register(), it.op1_register());
+                let base = it.memory_base();
+                let from_elsewhere = base != Register::None && !own.contains(&base);
+                let loads = it.op1_kind() == OpKind::Memory && from_elsewhere;
+                if it.mnemonic() == Mnemonic::Cmp {
+                    let other_too = |one| other.contains(one) || from_elsewhere;
+                    compared = own.contains(&to) && other_too(&from)
+                        || own.contains(&from) && other_too(&to);
+                } else if it.op0_kind() == OpKind::Register && writes(it) && to != Register::RSP {
+                    let of = |known: &[Register]| match it.mnemonic() {
+                        Mnemonic::Mov => known.contains(&from),
+                        Mnemonic::Lea => {
+                            known.contains(&base) || known.contains(&it.memory_index())
+                        }
+                        Mnemonic::Add | Mnemonic::And => {
+                            known.contains(&to) || known.contains(&from)
+                        }
+                        Mnemonic::Sub => known.contains(&to),
+                        _ => false,
+                    };
+                    let is_own = of(&own);
+                    let is_other =
+                        !is_own && (of(&other) || loads && it.mnemonic() == Mnemonic::Mov);
+                    for (known, gains) in [(&mut own, is_own), (&mut other, is_other)] {
+                        known.retain(|holder| holder.full_register() != to.full_register());
+                        known.extend(gains.then_some(to));
+                    }
+                }
+            }
+            _ => {}
+        }
+        if looks && leaves_frames {
+            return true;
+        }
+    }
+    false
+}
+
+fn orders_addresses(it: &Instruction) -> bool {
+    use Mnemonic::{Ja, Jae, Jb, Jbe};
+    matches!(it.mnemonic(), Ja | Jae | Jb | Jbe)
 }
 
 fn writes(it: &Instruction) -> bool {

@@ -1,5 +1,6 @@
 //! The facts about a file that are known before its code is read.
 
+use super::how::Callee;
 use crate::code::{Code, Marks, Memory};
 use crate::frames::Frames;
 
@@ -21,4 +22,6 @@ pub(crate) struct Input<'a> {
     /// Whether addresses are final in the file, so that a number may be one.
     pub absolute: bool,
     pub frames: &'a Frames<'a>,
+    /// The functions that leave frames by a jump, where the file may call them.
+    pub leaver: Option<Callee>,
 }

@@ -11,7 +11,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
-use super::copies::copies_stacks;
+use super::copies::{brings_back_stacks, copies_stacks};
 use super::input::{Input, Start};
 use super::kind::{KINDS, Kind};
 use super::manners::Manners;
@@ -219,6 +219,13 @@ impl<'a> Tracker<'a> {
         self.arrive(first, &State::at_entry());
         let result = self.all_ways();
         self.look_at_flags(first);
+        if let Some(leaver) = &self.input.leaver {
+            let code = self.instructions[first..self.own].iter();
+            let code = code.take_while(|it| it.ip() < end);
+            let memory = self.input.memory;
+            self.manners.copies_stacks |=
+                brings_back_stacks(code, |it| leaver.is_called_by(it, memory));
+        }
         if result == Err(Reason::SwitchesStack) {
             let code = self.instructions[first..self.own].iter();
             let code = code.take_while(|it| it.ip() < end);
