@@ -20,8 +20,8 @@
 //!   not `Send`. `/proc/PID/mem` is freer, but kernels may be configured to let only the tracer write to read-only
 //!   pages, so write from that thread too.
 //! - A thread can be detached only while it is stopped, and one that sleeps uninterruptibly (a `vfork` parent, a dead
-//!   file server) does not stop. When an OS thread ends, the kernel detaches all that it traced, whatever its state: stop
-//!   a process from an OS thread of its own, and nothing can be left behind.
+//!   file server) does not stop. When an OS thread ends, the kernel detaches all that it traced, whatever its state. One
+//!   that stays must call [`release_sleepers`] until none is left.
 //! - Never call `waitpid(-1)` in a process that uses this crate: it steals the stops that others wait for.
 //! - `PTRACE_O_EXITKILL` is never set. If the tool dies, the kernel detaches and the program goes on.
 //!
@@ -53,6 +53,7 @@ mod refusal;
 mod restart;
 mod scheduling;
 mod search;
+mod sleepers;
 mod stacks;
 mod start;
 mod stopped;
@@ -87,6 +88,7 @@ pub use refusal::{
     Barrier, Examined, StopError, counts_memory, examine, memory_that_may_be_asked_for,
 };
 pub use scheduling::{Scheduling, schedule, scheduling};
+pub use sleepers::release_sleepers;
 pub use stacks::Search;
 pub use start::lift_limits;
 pub use stopped::Stopped;

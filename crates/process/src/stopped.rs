@@ -9,6 +9,7 @@ use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
 use crate::restart::{is_wound_back, wind_back};
+use crate::sleepers;
 use crate::thread::{Pause, is_gone, own_thread};
 use crate::{Ending, Event, Mapping, Options, Stop, StopError, Thread};
 
@@ -43,6 +44,9 @@ pub struct Stopped {
 
 /// The factor by which a thread that does not sleep is waited for longer.
 const FOR_A_PROCESSOR: u32 = 5;
+
+/// Threads that sleep uninterruptibly are waited for this much shorter: the others stand still meanwhile.
+const FOR_SLEEPERS: u32 = 20;
 
 /// Querying the kernel about more threads than this would stop them for too long.
 const CROWD: usize = 256;
@@ -119,8 +123,8 @@ impl Stopped {
             // Check once more when the time is over: the tool may have had no processor, either.
             let waited = begun.elapsed();
             stopped.gather(&mut known)?;
-            hopeless =
-                waited >= patience && (stopped.all_sleep() || waited >= patience * FOR_A_PROCESSOR);
+            hopeless = waited >= patience * FOR_A_PROCESSOR
+                || waited >= patience / FOR_SLEEPERS && stopped.all_sleep();
             if pause.is_long() {
                 stopped.seize_children(&mut known)?;
             }
@@ -157,7 +161,8 @@ impl Stopped {
             let begun = Instant::now();
             let mut pause = Pause::default();
             while stopped.threads.is_empty() && !stopped.late.is_empty() {
-                if begun.elapsed() >= patience {
+                let waited = begun.elapsed();
+                if waited >= patience || waited >= patience / FOR_SLEEPERS && stopped.all_sleep() {
                     break;
                 }
                 stopped.gather(&mut HashSet::new())?;
@@ -515,7 +520,8 @@ fn seize(pid: i32, tid: i32) -> Result<Option<Thread>> {
         };
         attempts += 1;
         if tracer == own_thread() {
-            return Err(StopError::Executes.into());
+            let sleeper = sleepers::take(tid).ok_or(StopError::Executes)?;
+            return Ok(Some(sleeper));
         }
         if tracer != 0 {
             return Err(traced_by(tracer).into());

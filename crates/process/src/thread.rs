@@ -9,6 +9,7 @@ use crate::arch::Registers;
 use crate::ending::Ending;
 use crate::information::{parent, thread_alive, thread_status};
 use crate::ptrace::{self, Options, Request, WaitStatus};
+use crate::sleepers;
 
 /// The reason why a thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,11 @@ impl Thread {
 
     pub(crate) fn try_seize(pid: i32, tid: i32, options: Options) -> ptrace::Result<Thread> {
         ptrace::command(Request::Seize, tid, options.bits())?;
-        Ok(Thread {
+        Ok(Thread::of(pid, tid, options))
+    }
+
+    fn of(pid: i32, tid: i32, options: Options) -> Thread {
+        Thread {
             pid,
             tid,
             stop: None,
@@ -76,7 +81,7 @@ impl Thread {
             known: OnceCell::new(),
             options,
             local: PhantomData,
-        })
+        }
     }
 
     pub fn pid(&self) -> i32 {
@@ -435,7 +440,9 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        let _ = self.let_go(Instant::now() + PATIENCE);
+        if self.let_go(Instant::now() + PATIENCE).is_err() {
+            sleepers::keep(Thread::of(self.pid, self.tid, self.options));
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Running, compile, compile_with, eventually};
 use nopal_process::{
     Event, Options, Stop, StopError, Stopped, Thread, alive, find_system_call_gadget, parent,
-    status, thread_alive, thread_name, thread_status, threads,
+    release_sleepers, status, thread_alive, thread_name, thread_status, threads,
 };
 
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -286,6 +286,26 @@ fn a_child_in_the_memory_of_a_held_parent_stands_still() {
     running.tell(".");
     assert_eq!(left[0].wait().unwrap(), Event::Stopped(Stop::Interrupted));
     assert!(left.remove(0).detach().is_ok());
+    assert_eq!(running.line(), "child said 7");
+}
+
+/// It waits for a child when it is to be let go, and stops behind that wait.
+#[test]
+fn a_thread_that_is_left_while_it_does_not_stop_goes_on_later() {
+    let program = compile("parent");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    eventually("held", || status(pid).unwrap().state == 'D');
+    for _ in 0..2 {
+        let stopped = Stopped::stop(pid, PATIENCE).unwrap();
+        assert_eq!(stopped.late()[0].tid(), pid);
+        drop(stopped);
+        assert!(release_sleepers());
+    }
+    running.tell(".");
+    eventually("let go", || !release_sleepers());
+    assert_eq!(status(pid).unwrap().tracer, 0);
     assert_eq!(running.line(), "child said 7");
 }
 

@@ -270,7 +270,8 @@ impl Session {
                 return Ok((ended.unwrap_or(Ended::RunsOn), self.left()));
             }
             ensure!(!drain.has_ended(), "collecting records failed");
-            let nap = match is_woken && ended.is_none() && self.budget.is_none() {
+            let none_sleeps = !nopal_process::release_sleepers();
+            let nap = match none_sleeps && is_woken && ended.is_none() && self.budget.is_none() {
                 true => LOOK_AROUND,
                 false => NAP,
             };

@@ -1,0 +1,48 @@
+//! Threads that were to be let go while they slept uninterruptibly. They stop when they wake, and must go on then.
+
+use std::cell::{OnceCell, RefCell};
+use std::mem::ManuallyDrop;
+use std::time::Instant;
+
+use crate::restart::wind_back;
+use crate::{Event, Stop, Thread};
+
+thread_local! {
+    /// Only the OS thread that traces them can let them go. When it ends, the kernel does so: nothing is to be dropped.
+    static SLEEPERS: RefCell<Vec<ManuallyDrop<Thread>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps a thread that does not stop, to be let go by [`release_sleepers`], or held again by [`take`].
+pub(crate) fn keep(thread: Thread) {
+    let thread = ManuallyDrop::new(thread);
+    let _ = SLEEPERS.try_with(|sleepers| sleepers.borrow_mut().push(thread));
+}
+
+/// The thread with this id, still traced, if it was kept.
+pub(crate) fn take(tid: i32) -> Option<Thread> {
+    SLEEPERS.with_borrow_mut(|sleepers| {
+        let at = sleepers.iter().position(|sleeper| sleeper.tid() == tid)?;
+        Some(ManuallyDrop::into_inner(sleepers.swap_remove(at)))
+    })
+}
+
+/// Lets go the threads that did not stop when this OS thread was done with them, and have stopped since. Returns whether
+/// others still sleep.
+pub fn release_sleepers() -> bool {
+    for mut sleeper in SLEEPERS.take().into_iter().map(ManuallyDrop::into_inner) {
+        match sleeper.poll() {
+            Ok(None) if sleeper.is_ours() => {
+                keep(sleeper);
+                continue;
+            }
+            Ok(Some(Event::Stopped(Stop::Interrupted))) => {
+                let _ = wind_back(&mut sleeper, &OnceCell::new());
+            }
+            _ => {}
+        }
+        if sleeper.let_go(Instant::now()).is_err() {
+            keep(sleeper);
+        }
+    }
+    SLEEPERS.with_borrow(|sleepers| !sleepers.is_empty())
+}
