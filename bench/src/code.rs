@@ -215,7 +215,13 @@ fn instructions() -> Result<Vec<Row>> {
     };
     let (thunk, block) = thunk(BLOCK, IMAGE, FUNCTION_AT, 0)?;
     let code = Code64 {
-        parts: vec![(IMAGE, nopal_agent::image(&immediates)), (BLOCK, block)],
+        parts: vec![
+            (
+                IMAGE,
+                nopal_agent::image(&immediates, nopal_agent::ARENA_BYTES),
+            ),
+            (BLOCK, block),
+        ],
     };
     let entry = code.straight(thunk.entry, thunk.body)?;
     let exit = code.straight(entry.next, thunk.body)?;
@@ -256,7 +262,7 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     let all = block.finish(&[])?.bytes.len() as f64;
     let displaced: usize = plan.sites.iter().map(|site| site.body.code().len()).sum();
     let immediates = Immediates::default();
-    let image = nopal_agent::image(&immediates).len();
+    let image = nopal_agent::image(&immediates, nopal_agent::ARENA_BYTES).len();
     Ok(vec![Row::once("generated memory a function, SQLite", "bytes", all / count).note(format!(
         "{:.0} of code, of which {:.0} displaced, and {:.0} of unwind table; {} functions; {image} bytes for the runtime, once",
         code / count,

@@ -91,7 +91,7 @@ tell trace $one new one
 tell trace $many new many
 tell trace $thousands new thousands
 tell trace *@kernel new all
-count() { sed -n "s/^# $1: \([0-9]*\) functions/\1/p" /dev/nopal; }
+count() { sed -n "/^trace $1 on/{n;s/^#functions \([0-9]*\),.*/\1/p}" /dev/nopal; }
 
 beside() {
 	set=$1

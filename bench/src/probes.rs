@@ -62,7 +62,7 @@ impl Probed {
             mark: 0,
             ..Immediates::default()
         };
-        let mut image = nopal_agent::image(&immediates);
+        let mut image = nopal_agent::image(&immediates, nopal_agent::ARENA_BYTES);
         let (action, done) = (IMAGE_PROBE_ACTION.start, IMAGE_PROBE_ACTION.end);
         image[action..action + JUMP].copy_from_slice(&jump(action as u64, done as u64)?);
         let block_at = (IMAGE + image.len()).next_multiple_of(4096);

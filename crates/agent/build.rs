@@ -65,6 +65,7 @@ fn headers(runtime: &Path, folders: &[&str]) -> Result<(), Failure> {
             "PATCH_DEPTH_LIMIT",
             "PATCH_ORDER",
             "PATCH_POINTER",
+            "PATCH_MAPPED",
         ])
         .counts(["NOPAL_BLOCKS", "NOPAL_UNWINDERS", "NOPAL_BREAKPOINTS"])
         .counts(["NOPAL_CONTEXTS", "NOPAL_THREADS", "NOPAL_STACK_PARTS"])

@@ -20,8 +20,8 @@ pub use process::{
 };
 
 use headers::{
-    PATCH_DEPTH_LIMIT, PATCH_MARK, PATCH_MIRROR, PATCH_ORDER, PATCH_POINTER, PATCH_THREAD_SLOT,
-    PATCH_THREADS,
+    PATCH_DEPTH_LIMIT, PATCH_MAPPED, PATCH_MARK, PATCH_MIRROR, PATCH_ORDER, PATCH_POINTER,
+    PATCH_THREAD_SLOT, PATCH_THREADS,
 };
 use std::ops::Range;
 
@@ -64,8 +64,9 @@ pub struct Immediates {
 /// Stands in the unwind rows, little-endian, where `mirror - 8` belongs.
 const MIRROR_PLACEHOLDER: [u8; 8] = [0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d];
 
-/// The image, ready for the start of an arena.
-pub fn image(immediates: &Immediates) -> Vec<u8> {
+/// The image, ready for the start of an arena, of which the first `mapped` bytes hold nothing but generated code.
+pub fn image(immediates: &Immediates, mapped: u64) -> Vec<u8> {
+    let mapped = mapped.min(ARENA_BYTES) as u32;
     let mut bytes = image::BYTES.to_vec();
     put(
         &mut bytes,
@@ -89,6 +90,7 @@ pub fn image(immediates: &Immediates) -> Vec<u8> {
             PATCH_POINTER => {}
             PATCH_THREAD_SLOT => put(&mut bytes, offset, &immediates.thread_slot.to_le_bytes()),
             PATCH_MARK => put(&mut bytes, offset, &immediates.mark.to_le_bytes()),
+            PATCH_MAPPED => put(&mut bytes, offset, &mapped.to_le_bytes()),
             PATCH_DEPTH_LIMIT => put(&mut bytes, offset, &immediates.depth_limit.to_le_bytes()),
             PATCH_ORDER if immediates.ordered => put(&mut bytes, offset, image::ORDER),
             PATCH_ORDER => {}

@@ -19,7 +19,7 @@ fn threads_are_looked_for_all_over_their_table() {
 fn race_points_are_not_in_the_image() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/core");
     let immediates = nopal_agent::Immediates::default();
-    let image = nopal_agent::image(&immediates);
+    let image = nopal_agent::image(&immediates, 0);
     let mut points = 0;
     for entry in std::fs::read_dir(core).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();

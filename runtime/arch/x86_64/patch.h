@@ -14,6 +14,7 @@
 #define PATCH_DEPTH_LIMIT 5     /* 4 bytes: process.depth_limit */
 #define PATCH_ORDER 6           /* nopal_order, if events of several threads must be in order */
 #define PATCH_POINTER 7         /* nopal_read_pointer, if the kernel lets programs use it */
+#define PATCH_MAPPED 8          /* 4 bytes: those of the arena, from its begin on, that are certainly nopal's */
 
 #define MARK_MASK 0x7c000000    /* arenas are 64 MiB, aligned, and equal in these bits */
 #define ARENA_SHIFT 26

@@ -255,8 +255,10 @@ nopal_read_pointer:
 	mov SLOT(%rsp), %rax
 	lea nopal_image(%rip), %rdx
 	sub %rdx, %rax
-	shr $ARENA_SHIFT, %rax
-	jz .Ltail\@
+	.byte 0x48, 0x3d                /* cmp imm32, %rax: the rest of the arena's place may be a library's */
+	.long 1 << ARENA_SHIFT
+	patch PATCH_MAPPED, 4
+	jb .Ltail\@
 	push_register %rcx
 	push_register %rsi
 	push_register %rdi

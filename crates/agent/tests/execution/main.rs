@@ -364,6 +364,25 @@ fn calls_from_addresses_like_the_arenas_are_no_tail_calls() {
     assert_eq!(kinds(&world.records()), round.repeat(2));
 }
 
+/// The kernel may put a library where the arena has no memory yet.
+#[test]
+fn calls_from_a_library_in_the_place_of_an_arena_are_no_tail_calls() {
+    let mut world = World::new(4, 0);
+    let thunk = world.thunk(1, PLAIN, observed());
+    let caller = world.code().start + world::FIRST_PIECE;
+    // sub $8, %rsp; mov $entry, %rax; call *%rax; add $8, %rsp; ret
+    let entry = thunk.entry.to_le_bytes();
+    let around: [&[u8]; 3] = [
+        &[0x48, 0x83, 0xec, 0x08, 0x48, 0xb8],
+        &entry,
+        &[0xff, 0xd0, 0x48, 0x83, 0xc4, 0x08, 0xc3],
+    ];
+    world.write(caller, &around.concat());
+    let _observing = OBSERVED.lock();
+    enter(caller, &mut Registers::distinct(1));
+    assert_eq!(kinds(&world.records()), [(KIND_ENTRY, 1), (KIND_EXIT, 1)]);
+}
+
 #[test]
 fn entries_only_leave_the_return_address_alone() {
     let mut world = World::new(4, 0);

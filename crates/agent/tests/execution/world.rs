@@ -58,6 +58,9 @@ fn thread_slot() -> i32 {
     found.expect("the thread control block is glibc's") as i32
 }
 
+/// The bytes from an arena's begin on that hold only generated code.
+pub const FIRST_PIECE: u64 = 2 << 20;
+
 /// Zeroed memory, never freed: code in it may still be referred to.
 fn memory(bytes: u64, align: u64, protection: i32) -> u64 {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -175,7 +178,7 @@ impl World {
             ordered: false,
             reads_pointer: reads_pointer(),
         };
-        let image = nopal_agent::image(&immediates);
+        let image = nopal_agent::image(&immediates, FIRST_PIECE);
         put(arena, &image);
         let mut world = World {
             arena,

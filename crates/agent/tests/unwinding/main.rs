@@ -24,7 +24,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let image = nopal_agent::image(&IMMEDIATES);
+        let image = nopal_agent::image(&IMMEDIATES, nopal_agent::ARENA_BYTES);
         let mut memory = Memory::default();
         let end = IMAGE_AT + image.len() as u64;
         let header = IMAGE_AT + nopal_agent::IMAGE_UNWIND_HEADER;

@@ -153,7 +153,7 @@ impl Model {
             ordered,
             reads_pointer: nopal_agent::reads_pointer(),
         };
-        code.put(arena, &nopal_agent::image(&immediates));
+        code.put(arena, &nopal_agent::image(&immediates, ARENA_BYTES));
         let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR, 0, BLOCK_BYTES);
         let mut thunks = Vec::new();
         for (site, function) in (1..).zip(&FUNCTIONS) {

@@ -70,10 +70,11 @@ impl Tracee {
         let mapped = self.map_promised(&mut injector);
         // Where the process has refused memory there is no arena.
         self.places.arenas.retain(|arena| !arena.range().is_empty());
-        let image = nopal_agent::image(&self.places.immediates);
         for index in known..self.places.arenas.len() {
             let arena = &mut self.places.arenas[index];
             let base = arena.base;
+            let range = arena.range();
+            let image = nopal_agent::image(&self.places.immediates, range.end - range.start);
             arena.put(&image)?;
             self.publish_block(BlockEntry {
                 low: base,
@@ -106,7 +107,7 @@ impl Tracee {
             debug_assert_eq!(mark_of(base), immediates.mark);
             space.take(base..base + ARENA_BYTES);
             let mut arena = Arena::new(base);
-            arena.promise(nopal_agent::image(immediates).len() as u64);
+            arena.promise(nopal_agent::image(immediates, 0).len() as u64);
             arena.promise(bytes);
             arenas.push(arena);
         }
