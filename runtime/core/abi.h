@@ -152,7 +152,7 @@ struct nopal_chunk_header {
 	uint32_t stream_id;         /* 0 (tool) */
 	uint8_t uuid[16];           /* of the trace (tool) */
 	uint64_t clock_begin;       /* counter at the first record (runtime) */
-	uint64_t clock_end;         /* counter at the last record (tool) */
+	uint64_t clock_end;         /* bytes of the chunk before the last jump, 0: none (runtime); counter at the last record (tool) */
 	uint64_t content_bits;      /* how much the thread had reserved when it handed the chunk over (runtime), how much it holds (tool) */
 	uint64_t packet_bits;       /* (tool) */
 	uint64_t discarded;         /* events of this thread lost before this chunk, since it began (runtime) */

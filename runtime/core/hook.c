@@ -11,7 +11,8 @@ static bool is_on(struct nopal_context *context, const struct nopal_arguments *a
 }
 
 /* longjmp, setcontext, swapcontext: the next event may be anywhere on this stack, or on another one. Does not slow down
- * the fast path. */
+ * the fast path. The chunk shows how far its records went, so that calls which the jump leaves are not taken for open ones
+ * where no event follows. */
 void nopal_before_jump(struct nopal_arguments *arguments)
 {
 	struct nopal_context *context = nopal_context_get(nopal_process);
@@ -19,6 +20,11 @@ void nopal_before_jump(struct nopal_arguments *arguments)
 		context->reason = NOPAL_RESYNC_JUMP;
 		nopal_range_forget_any(context);
 		context->waiting = 0;
+		uint64_t position = context->position;
+		if (position) {
+			struct nopal_chunk_header *chunk = nopal_chunk_of(position);
+			chunk->clock_end = position - (uint64_t)chunk;
+		}
 	}
 }
 

@@ -147,6 +147,7 @@ impl<'a> Crew<'a, '_> {
         let is_cut = times == Times::Parts;
         let mut rebuilder = start.reopen(is_cut.then_some(window.0), worker);
         let mut retimer = Retimer::new(self.drive.net, window);
+        let mut alive = thread.alive_until;
         loop {
             if self.failed.load(Ordering::Relaxed) {
                 return Ok(());
@@ -155,6 +156,7 @@ impl<'a> Crew<'a, '_> {
             let mut taken = 0;
             for packet in packets.clone() {
                 if stop.is_at(number + taken, &packet, &rebuilder) {
+                    alive = 0;
                     break;
                 }
                 taken += 1;
@@ -168,7 +170,10 @@ impl<'a> Crew<'a, '_> {
             }
             let is_last = taken < PAUSE_PACKETS;
             if is_last {
-                rebuilder.end(worker);
+                if let Some(retimer) = retimer.as_mut().filter(|_| alive > 0) {
+                    alive = retimer.passed(alive);
+                }
+                rebuilder.end(alive, worker);
             }
             worker.pause()?;
             let packets = packets.take(taken);

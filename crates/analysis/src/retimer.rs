@@ -82,7 +82,7 @@ impl Retimer {
     }
 
     /// `clock` set back.
-    fn passed(&mut self, clock: u64) -> u64 {
+    pub fn passed(&mut self, clock: u64) -> u64 {
         self.clock = clock;
         let (from, until) = self.window;
         let clock = clock.clamp(from, until.max(from));

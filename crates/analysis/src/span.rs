@@ -14,15 +14,13 @@ pub fn begin(trace: &Trace) -> u64 {
         .unwrap_or(0)
 }
 
-/// The counter at its last record, likewise.
+/// The counter at its last record, likewise, or when calls were still open later.
 pub fn end(trace: &Trace) -> u64 {
     let threads = trace.threads();
-    let of_threads = threads
-        .iter()
-        .filter_map(|thread| thread.packets().next_back());
+    let of_threads = threads.iter().filter(|thread| thread.packets().len() > 0);
     let of_processors = trace.processors();
     let of_processors = of_processors.filter_map(|processor| processor.packets().next_back());
-    let end = of_threads.map(|packet| packet.clock_end()).max();
+    let end = of_threads.map(|thread| thread.clock_end()).max();
     end.or_else(|| of_processors.map(|packet| packet.clock_end()).max())
         .unwrap_or(0)
 }

@@ -27,6 +27,7 @@ pub struct ThreadEvents<'a, T> {
     records: Cursor<'a>,
     rebuilder: CallRebuilder,
     source: T,
+    alive_until: u64,
     ended: bool,
 }
 
@@ -38,6 +39,7 @@ impl<'a, T: EventSource> ThreadEvents<'a, T> {
             records: Cursor::default(),
             rebuilder: CallRebuilder::default(),
             source,
+            alive_until: 0,
             ended: false,
         }
     }
@@ -55,6 +57,7 @@ impl<'a, T: EventSource> ThreadEvents<'a, T> {
         let rebuilder = start.reopen(None, &mut source);
         ThreadEvents {
             rebuilder,
+            alive_until: thread.alive_until,
             ..ThreadEvents::new(packets, source)
         }
     }
@@ -85,7 +88,7 @@ impl<T: EventSource> Iterator for ThreadEvents<'_, T> {
                 None if self.ended => return None,
                 None => {
                     self.ended = true;
-                    self.rebuilder.end(&mut self.source);
+                    self.rebuilder.end(self.alive_until, &mut self.source);
                     self.source.finish(self.rebuilder.clock());
                 }
             }

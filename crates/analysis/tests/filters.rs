@@ -73,7 +73,7 @@ fn scan(trace: &Trace) -> Vec<Call> {
         for packet in thread.packets() {
             rebuilder.packet(&packet, &mut scan);
         }
-        rebuilder.end(&mut scan);
+        rebuilder.end(0, &mut scan);
     }
     scan.calls
 }

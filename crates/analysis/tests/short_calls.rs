@@ -320,7 +320,7 @@ fn seen(trace: &Trace) -> Seen {
         for packet in thread.packets() {
             rebuilder.packet(&packet, &mut seen);
         }
-        rebuilder.end(&mut seen);
+        rebuilder.end(0, &mut seen);
     }
     seen
 }

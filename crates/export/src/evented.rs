@@ -196,9 +196,8 @@ impl Worker for Evented<'_> {
         self.end_thread();
         self.pending.clear();
         let first = thread.packets().next();
-        let last = thread.packets().next_back();
         self.at_ns = self.ns(first.map_or(0, |packet| packet.clock_begin()));
-        self.end_ns = self.ns(last.map_or(0, |packet| packet.clock_end()));
+        self.end_ns = self.ns(thread.clock_end());
         self.is_in_thread = true;
         self.events.begin_thread(thread, self.at_ns, self.end_ns);
     }

@@ -77,6 +77,9 @@ impl Builder {
                 let words = packet.words().len() as u64;
                 self.words += words;
                 read += words;
+                if index.packets as usize == thread.packets().len() {
+                    self.chart.reach(&self.rebuilder, thread);
+                }
                 if self.chart.events >= self.block_events || self.words >= BLOCK_WORDS {
                     self.end_block(index);
                 }

@@ -1,6 +1,7 @@
 //! Makes pieces of a thread's calls.
 
-use nopal_analysis::calls::{Ending, Frame, Past, Plain, RUN, Sink, Style};
+use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Past, Plain, RUN, Sink, Style};
+use nopal_trace::ThreadInfo;
 
 /// Takes the pieces of calls.
 pub trait Pieces {
@@ -80,6 +81,13 @@ impl<P: Pieces> Chart<P> {
 
     pub fn now(&self) -> u64 {
         self.now
+    }
+
+    /// The thread's records end, before which the rebuilder stands.
+    pub fn reach(&mut self, rebuilder: &CallRebuilder, thread: &ThreadInfo) {
+        if self.depth > 0 && thread.alive_until > 0 {
+            self.now = self.now.max(rebuilder.open_until(thread.alive_until));
+        }
     }
 
     /// Ends all pieces.

@@ -208,7 +208,7 @@ impl ThreadIndex {
                 return end;
             }
         }
-        rebuilder.end(&mut exit);
+        rebuilder.end(thread.alive_until, &mut exit);
         exit.found.unwrap_or(End::Lost(rebuilder.clock()))
     }
 

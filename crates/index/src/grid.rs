@@ -312,11 +312,15 @@ impl ThreadIndex {
         let mut chart = Chart::new(rebuilder.frames(), from, pieces);
         chart.past = past;
         let packets = self.packets_of(first).start..self.packets_of(blocks.end - 1).end;
+        let is_whole = packets.end == thread.packets().len();
         for (number, packet) in packets.clone().zip(thread.packets_in(packets)) {
             if !before(number, &packet, &mut chart.pieces) {
-                break;
+                return chart;
             }
             rebuilder.packet(&packet, &mut chart);
+        }
+        if is_whole {
+            chart.reach(&rebuilder, thread);
         }
         chart
     }

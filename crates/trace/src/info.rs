@@ -43,6 +43,8 @@ pub struct ThreadInfo<'a> {
     pub name: &'a str,
     /// Its id is that of a PID namespace of its own, since the one outside is not known. It differs in kernel events.
     pub in_namespace: bool,
+    /// The counter until which the calls were open that are open at its last record; 0: it is not known to be later.
+    pub alive_until: u64,
     pub(crate) streams: &'a [StreamFile],
     pub(crate) packets: &'a [PacketId],
 }
@@ -73,6 +75,12 @@ impl<'a> ThreadInfo<'a> {
         let end = numbers.end.min(self.packets.len());
         let packets = &self.packets[numbers.start.min(end)..end];
         packets.iter().map(move |id| Packet::new(streams, *id))
+    }
+
+    /// The counter at its last record, or until which calls were open then.
+    pub fn clock_end(&self) -> u64 {
+        let last = self.packets().next_back();
+        last.map_or(0, |last| last.clock_end().max(self.alive_until))
     }
 
     /// Its events that were lost before one of its packets.

@@ -7,6 +7,7 @@
 compile_error!("records are little-endian, and are read in place");
 
 mod adopt;
+mod alive;
 mod append;
 mod checksum;
 mod chunk_cursor;

@@ -173,7 +173,11 @@ pub fn merge(traces: &[Trace], directory: &Path) -> Result<()> {
     let mut bases = vec![Bases::default()];
     for trace in traces {
         let own = bases[bases.len() - 1];
-        for note in trace.notes().iter().filter_map(|note| own.note(note)) {
+        // Where something is missing, it may have been the ends of calls.
+        let is_known =
+            |note: &&Note| trace.damage_count() == 0 || !matches!(note, Note::Alive { .. });
+        let notes = trace.notes().iter().filter(is_known);
+        for note in notes.filter_map(|note| own.note(note)) {
             writer.note(&note)?;
         }
         bases.push(own.behind(trace)?);

@@ -141,6 +141,16 @@ pub enum Note {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         reasons: BTreeMap<String, u64>,
     },
+    /// A thread lived at this counter, and of its events from `since` until then none is missing: calls that are open at its
+    /// last record were open, unless that is before `since`.
+    Alive {
+        process: u32,
+        thread: u32,
+        begin: u64,
+        #[serde(default, skip_serializing_if = "is_nothing")]
+        since: u64,
+        counter: u64,
+    },
     /// Calls of a thread that began before its first packet, the outermost first. `sequence` is that packet's number: those
     /// before it were given up.
     Open {

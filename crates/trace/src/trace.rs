@@ -1,5 +1,6 @@
 //! Reads a trace directory. Everything in it may be cut short, damaged or malicious.
 
+use crate::alive::Alive;
 use crate::clocks::{Clocks, Snapshot};
 use crate::cuts::Cuts;
 use crate::directory::{self, METADATA, SESSION};
@@ -63,6 +64,7 @@ pub struct Trace {
     /// process, with thread 0: so it is for all its threads.
     inside: HashMap<(u32, u32), Option<u32>>,
     images: HashMap<u32, u32>,
+    alive: Alive,
     markers: Markers,
     damage: Vec<Damage>,
     damage_count: u64,
@@ -133,6 +135,7 @@ impl Trace {
             names: thread_names(&notes),
             inside: inside(&notes),
             images: images(&notes),
+            alive: Alive::default(),
             markers: markers(&notes),
             notes,
             streams: Vec::new(),
@@ -164,6 +167,10 @@ impl Trace {
         trace.read_streams(known)?;
         trace.place_open_calls();
         trace.gather_threads();
+        // Where something is missing, it may have been the ends of calls.
+        if trace.damage_count == 0 {
+            trace.alive = Alive::of(&trace.notes);
+        }
         Ok(trace)
     }
 
@@ -523,6 +530,7 @@ impl Trace {
                 begin: *begin,
                 name,
                 in_namespace: false,
+                alive_until: 0,
                 streams: &self.streams,
                 packets: &[],
             }),
@@ -548,6 +556,7 @@ impl Trace {
             in_namespace: [0, key.thread]
                 .iter()
                 .any(|thread| self.inside.get(&(key.process, *thread)) == Some(&None)),
+            alive_until: self.alive.until(key, packets.last()),
             streams: &self.streams,
             packets,
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::budget::WorkBudget;
 use super::fibers::Fibers;
 use super::frame::{Ending, Frame, Sink};
-use super::known::Known;
+use super::known::{BEGIN, Known};
 use super::slots::below;
 use super::stack::Stack;
 use super::stay::Stay;
@@ -440,9 +440,22 @@ impl CallRebuilder {
         sink.leave(&frame, ending, &self.frames);
     }
 
-    /// The end of the thread's records.
-    pub fn end<S: Sink>(&mut self, sink: &mut S) {
+    /// The end of the thread's records. Calls that are open were so until `alive`, see [`nopal_trace::ThreadInfo`].
+    pub fn end<S: Sink>(&mut self, alive: u64, sink: &mut S) {
+        self.event_clock = self.open_until(alive);
         self.lose_all(sink);
+    }
+
+    /// When the present calls were certainly open: `alive`, if that is not later than it can be known.
+    pub fn open_until(&self, alive: u64) -> u64 {
+        let is_open = |frame: &Frame| self.known.alive(frame, BEGIN) == BEGIN;
+        let is_known = !self.arrival.is_some_and(|arrival| arrival.elsewhere)
+            && self.stay.is_none()
+            && self.frames.iter().all(is_open);
+        match is_known {
+            true => self.event_clock.max(alive),
+            false => self.event_clock,
+        }
     }
 }
 

@@ -99,15 +99,10 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
     let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
     let mut starts: BTreeMap<u32, u64> = BTreeMap::new();
     for thread in trace.threads() {
-        let mut packets = thread.packets();
-        let first = packets.next().map(|packet| packet.clock_begin());
-        let last = thread
-            .packets()
-            .next_back()
-            .map(|packet| packet.clock_end());
-        if let (Some(first), Some(last)) = (first, last) {
+        if let Some(first) = thread.packets().next() {
+            let first = first.clock_begin();
             let end = ends.entry(thread.process).or_default();
-            *end = last.max(*end);
+            *end = thread.clock_end().max(*end);
             let start = starts.entry(thread.process).or_insert(first);
             *start = first.min(*start);
         }

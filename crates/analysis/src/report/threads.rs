@@ -187,11 +187,10 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
             .packets()
             .next()
             .map_or(0, |packet| packet.clock_begin());
-        let last = thread
-            .packets()
-            .next_back()
-            .map_or(0, |packet| packet.clock_end());
-        let span = last.saturating_sub(first).saturating_sub(missing);
+        let span = thread
+            .clock_end()
+            .saturating_sub(first)
+            .saturating_sub(missing);
         row.span_ns = clocks.duration_ns(span);
         row
     });

@@ -151,7 +151,7 @@ fn spent_in<'a>(
         packet = at.packets;
         next += 1;
     }
-    rebuilder.end(&mut inside);
+    rebuilder.end(thread.alive_until, &mut inside);
     inside.finish()
 }
 

@@ -1,13 +1,14 @@
 //! The thread that empties the regions while the program runs, and once a second writes what is in chunks that are not
 //! full.
 
+use crate::collecting::alive::Alive;
 use crate::collecting::collect::Collector;
 use crate::collecting::cost;
 use crate::collecting::heartbeat::Heartbeat;
 use crate::collecting::kernel_events::Reading;
 use crate::collecting::kernel_functions::KernelFunctions;
 use crate::collecting::meter::Meter;
-use crate::collecting::notes::{counter, note, snapshot};
+use crate::collecting::notes::{counter, note, processor_time, snapshot};
 use crate::collecting::progress::Progress;
 use crate::collecting::slowest::{LiveTracer, keep_slowest};
 use crate::collecting::snapshot_results::Snapshots;
@@ -47,6 +48,9 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How often it is noted how many calls have been counted.
 const COUNTED: Duration = Duration::from_millis(100);
 
+/// How often it is seen which threads live, or more seldom, so that it takes at most a thousandth of a processor.
+const SEEN: Duration = Duration::from_millis(100);
+
 /// How often progress is reported.
 const WATCHED: Duration = Duration::from_millis(500);
 
@@ -71,6 +75,7 @@ pub struct Shared {
     regions: Arc<Mutex<Vec<Arc<Region>>>>,
     /// Rung for the session's own thread.
     bell: Arc<Bell>,
+    pub(super) alive: Mutex<Alive>,
     past: Mutex<Past>,
     stop: AtomicBool,
     /// Kernel events that are to be read from now on, where that has changed.
@@ -101,6 +106,7 @@ impl Shared {
             writer: Mutex::new(writer),
             regions: Arc::default(),
             bell: Arc::default(),
+            alive: Mutex::default(),
             past: Mutex::default(),
             stop: AtomicBool::new(false),
             system: Mutex::default(),
@@ -416,6 +422,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
     let mut next_flush = Instant::now() + SECOND;
     let mut last_looked = Instant::now();
+    let mut next_seen = Instant::now() + SEEN;
     let mut next_deserted = Instant::now();
     let mut last_progress = Instant::now();
     let mut next_counted = Instant::now();
@@ -468,6 +475,12 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             if !collector.keeps_newest() {
                 collector.note_counted(&shared.regions(), &shared.writer)?;
             }
+        }
+        if Instant::now() >= next_seen {
+            let before = processor_time();
+            shared.look_at_threads(None);
+            let taken = processor_time().saturating_sub(before);
+            next_seen = Instant::now() + (1000 * taken).max(SEEN);
         }
         if Instant::now() >= next_deserted {
             leave_deserted(shared, &mut collector)?;

@@ -1,5 +1,6 @@
 //! From the buffers that processes fill to the trace.
 
+mod alive;
 pub mod chunk_reader;
 pub mod collect;
 pub mod cost;

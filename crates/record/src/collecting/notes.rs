@@ -7,6 +7,7 @@ use nopal_beside::Mutex;
 use nopal_trace::{Note, Session, ThreadKey, Writer};
 use rustix::time::ClockId;
 use std::borrow::Cow;
+use std::time::Duration;
 
 /// Writes a note. A full disk is not this note's matter: the collector meets it too, and says so.
 pub fn note(writer: &Mutex<Writer>, note: &Note) -> Result<()> {
@@ -37,6 +38,11 @@ pub fn counter() -> u64 {
 fn clock(id: ClockId) -> u64 {
     let time = rustix::time::clock_gettime(id);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Of the calling thread.
+pub fn processor_time() -> Duration {
+    Duration::from_nanos(clock(ClockId::ThreadCPUTime))
 }
 
 /// The counter and the kernel's clocks at one moment: of some tries, the one that took least time.

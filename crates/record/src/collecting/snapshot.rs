@@ -86,6 +86,8 @@ struct Held {
     /// The calls of each thread that are open where its chunks begin.
     open_calls: HashMap<ThreadKey, OpenCalls>,
     names: Vec<Note>,
+    /// Until when threads are known to have lived.
+    alive: Vec<Note>,
     /// When it was copied.
     counter: u64,
     totals: Totals,
@@ -184,8 +186,12 @@ impl Held {
         for note in open_calls.filter_map(|(thread, calls)| calls.note(*thread)) {
             writer.note(&note)?;
         }
-        for note in &self.names {
-            writer.note(note)?;
+        for note in self.names.iter().chain(&self.alive) {
+            let mut note = note.clone();
+            if let Note::Alive { counter, .. } = &mut note {
+                *counter = (*counter).min(end);
+            }
+            writer.note(&note)?;
         }
         let mut lost = self.totals.lost(self.lost);
         if let Note::Lost {
@@ -288,12 +294,15 @@ impl Collector {
         // Before copying gives up more.
         let (totals, lost) = (self.totals, shared.counts().lost);
         let open_calls = self.open_calls.clone();
+        shared.look_at_threads(None);
+        let alive = shared.alive(self);
         let counter = counter();
         let (chunks, names) = self.copy_all(shared, &regions)?;
         Ok(Held {
             chunks,
             open_calls,
             names,
+            alive,
             counter,
             totals,
             lost,
@@ -420,6 +429,7 @@ mod tests {
             ],
             open_calls: HashMap::new(),
             names: Vec::new(),
+            alive: Vec::new(),
             counter: 1000,
             totals: Totals::default(),
             lost: Lost::default(),

@@ -703,7 +703,15 @@ impl Region {
     /// Whether anything is written in a chunk at this offset in it.
     pub fn has_more(&self, chunk: usize, offset: usize) -> bool {
         let word = self.chunk_offset + chunk * CHUNK_BYTES + offset;
-        offset + 8 <= CHUNK_BYTES && self.long(word).load(Ordering::Relaxed) != 0
+        offset < CHUNK_BYTES
+            && offset.is_multiple_of(8)
+            && self.long(word).load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the thread of a chunk, whose header this is, has jumped since its last record: calls that have no end there may
+    /// have been left.
+    pub fn has_jumped(&self, chunk: usize, header: &ChunkHeader) -> bool {
+        header.clock_end != 0 && !self.has_more(chunk, header.clock_end as usize)
     }
 
     /// Copies a chunk that its thread still fills, up to the first page of zeroes. Words are read in the order in which

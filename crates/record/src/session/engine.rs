@@ -224,6 +224,7 @@ impl Session {
             .writer
             .lock()
             .watch(Watched::new(ids, *children));
+        self.context.shared.forget_threads();
         Ok(())
     }
 

@@ -52,6 +52,9 @@ impl Session {
             region.mark_gone();
             collector.finish(region, &mut writer)?;
         }
+        for note in self.context.shared.alive(&collector) {
+            collector.end.unless_full(writer.note(&note))?;
+        }
         let counts = self.context.shared.counts();
         let Counts {
             lost,
@@ -200,6 +203,7 @@ impl Session {
 
     /// Takes out of a process what this session has put into it.
     pub(crate) fn let_go(&mut self, process: i32) {
+        self.context.shared.look_for_the_last_time(process);
         let regions = self.context.shared.regions();
         if let Some(tracee) = self.processes.tracees.get_mut(&process) {
             tracee.release_semaphores();

@@ -73,7 +73,7 @@ fn any_words_are_taken_and_every_call_is_accounted_for() {
             let tape = noise(&mut random);
             run(&mut rebuilder, &tape.words, packet == 2, &mut balance);
         }
-        rebuilder.end(&mut balance);
+        rebuilder.end(0, &mut balance);
         assert_eq!(balance.entered, balance.ended, "seed {seed}");
     }
 }
@@ -100,7 +100,7 @@ fn deep_stacks_and_exits_of_nothing_do_not_multiply() {
         tape.jump(slot).entry(3, slot);
     }
     run(&mut rebuilder, &tape.words, false, &mut balance);
-    rebuilder.end(&mut balance);
+    rebuilder.end(0, &mut balance);
     assert_eq!(balance.entered, balance.ended);
 }
 
@@ -122,7 +122,7 @@ fn depth_beyond_the_limit_is_counted_only() {
     }
     tape.event(abi::KIND_EXIT, 1, 1 << 44);
     run(&mut rebuilder, &tape.words, false, &mut balance);
-    rebuilder.end(&mut balance);
+    rebuilder.end(0, &mut balance);
     assert_eq!(
         (balance.entered, balance.ended, balance.strays),
         (depth, depth, 1)

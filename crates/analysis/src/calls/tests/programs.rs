@@ -246,7 +246,7 @@ impl Program {
         let mut found = Found::default();
         let mut rebuilder = CallRebuilder::default();
         run(&mut rebuilder, &self.tape.words, false, &mut found);
-        rebuilder.end(&mut found);
+        rebuilder.end(0, &mut found);
         (found.sums, self.sums)
     }
 

@@ -307,7 +307,7 @@ fn behind_a_gap(write: impl FnOnce(&mut Tape)) -> String {
     tape.resync(abi::RESYNC_CHUNK, TOP - 0x40);
     write(&mut tape);
     run(&mut rebuilder, &tape.words, true, &mut text);
-    rebuilder.end(&mut text);
+    rebuilder.end(0, &mut text);
     let text = text.text.strip_prefix(" +1 .+2 ..+2 ?2:0 ?2:9 ?1:9 ~91");
     text.expect("all calls were lost at the gap").to_string()
 }

@@ -111,8 +111,8 @@ fn compare(words: &[u64], what: &str) -> usize {
         format!("{stepping:?}") == format!("{running:?}"),
         "{what}: another state"
     );
-    stepping.end(&mut steps);
-    running.end(&mut runs);
+    stepping.end(0, &mut steps);
+    running.end(0, &mut runs);
     assert!(steps.0 == runs.steps.0, "{what}: other calls");
     runs.plain
 }

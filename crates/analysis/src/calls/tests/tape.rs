@@ -58,7 +58,7 @@ impl Tape {
         let mut text = CallText::default();
         let mut rebuilder = CallRebuilder::default();
         run(&mut rebuilder, &self.words, false, &mut text);
-        rebuilder.end(&mut text);
+        rebuilder.end(0, &mut text);
         text.text.trim_start().to_string()
     }
 }
