@@ -154,6 +154,7 @@ uint32_t nopal_chunk_switch(struct nopal_process *process, struct nopal_context 
 
 		uint64_t clock = port_clock();
 		chunk->clock_begin = clock;
+		chunk->clock_end = 0;
 		chunk->discarded = context->discarded;
 		chunk->sequence = sequence;
 		chunk->process = context->process;

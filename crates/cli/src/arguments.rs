@@ -171,7 +171,7 @@ pub struct Report {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// Order the rows by this column of the table that is shown, the largest first [default: total]
+    /// Order the rows by this column of the table that is shown, the largest first [default of functions: total]
     #[arg(short, long, value_name = "COLUMN", value_parser = sort_parser(), conflicts_with_all = ["hot_path", "by_arg", "kernel"])]
     pub sort: Option<String>,
 

@@ -79,8 +79,12 @@ impl Index {
         let mut work = Vec::new();
         for (at, thread) in infos.iter().enumerate() {
             let one = known.remove(&thread.key());
-            // The begin of a thread without records is not known.
-            let one = one.filter(|(_, index)| index.packets > 0);
+            // The begin of a thread without records is not known. Calls that are open at its last record end later where
+            // it is known by now that the thread lived.
+            let one = one.filter(|(_, index)| {
+                let is_read = index.packets as usize == thread.packets().len();
+                index.packets > 0 && !(is_read && thread.alive_until > 0)
+            });
             work.push((
                 at,
                 thread,

@@ -1,5 +1,6 @@
 use anyhow::{Result, bail};
 
+use crate::sleepers;
 use crate::thread::Pause;
 use crate::{Ending, Event, Options, Stop, Thread};
 
@@ -68,7 +69,10 @@ impl ExecFollower {
         let mut pause = Pause::default();
         loop {
             match self.thread.poll()? {
-                None => pause.rest(),
+                None => {
+                    sleepers::reap(self.thread.pid());
+                    pause.rest();
+                }
                 Some(Event::Ended(Ending::Unknown)) if self.thread.tid() != self.thread.pid() => {
                     self.thread.become_first();
                     return self.thread.wait();

@@ -26,6 +26,16 @@ pub(crate) fn take(tid: i32) -> Option<Thread> {
     })
 }
 
+/// Waits for the threads of a process that have ended, all but the first: `execve` of another one waits for that.
+pub(crate) fn reap(pid: i32) {
+    let has_ended = |sleeper: &mut ManuallyDrop<Thread>| {
+        sleeper.pid() == pid
+            && sleeper.tid() != pid
+            && matches!(sleeper.poll(), Ok(Some(Event::Ended(_))))
+    };
+    SLEEPERS.with_borrow_mut(|sleepers| sleepers.retain_mut(|sleeper| !has_ended(sleeper)));
+}
+
 /// Lets go the threads that did not stop when this OS thread was done with them, and have stopped since. Returns whether
 /// others still sleep.
 pub fn release_sleepers() -> bool {

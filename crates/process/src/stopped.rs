@@ -45,9 +45,6 @@ pub struct Stopped {
 /// The factor by which a thread that does not sleep is waited for longer.
 const FOR_A_PROCESSOR: u32 = 5;
 
-/// Threads that sleep uninterruptibly are waited for this much shorter: the others stand still meanwhile.
-const FOR_SLEEPERS: u32 = 20;
-
 /// Querying the kernel about more threads than this would stop them for too long.
 const CROWD: usize = 256;
 
@@ -123,8 +120,8 @@ impl Stopped {
             // Check once more when the time is over: the tool may have had no processor, either.
             let waited = begun.elapsed();
             stopped.gather(&mut known)?;
-            hopeless = waited >= patience * FOR_A_PROCESSOR
-                || waited >= patience / FOR_SLEEPERS && stopped.all_sleep();
+            hopeless =
+                waited >= patience && (stopped.all_sleep() || waited >= patience * FOR_A_PROCESSOR);
             if pause.is_long() {
                 stopped.seize_children(&mut known)?;
             }
@@ -161,8 +158,7 @@ impl Stopped {
             let begun = Instant::now();
             let mut pause = Pause::default();
             while stopped.threads.is_empty() && !stopped.late.is_empty() {
-                let waited = begun.elapsed();
-                if waited >= patience || waited >= patience / FOR_SLEEPERS && stopped.all_sleep() {
+                if begun.elapsed() >= patience {
                     break;
                 }
                 stopped.gather(&mut HashSet::new())?;

@@ -11,7 +11,7 @@ pub(crate) struct Alive {
     /// What the last note of each thread says.
     threads: HashMap<ThreadKey, (u64, u64)>,
     /// When calls were unwrapped, or recording was stopped: from then on they may have ended without a record, or their own
-    /// times are not known.
+    /// times are not known. In order.
     changes: Vec<u64>,
 }
 
@@ -41,6 +41,7 @@ impl Alive {
                 _ => {}
             }
         }
+        alive.changes.sort_unstable();
         alive
     }
 
@@ -48,8 +49,8 @@ impl Alive {
     pub fn until(&self, thread: &ThreadKey, last: Option<&PacketId>) -> u64 {
         let Some(last) = last else { return 0 };
         let end = last.clock_end;
-        let changes = self.changes.iter().copied();
-        let change = changes.filter(|change| *change >= end).min();
+        let before = self.changes.partition_point(|change| *change < end);
+        let change = self.changes.get(before).copied();
         match self.threads.get(thread) {
             Some((since, until)) if *since <= end && !last.is_of_kernel && !last.is_stopped => {
                 change.unwrap_or(u64::MAX).min(*until)

@@ -24,6 +24,8 @@ pub(super) struct Known {
     /// not recorded have returned since.
     pub astray: bool,
     pub has_gaps: bool,
+    /// The clock of the last jump, which may have left calls that began before.
+    pub jumped: u64,
 }
 
 /// Before a thread's first record.
@@ -39,6 +41,7 @@ impl Default for Known {
             doubts: Vec::new(),
             astray: false,
             has_gaps: false,
+            jumped: 0,
         }
     }
 }

@@ -318,6 +318,9 @@ impl CallRebuilder {
         if elsewhere {
             self.known.elsewhere(clock);
         }
+        if reason == abi::RESYNC_JUMP {
+            self.known.jumped = clock;
+        }
         self.cursor = slot >> 4;
         self.arrival = Some(Arrival {
             slot: slot >> 4,
@@ -448,7 +451,9 @@ impl CallRebuilder {
 
     /// When the present calls were certainly open: `alive`, if that is not later than it can be known.
     pub fn open_until(&self, alive: u64) -> u64 {
-        let is_open = |frame: &Frame| self.known.alive(frame, BEGIN) == BEGIN;
+        let is_open = |frame: &Frame| {
+            self.known.alive(frame, BEGIN) == BEGIN && frame.clock >= self.known.jumped
+        };
         let is_known = !self.arrival.is_some_and(|arrival| arrival.elsewhere)
             && self.stay.is_none()
             && self.frames.iter().all(is_open);

@@ -323,6 +323,8 @@ impl EventSource for Lines<'_> {
     }
 
     fn finish(&mut self, clock: u64) {
+        // Calls that were open may have been lost later than the last record.
+        let clock = clock.max(self.clock);
         self.let_go(clock);
         self.show_lost(clock);
         self.turns_until(u64::MAX, None);

@@ -74,19 +74,22 @@ impl Shared {
         alive.seen.clear();
     }
 
-    /// For the trace, when it has all records.
-    pub fn alive(&self, collector: &Collector) -> Vec<Note> {
+    /// The notes for the trace, when it has all records.
+    pub fn alive(&self, collector: &Collector) -> Vec<(ThreadKey, Note)> {
         // Nothing was written of the last ones.
         if collector.end.is_reached() {
             return Vec::new();
         }
         let alive = self.alive.lock();
-        let note = |(thread, (counter, since)): (&ThreadKey, &(u64, u64))| Note::Alive {
-            process: thread.process,
-            thread: thread.thread,
-            begin: thread.begin,
-            since: *since,
-            counter: *counter,
+        let note = |(thread, (counter, since)): (&ThreadKey, &(u64, u64))| {
+            let note = Note::Alive {
+                process: thread.process,
+                thread: thread.thread,
+                begin: thread.begin,
+                since: *since,
+                counter: *counter,
+            };
+            (*thread, note)
         };
         alive.seen.iter().map(note).collect()
     }

@@ -298,6 +298,11 @@ impl Collector {
         let alive = shared.alive(self);
         let counter = counter();
         let (chunks, names) = self.copy_all(shared, &regions)?;
+        let threads: HashSet<ThreadKey> = chunks.iter().map(|copy| copy.thread).collect();
+        let alive = alive
+            .into_iter()
+            .filter(|(thread, _)| threads.contains(thread));
+        let alive = alive.map(|(_, note)| note).collect();
         Ok(Held {
             chunks,
             open_calls,

@@ -702,10 +702,10 @@ impl Region {
 
     /// Whether anything is written in a chunk at this offset in it.
     pub fn has_more(&self, chunk: usize, offset: usize) -> bool {
-        let word = self.chunk_offset + chunk * CHUNK_BYTES + offset;
+        let word = |offset| self.long(self.chunk_offset + chunk * CHUNK_BYTES + offset);
         offset < CHUNK_BYTES
             && offset.is_multiple_of(8)
-            && self.long(word).load(Ordering::Relaxed) != 0
+            && word(offset).load(Ordering::Relaxed) != 0
     }
 
     /// Whether the thread of a chunk, whose header this is, has jumped since its last record: calls that have no end there may

@@ -52,7 +52,7 @@ impl Session {
             region.mark_gone();
             collector.finish(region, &mut writer)?;
         }
-        for note in self.context.shared.alive(&collector) {
+        for (_, note) in self.context.shared.alive(&collector) {
             collector.end.unless_full(writer.note(&note))?;
         }
         let counts = self.context.shared.counts();

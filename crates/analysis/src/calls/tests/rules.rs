@@ -289,6 +289,24 @@ fn entry_only_calls_take_their_place_by_slot() {
     );
 }
 
+/// A jump may have left a call of which no later record tells.
+#[test]
+fn calls_from_before_a_jump_are_not_known_to_be_open_later() {
+    let open_until = |jumps: bool| {
+        let mut tape = Tape::default();
+        tape.resync(abi::RESYNC_CHUNK, TOP).entry(1, TOP).wait(9);
+        if jumps {
+            tape.jump(TOP - 0x80);
+        }
+        tape.entry(2, TOP - 0x80);
+        let mut rebuilder = CallRebuilder::default();
+        run(&mut rebuilder, &tape.words, false, &mut CallText::default());
+        rebuilder.open_until(100)
+    };
+    assert_eq!(open_until(false), 100);
+    assert_eq!(open_until(true), 9);
+}
+
 /// Three calls deep, then a gap to the clock 100, and the records behind it.
 fn behind_a_gap(write: impl FnOnce(&mut Tape)) -> String {
     let mut rebuilder = CallRebuilder::default();
