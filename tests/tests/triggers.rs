@@ -206,7 +206,7 @@ fn what_does_not_fit_is_refused_before_the_program_runs() {
         ),
         (
             "handle_request if duration > 50ms",
-            "is known when the function returns",
+            "is known only when the function returns",
         ),
         ("mark net", "no marker matches net"),
         ("step do", "expected ACTION, found \"do\""),
