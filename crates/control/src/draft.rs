@@ -1,5 +1,6 @@
 //! A draft: a copy of the state that commands change. They look up what they name, and touch no process.
 
+use nopal_analysis::sort;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -232,11 +233,11 @@ impl Draft<'_> {
             let new: Vec<SiteKey> = new.collect();
             if !new.is_empty() {
                 let mut sites: Vec<SiteKey> = held.sites.iter().copied().chain(new).collect();
-                sites.sort();
+                sort::by(&mut sites, Ord::cmp);
                 held.sites = sites.into();
             }
             held.refused.extend(refused(&found));
-            held.refused.sort();
+            sort::by(&mut held.refused, Ord::cmp);
             held.refused.dedup();
         }
         for (held, more) in self.state.holders_mut().zip(holders) {
@@ -358,7 +359,7 @@ fn is_glob(word: &str) -> bool {
 
 fn held(what: FunctionSelection, capture: Capture, found: &[FoundSite]) -> ActiveFunctions {
     let mut sites: Vec<SiteKey> = able(found).collect();
-    sites.sort();
+    sort::by(&mut sites, Ord::cmp);
     ActiveFunctions {
         what,
         capture,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
+use nopal_analysis::sort;
 use nopal_serve::Failure;
 use nopal_symbols::is_harmless;
 
@@ -496,7 +497,7 @@ impl Controller<'_> {
     fn set_filter(&mut self, excluded: bool, locations: Vec<Part>) -> Result<()> {
         let mut parts = self.filtered(!excluded);
         parts.extend(locations);
-        parts.sort_by_key(|part| part.excluded);
+        sort::by_key(&mut parts, |part| part.excluded);
         let what = FunctionSelection::parsed(parts);
         let meant = what.clone();
         self.change(|draft| {

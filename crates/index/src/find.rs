@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use nopal_abi::Event;
 use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Sink};
+use nopal_analysis::sort;
 use nopal_trace::{Packet, ThreadInfo};
 
 use crate::chart::{Open, Pieces};
@@ -336,7 +337,7 @@ impl ThreadIndex {
         let mut chart = self.read(thread, blocks, summing, |_, _, _| true);
         chart.finish();
         let mut sums: Vec<Sum> = chart.pieces.sums.into_values().collect();
-        sums.sort_by_key(|sum| (std::cmp::Reverse(sum.ticks), sum.site));
+        sort::by_key(&mut sums, |sum| (std::cmp::Reverse(sum.ticks), sum.site));
         Some(sums)
     }
 

@@ -7,6 +7,7 @@ use std::thread;
 
 use nopal_analysis::drive::Progress;
 use nopal_analysis::range::Checkpoints;
+use nopal_analysis::sort;
 use nopal_beside::Mutex;
 use nopal_trace::{ThreadInfo, ThreadKey, Trace};
 
@@ -117,7 +118,7 @@ impl Index {
             run();
         });
         let mut made = std::mem::take(&mut *made.lock());
-        made.sort_by_key(|(at, ..)| *at);
+        sort::by_key(&mut made, |(at, ..)| *at);
         for (_, builder, index) in made {
             self.builders.push(builder);
             self.threads.push(index);

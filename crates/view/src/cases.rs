@@ -87,7 +87,7 @@ pub fn curves_of(markers: &Markers) -> Vec<String> {
             numbers.map(|field| format!("{}.{}", marker.name, field.name))
         })
         .collect();
-    curves.sort();
+    sort::by(&mut curves, Ord::cmp);
     curves.dedup();
     curves
 }

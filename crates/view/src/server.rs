@@ -114,11 +114,11 @@ fn answer(request: &Request, traces: &[Shown], token: &str) -> Response {
         Some((first, name)) if is_equal(first, token) && is_our_own(request) => name,
         _ => return Response::refusal("403 Forbidden", "not for you"),
     };
-    if let Some(file) = page::file(name) {
-        return Response::new(file.kind, file.content);
+    if let Some(name) = name.strip_prefix("api/") {
+        return api::answer(name, query, traces);
     }
-    match name.strip_prefix("api/") {
-        Some(name) => api::answer(name, query, traces),
+    match page::file(name) {
+        Some(file) => Response::new(file.kind, file.content),
         None => Response::refusal("404 Not Found", "no such file"),
     }
 }

@@ -287,7 +287,7 @@ impl<'a> Inside<'a> {
         }
         let mut late = std::mem::take(&mut self.late);
         if !late.is_empty() {
-            late.sort_by_key(|(_, call, _)| call.end);
+            sort::by_key(&mut late, |(_, call, _)| call.end);
             let mut again = Inside::new(self.names, self.windows);
             for (site, call, own) in late {
                 again.add(site, call, own);

@@ -69,7 +69,7 @@ pub fn read(directory: &Path) -> Result<Described> {
         fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(SUFFIX)).collect();
-    names.sort();
+    sort::by(&mut names, Ord::cmp);
     let mut described = Described::default();
     let wrong = &mut described.wrong;
     for file in names {

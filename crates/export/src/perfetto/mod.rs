@@ -18,6 +18,7 @@ use nopal_analysis::blocks;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames, printable};
+use nopal_analysis::sort;
 use nopal_analysis::span::begin;
 use nopal_trace::{FieldKind, Trace};
 
@@ -206,7 +207,7 @@ fn counters(trace: &Trace) -> Vec<(String, (u32, usize))> {
             })
         })
         .collect();
-    counters.sort();
+    sort::by(&mut counters, Ord::cmp);
     counters
 }
 

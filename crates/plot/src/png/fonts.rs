@@ -1,5 +1,6 @@
 //! Fonts of this machine, and outlines of text: letter after letter, without ligatures and the joined forms of some scripts.
 
+use nopal_analysis::sort;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,7 @@ impl Fonts {
             !files.is_empty(),
             "a PNG needs a font, and none is installed; on Debian: apt-get install fonts-dejavu-core. An SVG needs none"
         );
-        files.sort_by(|a, b| a.path.cmp(&b.path));
+        sort::by(&mut files, |a, b| a.path.cmp(&b.path));
         Ok(Fonts { files })
     }
 

@@ -1,6 +1,7 @@
 //! Chooses the functions that are recorded within a budget. A pure function of measurements: it knows no clock and no
 //! process.
 
+use nopal_analysis::sort;
 use std::collections::HashMap;
 
 /// Parts of the budget: the cost above which less is recorded, the cost that then remains, and the cost below which
@@ -319,7 +320,7 @@ impl Policy {
         self.excess += (cost - left(THEN).max(0.0)) * alone;
         let pays = self.excess >= self.pause && now >= self.next_pause - self.apart + APART;
         let may_pause = overran && (now >= self.next_pause || pays);
-        counted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        sort::by(&mut counted, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let mut any = false;
         for (number, share) in counted {
             if cost <= left(THEN) {
@@ -368,7 +369,7 @@ impl Policy {
                 (number, site.share, dear)
             })
             .collect();
-        lowered.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
+        sort::by(&mut lowered, |a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
         lowered.retain(|(_, share, _)| {
             let goes = !fits(timed, counted);
             if goes {
@@ -449,7 +450,7 @@ impl Policy {
             .filter(|(_, site)| site.is_due(now))
             .map(|(number, site)| (number, site.most * part))
             .collect();
-        due.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        sort::by(&mut due, |a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
         due.retain(|(_, share)| {
             let fits = *share <= *room;
             if fits {

@@ -14,6 +14,7 @@ use crate::collecting::trace_end::Limit;
 use crate::memory::region::{Lost, Region};
 use anyhow::Result;
 use nopal_abi::*;
+use nopal_analysis::sort;
 use nopal_beside::Mutex;
 use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Note, Seed, ThreadKey, losses, snapshot_name};
 use std::collections::{HashMap, HashSet};
@@ -256,7 +257,7 @@ impl Collector {
 
     /// Copies what is held, and has it written.
     pub fn write_snapshots(&mut self, shared: &Shared, mut wanted: Vec<Wanted>) -> Result<()> {
-        wanted.sort_by_key(|one| *one.window.start());
+        sort::by_key(&mut wanted, |one| *one.window.start());
         let seed = shared.writer.lock().seed()?;
         let held = self.held(shared)?;
         let mut snapshots = shared.snapshots();
@@ -364,7 +365,7 @@ impl Collector {
         }
         copies.append(&mut growing);
         // A thread may have handed a chunk over, and another one after it, between the two looks.
-        copies.sort_by_key(|copy| (copy.begin, copy.sequence));
+        sort::by_key(&mut copies, |copy| (copy.begin, copy.sequence));
         let main = regions.first();
         let named = threads.into_iter().flat_map(|key| {
             let region = regions

@@ -4,6 +4,7 @@ use crate::patch::change::Change;
 use crate::sites::choose::Loaded;
 use crate::sites::modules::extent;
 use nopal_agent::{Switched, Thunk};
+use nopal_analysis::sort;
 use nopal_control::SiteKey;
 use std::cell::OnceCell;
 use std::ops::Deref;
@@ -79,7 +80,7 @@ impl Inserted {
     pub fn switches(&self, modules: &[Loaded]) -> &Switches {
         self.switches.get_or_init(|| {
             let mut modules: Vec<&Loaded> = modules.iter().collect();
-            modules.sort_by_key(|module| module.file.index);
+            sort::by_key(&mut modules, |module| module.file.index);
             let mut switches = Vec::with_capacity(self.changes.len());
             for module in modules {
                 let range = extent(module);

@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::sites::files::File;
 use anyhow::Result;
 use nopal_abi::{CHUNK_BYTES, CHUNK_FULL};
+use nopal_analysis::sort;
 use nopal_analysis::text::several;
 use nopal_control::{Share, SiteKey, Spared};
 use nopal_plan::Untimed;
@@ -349,7 +350,9 @@ impl Session {
             })
         });
         let mut kept: Vec<Untimed> = kept.collect();
-        kept.sort_by(|a, b| (&a.file, a.address).cmp(&(&b.file, b.address)));
+        sort::by(&mut kept, |a, b| {
+            (&a.file, a.address).cmp(&(&b.file, b.address))
+        });
         // A session that finds nothing kept finds it out again.
         let _ = nopal_plan::keep_untimed(cache, &program.image.identity(), &kept);
     }

@@ -90,7 +90,7 @@ fn most_called(functions: Vec<(String, String, u64)>) -> (Vec<Value>, usize) {
     sort::by_key(&mut sums, |(_, calls)| std::cmp::Reverse(*calls));
     let left_out = sums.len().saturating_sub(FUNCTIONS);
     sums.truncate(FUNCTIONS);
-    sums.sort();
+    sort::by(&mut sums, Ord::cmp);
     let values = sums.into_iter().map(|((module, function), calls)| {
         let labels = vec![("module", module), ("function", function)];
         (labels, calls as f64)

@@ -6,6 +6,7 @@ use crate::sites::program;
 use crate::sites::signs::{Runtime, named_runtime};
 use crate::tracee::PatchContext;
 use anyhow::{Context, Result};
+use nopal_analysis::sort;
 use nopal_process::{Memory, Module};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -80,7 +81,7 @@ pub fn loaded(
     known.0 = now;
     let loaded = known.0.values().filter_map(|(_, loaded)| loaded.clone());
     let mut loaded: Vec<Loaded> = loaded.collect();
-    loaded.sort_by_key(|module| (!module.executable, module.base));
+    sort::by_key(&mut loaded, |module| (!module.executable, module.base));
     Ok(loaded)
 }
 

@@ -14,6 +14,7 @@ use crate::sites::values::{Surroundings, Value, fields_with_missing, shape, valu
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::Values;
+use nopal_analysis::sort;
 use nopal_beside::Mutex;
 use nopal_control::{Fetched, Probe, Spot, Way};
 use nopal_plan::{Site, Unprobed};
@@ -156,7 +157,7 @@ impl Probes {
             .filter(|placed| placed.file == file.index)
             .cloned()
             .collect();
-        own.sort_by_key(|placed| placed.site.address);
+        sort::by_key(&mut own, |placed| placed.site.address);
         own
     }
 }

@@ -5,6 +5,7 @@ use crate::sites::files::File;
 use crate::sites::modules::extent;
 use crate::sites::values::Surroundings;
 use anyhow::{Result, bail, ensure};
+use nopal_analysis::sort;
 use nopal_control::Spot;
 use nopal_symbols::{Variable, VariablePath};
 
@@ -132,7 +133,7 @@ pub fn find<'a>(spot: &Spot, modules: &'a [Loaded]) -> Result<Vec<Found<'a>>> {
             }
         }
     }
-    found.sort_by_key(|place| (place.module.file.index, place.address));
+    sort::by_key(&mut found, |place| (place.module.file.index, place.address));
     found.dedup_by_key(|place| (place.module.file.index, place.address));
     Ok(found)
 }

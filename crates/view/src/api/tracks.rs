@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use nopal_analysis::kernel_events::{KernelNames, events, kind, push_event, thread};
+use nopal_analysis::sort;
 use nopal_analysis::text::several;
 use nopal_analysis::tracers::Numbers;
 use nopal_analysis::waits::Waited;
@@ -210,7 +211,9 @@ pub fn spans(state: &State, query: &Query) -> Result<Vec<u8>> {
                 (label, spans, ns(&ticks.iter().sum()), lanes)
             })
             .collect();
-        labels.sort_by_key(|(label, _, ns, _)| (std::cmp::Reverse(*ns), *label));
+        sort::by_key(&mut labels, |(label, _, ns, _)| {
+            (std::cmp::Reverse(*ns), *label)
+        });
         let longest = all.iter().take(MOST);
         let sums = Sums {
             count: all.len() as u64,
