@@ -50,6 +50,13 @@ int main(void)
 	madvise(copy, HUGE_PAGE, MADV_HUGEPAGE);
 	memcpy(copy, (char *)low, high - low);
 	CHECK(move((char *)low, high - low, copy));
+#ifdef ASKED
+	puts("moved");
+	for (char line[8]; fflush(stdout) == 0 && fgets(line, sizeof(line), stdin); puts("done"))
+		for (int i = 0; i < 1000; i++)
+			sum += work(i);
+	return 5;
+#endif
 	for (int i = 0; i < 1000; i++)
 		sum += work(i);
 	printf("%d\n", sum);

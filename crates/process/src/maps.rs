@@ -42,6 +42,16 @@ pub struct Module {
     pub mappings: Vec<Mapping>,
 }
 
+impl Mapping {
+    /// Whether it may be a copy of a file's code: in memory without a file.
+    fn is_copied_code(&self) -> bool {
+        let huge = Path::new("/anon_hugepage");
+        let without_file = self.inode == 0 && self.path.is_none() && self.label.is_none()
+            || self.deleted && self.path.as_deref() == Some(huge);
+        self.executable && !self.shared && without_file
+    }
+}
+
 impl Module {
     pub fn end(&self) -> u64 {
         self.mappings.last().map_or(self.base, |last| last.end)
@@ -212,10 +222,17 @@ pub fn modules(pid: i32) -> Result<Vec<Module>> {
     Ok(modules_among(maps(pid)?))
 }
 
-/// The same, of those mappings.
+/// The same, of those mappings. Code that a process has copied to memory without a file, as it does to have it on huge
+/// pages, belongs to the module whose mappings are on both sides of it.
 pub fn modules_among(mappings: Vec<Mapping>) -> Vec<Module> {
     let mut modules = Vec::<Module>::new();
+    let mut copied: Option<Mapping> = None;
     for mapping in mappings {
+        if mapping.is_copied_code() {
+            copied = Some(mapping);
+            continue;
+        }
+        let copied = copied.take();
         let Some(path) = mapping.path.clone().filter(|_| mapping.inode != 0) else {
             continue;
         };
@@ -224,6 +241,15 @@ pub fn modules_among(mappings: Vec<Mapping>) -> Vec<Module> {
             .rev()
             .find(|module| module.belongs(&mapping));
         if let Some(module) = known {
+            let fills = |copied: &Mapping| {
+                module.end() == copied.start
+                    && copied.end == mapping.start
+                    && module.base.wrapping_add(mapping.offset) == mapping.start
+            };
+            if let Some(mut copied) = copied.filter(fills) {
+                copied.offset = copied.start - module.base;
+                module.mappings.push(copied);
+            }
             module.mappings.push(mapping);
             continue;
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use nopal_tests::process::{Resources, assert_nothing_left, is_text_changed, wait_until};
 use nopal_tests::{
-    Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal, scratch, shell_word,
+    AttachedProgram, Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal,
+    scratch, shell_word,
 };
 
 /// Starts `case` untraced and waits for the line `begun`.
@@ -79,6 +80,18 @@ fn is_recorded_exactly(case: &Case) {
     // The report has one phase, and the frames of the next wait.
     let calls = ["descend", "leaf", "waits"].map(|function| report.calls(function));
     assert_eq!(calls, [1100, 1000, 21]);
+}
+
+/// Copies of nopal's jumps do not stay in memory that has no file, nor is such memory dropped.
+#[test]
+fn code_that_was_copied_to_huge_pages_is_recorded_and_left_intact() {
+    let mut attached = AttachedProgram::new(c("huge_text", &["-DASKED"]), &[]);
+    assert!(is_text_changed(attached.program.id()));
+    attached.run("on");
+    attached.run("on");
+    let (scratch, _) = attached.end();
+    let report = Report::of(&scratch.path().join("trace"));
+    assert_eq!(report.calls("work"), 2000);
 }
 
 /// The number of rounds by default; NOPAL_ROUNDS=1000 takes some minutes.

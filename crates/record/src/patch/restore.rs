@@ -81,11 +81,13 @@ fn compare(
             count => filled += count,
         }
     }
+    // Code that the process has copied to memory without a file has no other copy.
+    let of_file = (text.device, text.inode) == (module.device, module.inode);
     let pages = held
         .chunks(PAGE as usize)
         .zip(original.chunks(PAGE as usize));
     for (page, (held, original)) in (text.start..).step_by(PAGE as usize).zip(pages) {
-        if held != original {
+        if held != original || !of_file {
             continue;
         }
         match found.unchanged.last_mut() {
