@@ -1,3 +1,5 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use object::elf::SHT_SYMTAB;
@@ -5,6 +7,9 @@ use object::elf::SHT_SYMTAB;
 use crate::elf::{Elf, LONGEST_PATH, inflate, string_at};
 use crate::table::SymbolTable;
 use crate::{Image, Source};
+
+/// The directory for the files that dwz makes, within one of debug files.
+const COMMON_FILES: &str = ".dwz";
 
 /// Symbols that were stripped from an image, from its debug file or `.gnu_debugdata`.
 pub(crate) struct Debug {
@@ -51,6 +56,28 @@ fn by_build_id(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
         .iter()
         .filter_map(|directory| open(&directory.join(&name)))
         .find(|elf| elf.build_id() == Some(id))
+}
+
+/// The file to which dwz has moved what this file has in common with others. `.gnu_debugaltlink`: its name, NUL, its
+/// build-id.
+pub(crate) fn common(elf: &Elf, directories: &[PathBuf]) -> Option<Elf> {
+    let link = elf.section_bytes(elf.section(".gnu_debugaltlink")?)?;
+    let name = string_at(link, 0, LONGEST_PATH)?;
+    let id = link.get(name.len() + 1..)?;
+    let name = Path::new(OsStr::from_bytes(name));
+    let mut rest = name.components();
+    let below = rest.find(|part| part.as_os_str() == COMMON_FILES);
+    let elsewhere = directories.iter().map(|directory| match below {
+        Some(below) => directory.join(below).join(rest.as_path()),
+        None => directory.join(name),
+    });
+    let named = name.is_absolute().then(|| name.to_owned());
+    let mut places = named.into_iter().chain(elsewhere);
+    places.find_map(|place| {
+        Elf::open_any(&place)
+            .ok()
+            .filter(|elf| elf.build_id() == Some(id))
+    })
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

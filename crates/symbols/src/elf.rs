@@ -82,7 +82,18 @@ impl Elf {
         }
     }
 
+    /// A program or a library, or the debug file of one.
     pub fn open(path: &Path) -> Result<Elf> {
+        let elf = Elf::open_any(path)?;
+        match elf.kind {
+            elf::ET_EXEC | elf::ET_DYN => Ok(elf),
+            elf::ET_REL => bail!("an object file, not a linked program"),
+            elf::ET_CORE => bail!("a core dump, not a program"),
+            _ => bail!("neither a program nor a library"),
+        }
+    }
+
+    pub fn open_any(path: &Path) -> Result<Elf> {
         // O_NONBLOCK: a path that a hostile file names may be a FIFO.
         let file = File::options()
             .read(true)
@@ -205,12 +216,7 @@ fn parse_header(data: &[u8]) -> Result<&FileHeader64<LE>> {
         "built for {}; only x86-64 programs can be traced",
         machine_name(machine)
     );
-    match header.e_type(LE) {
-        elf::ET_EXEC | elf::ET_DYN => Ok(header),
-        elf::ET_REL => bail!("an object file, not a linked program"),
-        elf::ET_CORE => bail!("a core dump, not a program"),
-        _ => bail!("neither a program nor a library"),
-    }
+    Ok(header)
 }
 
 fn machine_name(machine: Machine) -> String {

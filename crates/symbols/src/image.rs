@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use object::LittleEndian as LE;
 use object::elf as abi;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -344,16 +344,21 @@ impl Image {
     /// The location of a variable, or of a part of it, at an instruction, by the debug information; the error says why
     /// there is none.
     pub fn variable(&self, address: u64, path: &VariablePath) -> Result<Variable> {
-        if self.elf.section(".debug_info").is_some() {
-            return variables::find(self, &self.elf, address, path);
-        }
-        match debug::file(self, &self.debug_directories) {
-            Some(elf) => variables::find(self, &elf, address, path),
-            None => bail!(
-                "{} has no debug information to find {path} (compile with -g)",
-                self.file_name()
-            ),
-        }
+        let file;
+        let elf = match self.elf.section(".debug_info") {
+            Some(_) => &self.elf,
+            None => {
+                file = debug::file(self, &self.debug_directories);
+                file.as_ref().with_context(|| {
+                    format!(
+                        "{} has no debug information to find {path} (compile with -g)",
+                        self.file_name()
+                    )
+                })?
+            }
+        };
+        let common = debug::common(elf, &self.debug_directories);
+        variables::find(self, elf, common.as_ref(), address, path)
     }
 
     fn line(&self, file: &str, line: u32) -> (u32, Vec<u64>) {
@@ -386,11 +391,19 @@ impl Image {
             place.ok().map(|place| &all[place])
         };
         let functions: Vec<&Function> = addresses.iter().filter_map(function).collect();
-        if self.elf.section(".debug_info").is_some() {
-            return prototypes::of(&self.elf, &functions);
-        }
-        let elf = self.debug_file_of_any_place();
-        elf.map_or_else(HashMap::new, |elf| prototypes::of(&elf, &functions))
+        let file;
+        let elf = match self.elf.section(".debug_info") {
+            Some(_) => &self.elf,
+            None => {
+                file = self.debug_file_of_any_place();
+                match &file {
+                    Some(elf) => elf,
+                    None => return HashMap::new(),
+                }
+            }
+        };
+        let common = debug::common(elf, &self.debug_directories);
+        prototypes::of(elf, common.as_ref(), &functions)
     }
 
     /// The debug file, perhaps from a server. This takes time, so nothing that is recorded depends on it.

@@ -9,19 +9,15 @@
 mod convention;
 mod kinds;
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gimli::{
-    AttributeValue, DwAte, DwarfSections, Expression, LittleEndian, Operation, SectionId,
-    constants as dw,
-};
+use gimli::{AttributeValue, DwAte, Expression, Operation, constants as dw};
 
+use crate::Function;
 use crate::elf::Elf;
-use crate::types::{Die, Slice, Unit, UnitEntry, Units, Value as Attribute, children};
-use crate::{Function, compressed};
+use crate::types::{Die, Sections, Slice, Unit, UnitEntry, Units, Value as Attribute, children};
 
 /// Registers for integers and addresses, by their DWARF numbers in the order of the convention.
 const INTEGER_REGISTERS: [u16; 6] = [5, 4, 1, 2, 8, 9];
@@ -97,14 +93,13 @@ pub enum ValueKind {
 }
 
 /// The prototypes of those of the functions that the debug information describes, by address.
-pub(crate) fn of(elf: &Elf, functions: &[&Function]) -> HashMap<u64, Prototype> {
-    let sections = DwarfSections::load(|id: SectionId| {
-        let section = elf.section(id.name());
-        let bytes = section.and_then(|section| compressed::section_bytes(elf, section));
-        Ok::<Cow<'_, [u8]>, std::convert::Infallible>(bytes.unwrap_or_default())
-    });
-    let Ok(sections) = sections;
-    let units = Units::of(sections.borrow(|section| Slice::new(section, LittleEndian)));
+pub(crate) fn of(
+    elf: &Elf,
+    common: Option<&Elf>,
+    functions: &[&Function],
+) -> HashMap<u64, Prototype> {
+    let sections = Sections::of(elf, common);
+    let units = sections.units();
     let wanted: HashMap<u64, &Function> = functions
         .iter()
         .map(|function| (function.address, *function))

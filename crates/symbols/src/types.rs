@@ -1,19 +1,23 @@
 //! Types of the source, from DWARF: their parts, and the kinds of their values.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::convert::Infallible;
+use std::ops::Deref;
 
 use anyhow::{Result, anyhow, bail, ensure};
 use gimli::{
-    AttributeValue, DebuggingInformationEntry, DwAt, DwTag, EndianSlice, LittleEndian, UnitHeader,
-    UnitOffset, constants as dw,
+    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, DwAt, DwTag, DwarfSections,
+    EndianSlice, LittleEndian, SectionId, UnitHeader, UnitOffset, constants as dw,
 };
 
+use crate::compressed;
+use crate::elf::Elf;
 use crate::nearest::{nearest, or_nearest};
 use crate::path::Step;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub(crate) type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
-pub(crate) type Unit<'a> = gimli::Unit<Slice<'a>>;
 pub(crate) type Die<'a> = DebuggingInformationEntry<Slice<'a>>;
 pub(crate) type Value<'a> = AttributeValue<Slice<'a>>;
 
@@ -46,10 +50,27 @@ pub enum VariableKind {
     },
 }
 
-/// The units of a file. Entries may refer to other units' (LTO).
+/// A unit of a file, or one that the file has in common with others.
+pub(crate) struct Unit<'a> {
+    unit: gimli::Unit<Slice<'a>>,
+    is_common: bool,
+}
+
+impl<'a> Deref for Unit<'a> {
+    type Target = gimli::Unit<Slice<'a>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.unit
+    }
+}
+
+/// The units of a file. Entries may refer to other units' (LTO, dwz), also to those of a file that dwz has moved there.
 pub(crate) struct Units<'a> {
     pub dwarf: Dwarf<'a>,
+    /// Each file's in order.
     headers: Vec<UnitHeader<Slice<'a>>>,
+    /// The number of the file's own units; those behind them are common ones.
+    own: usize,
     /// Units that are needed more than once.
     kept: Vec<OnceCell<Option<Unit<'a>>>>,
 }
@@ -73,28 +94,76 @@ pub(crate) struct Stepped<'u, 'a> {
     pub kind: Type<'u, 'a>,
 }
 
+/// The sections of debug information of a file, and of the one that it has common parts in.
+pub(crate) struct Sections<'a> {
+    own: DwarfSections<Cow<'a, [u8]>>,
+    common: Option<DwarfSections<Cow<'a, [u8]>>>,
+}
+
+impl<'a> Sections<'a> {
+    pub fn of(elf: &'a Elf, common: Option<&'a Elf>) -> Sections<'a> {
+        let load = |elf: &'a Elf| {
+            let Ok(sections) = DwarfSections::load(|id: SectionId| {
+                let section = elf.section(id.name());
+                let bytes = section.and_then(|section| compressed::section_bytes(elf, section));
+                Ok::<_, Infallible>(bytes.unwrap_or_default())
+            });
+            sections
+        };
+        Sections {
+            own: load(elf),
+            common: common.map(load),
+        }
+    }
+
+    pub fn units(&self) -> Units<'_> {
+        let common = self.common.as_ref();
+        let dwarf = self
+            .own
+            .borrow_with_sup(common, |section| Slice::new(section, LittleEndian));
+        Units::of(dwarf)
+    }
+}
+
 impl<'a> Units<'a> {
-    pub fn of(dwarf: Dwarf<'a>) -> Units<'a> {
+    fn of(dwarf: Dwarf<'a>) -> Units<'a> {
         let mut headers = Vec::new();
-        let mut all = dwarf.units();
-        while let Ok(Some(header)) = all.next() {
-            headers.push(header);
+        let mut own = 0;
+        for (index, dwarf) in std::iter::once(&dwarf).chain(dwarf.sup()).enumerate() {
+            let mut all = dwarf.units();
+            while let Ok(Some(header)) = all.next() {
+                headers.push(header);
+            }
+            if index == 0 {
+                own = headers.len();
+            }
         }
         let kept = headers.iter().map(|_| OnceCell::new()).collect();
         Units {
             dwarf,
             headers,
+            own,
             kept,
         }
     }
 
+    /// The number of the file's own.
     pub fn count(&self) -> usize {
-        self.headers.len()
+        self.own
     }
 
     /// A unit that is to be looked at once.
     pub fn look(&self, index: usize) -> Option<Unit<'a>> {
-        self.dwarf.unit(self.headers[index]).ok()
+        let is_common = index >= self.own;
+        let unit = self.dwarf_with(is_common).unit(self.headers[index]).ok()?;
+        Some(Unit { unit, is_common })
+    }
+
+    fn dwarf_with(&self, is_common: bool) -> &Dwarf<'a> {
+        self.dwarf
+            .sup()
+            .filter(|_| is_common)
+            .unwrap_or(&self.dwarf)
     }
 
     pub fn unit(&self, index: usize) -> Option<&Unit<'a>> {
@@ -107,16 +176,25 @@ impl<'a> Units<'a> {
             AttributeValue::UnitRef(offset) => (unit, offset),
             AttributeValue::DebugInfoRef(offset) => match offset.to_unit_offset(&unit.header) {
                 Some(own) => (unit, own),
-                None => {
-                    let mut headers = self.headers.iter();
-                    let holds = |header: &UnitHeader<_>| offset.to_unit_offset(header).is_some();
-                    let unit = self.unit(headers.position(holds)?)?;
-                    (unit, offset.to_unit_offset(&unit.header)?)
-                }
+                None => self.place(unit.is_common, offset)?,
             },
+            AttributeValue::DebugInfoRefSup(offset) => self.place(true, offset)?,
             _ => return None,
         };
         Some((unit, unit.entry(offset).ok()?))
+    }
+
+    /// The place of an entry in another unit.
+    fn place(&self, is_common: bool, offset: DebugInfoOffset) -> Option<(&Unit<'a>, UnitOffset)> {
+        let (own, common) = self.headers.split_at(self.own);
+        let (first, headers) = match is_common {
+            true => (self.own, common),
+            false => (0, own),
+        };
+        let begins = |header: &UnitHeader<_>| header.debug_info_offset() <= Some(offset);
+        let before = headers.partition_point(begins);
+        let unit = self.unit(first + before.checked_sub(1)?)?;
+        Some((unit, offset.to_unit_offset(&unit.header)?))
     }
 
     /// The name of the entry, or of the one that it completes.
@@ -127,7 +205,10 @@ impl<'a> Units<'a> {
     /// The text that an attribute of the entry has, or one of the entry that it completes.
     pub fn text_of(&self, unit: &Unit<'a>, die: &Die<'a>, name: DwAt) -> Option<String> {
         let (unit, value) = self.inherited(unit, die, name)?;
-        let text = self.dwarf.attr_string(unit, value).ok()?;
+        let text = self
+            .dwarf_with(unit.is_common)
+            .attr_string(unit, value)
+            .ok()?;
         Some(text.to_string_lossy().into_owned())
     }
 

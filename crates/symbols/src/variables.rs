@@ -1,20 +1,17 @@
 //! Variables of the source and their locations, from DWARF, which may be damaged or malicious: unreadable parts are
 //! ignored.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use gimli::{
-    AttributeValue, DwarfSections, Expression, LittleEndian, Operation, SectionId, constants as dw,
-};
+use gimli::{AttributeValue, Expression, Operation, constants as dw};
 
+use crate::Image;
 use crate::elf::Elf;
 use crate::nearest::{nearest, or_nearest};
 use crate::path::VariablePath;
-use crate::types::{Die, Slice, Unit, Units, Value, VariableKind};
+use crate::types::{Die, Sections, Slice, Unit, Units, Value, VariableKind};
 use crate::unwind::Cfa;
-use crate::{Image, compressed};
 
 /// Bytes of a register and of a pointer.
 const WORD_BYTES: u64 = 8;
@@ -46,18 +43,14 @@ pub enum Base {
 pub(crate) fn find(
     image: &Image,
     elf: &Elf,
+    common: Option<&Elf>,
     address: u64,
     path: &VariablePath,
 ) -> Result<Variable> {
-    let sections = DwarfSections::load(|id: SectionId| {
-        let section = elf.section(id.name());
-        let bytes = section.and_then(|section| compressed::section_bytes(elf, section));
-        Ok::<Cow<'_, [u8]>, anyhow::Error>(bytes.unwrap_or_default())
-    })?;
-    let dwarf = sections.borrow(|section| Slice::new(section, LittleEndian));
+    let sections = Sections::of(elf, common);
     let finder = Finder {
         image,
-        units: Units::of(dwarf),
+        units: sections.units(),
         address,
         path,
         name: &path.variable,

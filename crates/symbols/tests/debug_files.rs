@@ -1,7 +1,7 @@
 mod common;
 
 use common::{BuildDirectory, addresses, by_name};
-use nopal_symbols::{Image, Source};
+use nopal_symbols::{Image, Source, VariablePath};
 
 const PROGRAM: &str = "
 __attribute__((noinline)) static int hidden(int x) { __asm__ volatile(\"\" : \"+r\"(x)); return x + 1; }
@@ -144,4 +144,38 @@ fn a_bomb_in_mini_debug_info_is_not_inflated() {
     build.run("xz -0 zeroes");
     build.run("objcopy --add-section .gnu_debugdata=zeroes.xz a");
     assert_bare(&build.open("a"));
+}
+
+/// Two programs of one source, whose debug information dwz has moved to a file that they have in common.
+#[test]
+fn what_dwz_moves_to_a_common_file_is_found_there() {
+    let build = BuildDirectory::new();
+    build.write(
+        "a.c",
+        "enum color { RED, GREEN };
+         struct shape { long id; enum color color; const char *label; };
+         int area(struct shape *shape, enum color color, const char *label)
+         { return shape->color + color + label[0]; }
+         int main(int argc, char **argv)
+         { struct shape shape = { NUMBER, argc }; return area(&shape, GREEN, argv[0]); }",
+    );
+    for number in ["1", "2"] {
+        build.run(&format!(
+            "gcc -g -O1 -fno-inline -Wl,--build-id -DNUMBER={number} a.c -o a{number}"
+        ));
+    }
+    let found = || {
+        let image = build.open("a1");
+        let address = image.symbol("area").unwrap();
+        let color = VariablePath::parsed("shape->color").unwrap();
+        let variable = image.variable(address, &color).ok();
+        (image.prototypes(&[address]), variable)
+    };
+    let whole = found();
+    assert!(whole.0.len() == 1 && whole.1.is_some());
+    std::fs::create_dir_all(build.path("debug/.dwz")).unwrap();
+    build.run("dwz -m debug/.dwz/common -M /nowhere/debug/.dwz/common a1 a2");
+    assert_eq!(whole, found());
+    build.run("strip --strip-all --remove-section=.note.gnu.build-id debug/.dwz/common");
+    assert!(found().1.is_none());
 }
