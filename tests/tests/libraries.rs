@@ -7,13 +7,17 @@ use std::ffi::OsString;
 use std::process::Command;
 
 fn linked() -> Case {
-    let (directory, _) = library("library.c");
+    linked_to("library", "linked")
+}
+
+fn linked_to(name: &str, program: &str) -> Case {
+    let (directory, _) = library(&format!("{name}.c"));
     let directory = directory.to_str().expect("a plain path").to_owned();
     Case::new(c(
-        "linked",
+        program,
         &[
             &format!("-L{directory}"),
-            "-llibrary",
+            &format!("-l{name}"),
             &format!("-Wl,-rpath,{directory}"),
         ],
     ))
@@ -116,6 +120,13 @@ fn a_thin_program_has_its_library_traced_whole() {
 fn an_imported_function_is_traced_and_an_inner_one_is_not() {
     let traced = linked().check();
     assert_eq!(traced.report.calls("library_leaf"), 0);
+}
+
+/// The large ones that imported functions call, and those that call the kernel, are.
+#[test]
+fn inner_functions_that_may_take_time_are_traced() {
+    let traced = linked_to("inner", "outer").check();
+    assert_eq!(traced.report.calls("inner_small"), 0);
 }
 
 #[test]

@@ -52,10 +52,6 @@ impl Sources {
     }
 }
 
-/// The first bytes of a call and of a jump, which a signed distance of this many bytes follows.
-const CALL: u8 = 0xe8;
-const JUMP: u8 = 0xe9;
-const DISTANCE: usize = 4;
 /// Bytes of a function that are looked at.
 const MOST_BYTES: u64 = 1 << 22;
 
@@ -98,18 +94,9 @@ impl CallSites {
 fn calls(image: &Image, function: &Function, target: u64) -> Vec<u64> {
     let size = function.size.min(MOST_BYTES) as usize;
     let code = image.bytes(function.address, size).unwrap_or_default();
-    let instructions = code.windows(1 + DISTANCE).zip(function.address..);
-    let calls = instructions.filter(|(bytes, address)| {
-        let [CALL | JUMP, distance @ ..] = bytes else {
-            return false;
-        };
-        let distance = distance
-            .first_chunk()
-            .map_or(0, |bytes| i32::from_le_bytes(*bytes));
-        let next = address.wrapping_add(1 + DISTANCE as u64);
-        next.wrapping_add_signed(distance.into()) == target
-    });
-    calls.map(|(_, address)| address).collect()
+    let calls = nopal_symbols::calls(code, function.address).into_iter();
+    let calls = calls.filter(|(_, called)| *called == target);
+    calls.map(|(address, _)| address).collect()
 }
 
 /// Each line once, in order of the addresses.

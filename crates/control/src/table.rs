@@ -647,7 +647,7 @@ const PLACES: &[(&str, &str)] = &[
     ),
     (
         "GLOB",
-        "all functions of the program that match, and of the library functions that are called from outside of their library: * ? [a-z] {a,b}",
+        "all functions of the program that match, and of those library functions that are recorded by default: * ? [a-z] {a,b}",
     ),
     (
         "GLOB@LIBRARY",

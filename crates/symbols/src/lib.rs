@@ -1,5 +1,6 @@
 //! The functions of an ELF file. Everything in the file is checked and nothing is trusted.
 
+mod calls;
 mod cold;
 mod compressed;
 mod debug;
@@ -28,6 +29,7 @@ mod types;
 mod unwind;
 mod variables;
 
+pub use calls::{calls, has_system_call};
 pub use demangle::{demangle, demangle_as, without_parameters};
 pub use exports::{Export, Exports};
 pub use format::{Field, FieldKind};

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-use nopal_symbols::Image;
+use nopal_symbols::{Image, calls, has_system_call};
 use nopal_trace::{Note, Trace};
 
 use super::functions::Report;
@@ -18,12 +18,6 @@ const ROWS: usize = 12;
 const NAMED: usize = 2;
 /// Shorter functions take no time, and often cannot be recorded.
 const LEAST_SIZE: u64 = 16;
-/// `syscall`. The time of a function with one is the kernel's.
-const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
-/// `call` and `jmp` with a distance of 32 bits, and how long they are.
-const CALL: u8 = 0xe8;
-const JUMP: u8 = 0xe9;
-const LENGTH: usize = 5;
 
 /// The functions of a file that have self time and call functions that were not recorded.
 #[derive(Default)]
@@ -130,25 +124,18 @@ fn recorded_in_part(trace: &Trace, path: &str, recorded: usize) -> Option<Image>
     (is_part && image.identity() == *identity).then_some(image)
 }
 
-/// The functions of its own file that a function calls or jumps to. Bytes that only look like a call lead to the first
-/// byte of a function by chance alone.
+/// The functions of its own file that a function calls or jumps to. The time of one with a system call is the kernel's.
 fn called(image: &Image, function: &Function) -> Vec<Function> {
     let code = usize::try_from(function.size).ok();
     let Some(code) = code.and_then(|size| image.bytes(function.address, size)) else {
         return Vec::new();
     };
-    if code.windows(2).any(|bytes| bytes == SYSTEM_CALL) {
+    if has_system_call(code) {
         return Vec::new();
     }
     let mut found = Vec::new();
     let mut known = HashSet::from([function.address]);
-    for (at, bytes) in code.windows(LENGTH).enumerate() {
-        let [CALL | JUMP, distance @ ..] = bytes else {
-            continue;
-        };
-        let distance = i32::from_le_bytes(distance.try_into().unwrap_or_default());
-        let behind = function.address.wrapping_add((at + LENGTH) as u64);
-        let target = behind.wrapping_add_signed(distance.into());
+    for (_, target) in calls(code, function.address) {
         if let Ok(Some(called)) = image.function_at(target)
             && called.address == target
             && called.size >= LEAST_SIZE

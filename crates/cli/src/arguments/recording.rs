@@ -57,7 +57,7 @@ pub struct Record {
 /// be combined.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Record functions: those of the program, and those of libraries that are called from outside of their library
+    /// Record functions: those of the program, and of libraries those that `nopal record` records by default
     #[arg(short, long)]
     functions: bool,
 

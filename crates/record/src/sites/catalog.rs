@@ -1,6 +1,6 @@
 //! The functions and markers that processes have loaded, for control to look up by the names in commands.
 
-use crate::sites::choose::Loaded;
+use crate::sites::choose::{Loaded, reached};
 use crate::sites::files::Files;
 use crate::sites::fitting::{names_of_markers, nearest_markers};
 use crate::sites::markers;
@@ -269,10 +269,10 @@ fn choosing<'a>(
 ) -> impl Fn(u64) -> bool + 'a {
     let file_name = module.file_name();
     let boundary = boundary.filter(|_| !selection.names_module(file_name));
+    let reached = boundary.map(|boundary| reached(module, boundary));
     let everything = selection.chooses_all_of(file_name);
     move |address| {
-        let is_reached =
-            boundary.is_none_or(|all| all.contains(&module.base.wrapping_add(address)));
+        let is_reached = reached.as_ref().is_none_or(|all| all.contains(&address));
         is_reached && (everything || matches(selection, module, address))
     }
 }

@@ -4,7 +4,7 @@
 use crate::sites::files::File;
 use crate::sites::modules::extent;
 use nopal_process::Memory;
-use nopal_symbols::Exports;
+use nopal_symbols::{Exports, calls, has_system_call};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -31,6 +31,10 @@ fn last_component(path: &str) -> &str {
 
 /// The most functions of a library that is traced whole.
 const MOST_OF_LIBRARY: usize = 10_000;
+
+/// The most functions of a library of which it is looked at what they call, and the bytes of large ones.
+const MOST_LOOKED_AT: usize = 2_000;
+const LARGE: usize = 256;
 
 /// A program is thin if it has no more functions than this, and its library at least `THIN_RATIO` times as many.
 const THIN: usize = 500;
@@ -107,6 +111,33 @@ pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
         }
     }
     found
+}
+
+/// The functions, by their addresses in the file, that a module's `boundary` leads to: those in it, and those within the
+/// module that these call directly or through others, if they are large or make a system call. The time of a call is
+/// spent in these.
+pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> HashSet<u64> {
+    let is_in = |address: &u64| boundary.contains(&module.base.wrapping_add(*address));
+    let mut all: Vec<u64> = functions(module).filter(is_in).collect();
+    let mut reached: HashSet<u64> = all.iter().copied().collect();
+    if all.len() == functions(module).count() {
+        return reached;
+    }
+    let mut known = reached.clone();
+    // Those nearest to the boundary come first.
+    let mut next = 0;
+    while let Some(&address) = all.get(next).filter(|_| next < MOST_LOOKED_AT) {
+        next += 1;
+        let Some(code) = module.file.code_at(address) else {
+            continue;
+        };
+        if code.len() >= LARGE || has_system_call(code) {
+            reached.insert(address);
+        }
+        let called = calls(code, address).into_iter().map(|(_, called)| called);
+        all.extend(called.filter(|one| module.file.key_of(*one).is_some() && known.insert(*one)));
+    }
+    reached
 }
 
 /// The library round which the executable is a thin shell, such as libpython; `called` are the numbers of each module's

@@ -159,6 +159,17 @@ impl File {
         Some((SiteKey(self.first_key + index as u32), is_refused))
     }
 
+    /// The code of the function that begins at an address.
+    pub fn code_at(&self, address: u64) -> Option<&[u8]> {
+        let (key, is_refused) = self.key_of(address)?;
+        let index = (key.0 - self.first_key) as usize;
+        let size = match is_refused {
+            false => self.plan.sites[index].size,
+            true => self.plan.refused[index - self.plan.sites.len()].size,
+        };
+        self.image.bytes(address, usize::try_from(size).ok()?)
+    }
+
     /// The functions that have a name: as the file has it, demangled, so without parameters, or an ending of the short
     /// name.
     pub fn named(&self, name: &str) -> &[u64] {

@@ -582,9 +582,10 @@ impl Chosen<'_> {
             });
             if let Some(probe) = taken.filter(|probe| probe.call.is_none()) {
                 left.push(format!(
-                    "{}: not traced: the probe at {} needs the same bytes",
+                    "{}: not traced: the probe at {} needs the same bytes; one at {} would not",
                     named(file, site.address),
-                    probe.place
+                    probe.place,
+                    named(file, window.end)
                 ));
             }
             taken.is_none()

@@ -1,0 +1,28 @@
+//! Calls in the code of a function, as its bytes show them.
+
+/// `syscall`.
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+/// `call` and `jmp` with a distance of 32 bits, and how long they are.
+const CALL: u8 = 0xe8;
+const JUMP: u8 = 0xe9;
+const LENGTH: usize = 5;
+
+/// The instructions in code at `address` that call or jump, with the addresses to which they lead. Bytes within others
+/// may look like one, but lead to the first byte of a function by chance alone.
+pub fn calls(code: &[u8], address: u64) -> Vec<(u64, u64)> {
+    let mut calls = Vec::new();
+    for (bytes, address) in code.windows(LENGTH).zip(address..) {
+        if let [CALL | JUMP, distance @ ..] = bytes
+            && let Ok(distance) = <[u8; 4]>::try_from(distance)
+        {
+            let behind = address.wrapping_add(LENGTH as u64);
+            let distance = i32::from_le_bytes(distance).into();
+            calls.push((address, behind.wrapping_add_signed(distance)));
+        }
+    }
+    calls
+}
+
+pub fn has_system_call(code: &[u8]) -> bool {
+    code.windows(2).any(|bytes| bytes == SYSTEM_CALL)
+}
