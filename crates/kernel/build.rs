@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .structures([
             structure("nopal_device_exit", "Exit"),
             structure("nopal_device_function", "Function"),
+            structure("nopal_device_modules", "DeviceModules"),
             structure("nopal_device_plan", "DevicePlan"),
             structure("nopal_device_sites", "DeviceSites"),
             structure("nopal_device_verdict", "DeviceVerdict"),

@@ -101,8 +101,11 @@ static void plan(enum kind kind, const struct symbol *function, struct nopal_dev
 {
 	uint8_t verdict = 0xff;
 	struct nopal_device_function planned = { .address = function->address, .end = left.address + 5, .exits = 1 };
+	struct nopal_device_modules modules;
+	CHECK(ioctl(device, NOPAL_DEVICE_MODULES, &modules) == 0);
 	struct nopal_device_plan plan = {
 		.version = NOPAL_DEVICE_VERSION,
+		.modules = modules.come,
 		.function_count = 1,
 		.exit_count = 1,
 		.functions = (uintptr_t)&planned,

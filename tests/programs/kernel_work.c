@@ -201,7 +201,10 @@ static void be_hostile(unsigned int seed)
 			struct nopal_device_plan plan;
 			for (size_t i = 0; i < sizeof plan; i++)
 				((char *)&plan)[i] = rand() % 4 ? 0 : rand();
-			plan.version = rand() % 8 ? 1 : plan.version;
+			struct nopal_device_modules modules;
+			CHECK(ioctl(device, NOPAL_DEVICE_MODULES, &modules) == 0);
+			plan.version = rand() % 8 ? NOPAL_DEVICE_VERSION : plan.version;
+			plan.modules = rand() % 8 ? modules.come : plan.modules;
 			plan.functions = rand() % 8 ? (uint64_t)table : plan.functions;
 			plan.exits = rand() % 8 ? (uint64_t)table : plan.exits;
 			plan.verdicts = rand() % 8 ? (uint64_t)text : plan.verdicts;
@@ -219,7 +222,7 @@ static void be_hostile(unsigned int seed)
 			char command[64];
 			snprintf(command, sizeof command, rand() % 8 ? "probe x new p%d fetch $di" : "probe p%d on", rand() % 32);
 			struct nopal_device_probe probe = {
-				.version = rand() % 8 ? 1 : rand(),
+				.version = rand() % 8 ? NOPAL_DEVICE_VERSION : rand(),
 				.count = rand() % 16,
 				.fetches = rand() % 8 ? (uint64_t)table : (uint64_t)rand(),
 				.address = begin + rand() % 0x1000000,

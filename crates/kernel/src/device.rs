@@ -1,11 +1,12 @@
 //! `/dev/nopal`, by which the kernel's module is reached.
 
+use crate::Kernel;
 use crate::layout::*;
 use crate::plan::Plan;
 use anyhow::{Context, Error, Result, anyhow};
 use rustix::io::Errno;
-use rustix::ioctl::{Updater, ioctl};
-use std::collections::HashMap;
+use rustix::ioctl::{Getter, Updater, ioctl};
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -18,6 +19,17 @@ const ERROR: &str = "# error: ";
 const OTHER_VERSION: &str = "the module in the kernel is of another version of nopal";
 
 pub struct Device(File);
+
+/// The functions of a kernel that the module did not know, and how it judges them.
+pub struct Loaded {
+    pub kernel: Kernel,
+    pub plan: Plan,
+    /// The number of functions that the module could trace before.
+    pub known: usize,
+    /// The site number of the plan's first function; each has the next one.
+    pub first_site: u32,
+    pub verdicts: Vec<Verdict>,
+}
 
 /// A marker of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +126,7 @@ impl Verdict {
             Verdict::Never => "the recorder, or a path that must not be interrupted, needs it",
             Verdict::Room => "there is no room for more functions or exits",
             Verdict::Twice => "the module knows it already",
-            Verdict::Gone => "its module was unloaded",
+            Verdict::Gone => "its module is being loaded, or was unloaded",
             Verdict::Near => "another function begins in the same 16 bytes",
             Verdict::Target => "an exit leads to where the module does not follow",
             Verdict::Unknown => "the module says so, for a reason that this nopal does not know",
@@ -269,15 +281,58 @@ impl Device {
         })
     }
 
-    /// Gives the module a plan; returns its verdict on each function.
-    pub fn upload(&mut self, plan: &Plan) -> Result<Vec<Verdict>> {
+    fn modules(&self) -> Result<DeviceModules> {
+        // SAFETY: the number is the one of this message, which the module writes.
+        match unsafe { ioctl(&self.0, Getter::<DEVICE_MODULES, DeviceModules>::new()) } {
+            Err(Errno::NOTTY) => Err(anyhow!(OTHER_VERSION)),
+            done => done.context(DEVICE),
+        }
+    }
+
+    /// Whether there is no plan, or modules have come since the kernel was read for the last one.
+    pub fn needs_plan(&self) -> Result<bool> {
+        let modules = self.modules()?;
+        Ok(modules.come != modules.planned)
+    }
+
+    /// Plans the functions that the module cannot trace yet.
+    pub fn plan(&mut self) -> Result<Loaded> {
+        let modules = self.modules()?.come;
+        let kernel = Kernel::read()?;
+        let known: HashSet<u64> = self.sites()?.into_iter().filter(|at| *at != 0).collect();
+        let mut plan = Plan::of(&kernel, |span| !known.contains(&span.address));
+        plan.modules = modules;
+        Ok(Loaded {
+            kernel,
+            plan,
+            known: known.len(),
+            first_site: 0,
+            verdicts: Vec::new(),
+        })
+    }
+
+    /// Tells the module of the functions that it cannot trace yet.
+    pub fn load(&mut self) -> Result<Loaded> {
+        loop {
+            let mut loaded = self.plan()?;
+            if self.upload(&mut loaded)? {
+                return Ok(loaded);
+            }
+        }
+    }
+
+    /// Gives the module a plan, and gets its verdicts. False: modules have come since the kernel was read for it.
+    pub fn upload(&mut self, loaded: &mut Loaded) -> Result<bool> {
+        let plan = &loaded.plan;
         // A value that the module does not set is no verdict.
         let mut verdicts = vec![u8::MAX; plan.functions.len()];
         let mut message = DevicePlan {
             version: DEVICE_VERSION,
+            modules: plan.modules,
             function_count: u32::try_from(plan.functions.len())?,
             exit_count: u32::try_from(plan.exits.len())?,
             first_site: 0,
+            reserved: 0,
             functions: plan.functions.as_ptr().expose_provenance() as u64,
             exits: plan.exits.as_ptr().expose_provenance() as u64,
             verdicts: verdicts.as_mut_ptr().expose_provenance() as u64,
@@ -286,16 +341,18 @@ impl Device {
         // writes a verdict for each function, and all of these live until it is done.
         let done = unsafe { ioctl(&self.0, Updater::<DEVICE_PLAN, _>::new(&mut message)) };
         match done {
-            Ok(()) => Ok(verdicts
-                .into_iter()
-                .map(|it| Verdict::of(it.into()))
-                .collect()),
+            Ok(()) => {
+                let verdicts = verdicts.into_iter().map(|it| Verdict::of(it.into()));
+                loaded.verdicts = verdicts.collect();
+                loaded.first_site = message.first_site;
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => Ok(false),
             Err(Errno::PROTO) => Err(anyhow!(OTHER_VERSION)),
             Err(Errno::TOOBIG) => Err(anyhow!(
                 "the module has room for {DEVICE_FUNCTIONS} functions and {DEVICE_EXITS} exits; \
                  as root, rmmod nopal and modprobe nopal begin anew"
             )),
-            Err(Errno::NOTTY) => Err(anyhow!("{DEVICE} is not nopal's")),
             Err(error) => Err(Error::from(error).context(DEVICE)),
         }
     }

@@ -11,7 +11,7 @@ mod symbols;
 mod tables;
 mod text;
 
-pub use device::{Device, Marker, Verdict};
+pub use device::{Device, Loaded, Marker, Verdict};
 pub use layout::{EXIT_RETURN, EXIT_TAIL, Exit, Function};
 pub use plan::{Plan, Refused};
 pub use reason::Reason;

@@ -16,6 +16,8 @@ pub struct Plan {
     pub functions: Vec<Function>,
     pub exits: Vec<Exit>,
     pub refused: Vec<Refused>,
+    /// How many modules had come before the kernel was read, as the module counts them.
+    pub modules: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -88,7 +88,10 @@ static int take_plan(void __user *argument)
 	if (copy_from_user(&plan, argument, sizeof plan))
 		return -EFAULT;
 	mutex_lock(&nopal_lock);
+	uint32_t first = nopal_function_count;
 	int failed = nopal_plan_take(&plan);
+	if (!failed)
+		failed = nopal_traces_extend(first);
 	mutex_unlock(&nopal_lock);
 	return failed ? failed : copy_to_user(argument, &plan, sizeof plan) ? -EFAULT : 0;
 }
@@ -140,6 +143,14 @@ static int give_markers(void __user *argument)
 	return failed ? failed : copy_to_user(argument, &markers, sizeof markers) ? -EFAULT : 0;
 }
 
+static int count_modules(void __user *argument)
+{
+	mutex_lock(&nopal_lock);
+	struct nopal_device_modules modules = nopal_modules;
+	mutex_unlock(&nopal_lock);
+	return copy_to_user(argument, &modules, sizeof modules) ? -EFAULT : 0;
+}
+
 static int make_probe(void __user *argument)
 {
 	struct nopal_device_probe probe;
@@ -164,6 +175,8 @@ static long control(struct file *file, unsigned int what, unsigned long argument
 		return give_markers((void __user *)argument);
 	case NOPAL_DEVICE_PROBE:
 		return make_probe((void __user *)argument);
+	case NOPAL_DEVICE_MODULES:
+		return count_modules((void __user *)argument);
 	default:
 		return -ENOTTY;
 	}

@@ -6,7 +6,7 @@
  *   write   commands of the control language, a line each; an error is told by read
  *   read    the state, as commands that set it up again
  *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_VERDICTS, NOPAL_DEVICE_MARKERS,
- *           NOPAL_DEVICE_PROBE
+ *           NOPAL_DEVICE_PROBE, NOPAL_DEVICE_MODULES
  *   mmap    offset 0: struct nopal_region with its chunks
  */
 #ifndef NOPAL_DEVICE_H
@@ -17,7 +17,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_DEVICE_VERSION 1
+#define NOPAL_DEVICE_VERSION 2
 
 /* The most functions of all plans together, and the most exits. */
 #define NOPAL_DEVICE_FUNCTIONS 262144
@@ -53,15 +53,23 @@ struct nopal_device_function {
 #define NOPAL_VERDICT_NEVER 5       /* the recorder, or a path that must not be interrupted, needs it */
 #define NOPAL_VERDICT_ROOM 6        /* there is no room for more exits or functions */
 #define NOPAL_VERDICT_TWICE 7       /* an earlier plan holds it */
-#define NOPAL_VERDICT_GONE 8        /* its module was unloaded */
+#define NOPAL_VERDICT_GONE 8        /* its module is being loaded, or was unloaded */
 #define NOPAL_VERDICT_NEAR 9        /* another function's ftrace site is in the same 16 bytes */
 #define NOPAL_VERDICT_TARGET 10     /* a return does not lead to a return thunk, a tail jump to no begin, or through r10 or r11 */
 
+/* Modules that have come, counted while each is being loaded and again when it is. */
+struct nopal_device_modules {
+	uint32_t come;
+	uint32_t planned;           /* as many as then had come when the kernel was read for the last plan; ~0: there is none */
+};
+
 struct nopal_device_plan {
 	uint32_t version;           /* NOPAL_DEVICE_VERSION */
+	uint32_t modules;           /* `come` before the kernel was read for this plan; if more have come, it is refused by EAGAIN */
 	uint32_t function_count;
 	uint32_t exit_count;
 	uint32_t first_site;        /* out: site number of the first function; each has the next one, traced or not */
+	uint32_t reserved;
 	uint64_t functions;         /* addresses of arrays, functions in order of their addresses */
 	uint64_t exits;
 	uint64_t verdicts;          /* out: of a byte for each function */
@@ -114,15 +122,17 @@ struct nopal_device_probe {
 	uint32_t reserved;
 };
 
-#define NOPAL_DEVICE_PLAN 0xc0284e01u   /* _IOWR('N', 1, struct nopal_device_plan) */
+#define NOPAL_DEVICE_PLAN 0xc0304e01u   /* _IOWR('N', 1, struct nopal_device_plan) */
 #define NOPAL_DEVICE_SITES 0xc0104e02u  /* _IOWR('N', 2, struct nopal_device_sites) */
 #define NOPAL_DEVICE_MARKERS 0xc0104e03u /* _IOWR('N', 3, struct nopal_device_markers) */
 #define NOPAL_DEVICE_PROBE 0xc0284e04u  /* _IOWR('N', 4, struct nopal_device_probe) */
 #define NOPAL_DEVICE_VERDICTS 0xc0104e05u /* _IOWR('N', 5, struct nopal_device_verdicts) */
+#define NOPAL_DEVICE_MODULES 0x80084e06u /* _IOR('N', 6, struct nopal_device_modules) */
 
 _Static_assert(sizeof(struct nopal_device_exit) == 24, "exit");
 _Static_assert(sizeof(struct nopal_device_function) == 24, "function");
-_Static_assert(sizeof(struct nopal_device_plan) == 40, "plan");
+_Static_assert(sizeof(struct nopal_device_modules) == 8, "modules");
+_Static_assert(sizeof(struct nopal_device_plan) == 48, "plan");
 _Static_assert(sizeof(struct nopal_device_sites) == 16, "sites");
 _Static_assert(sizeof(struct nopal_device_verdict) == 16, "verdict");
 _Static_assert(sizeof(struct nopal_device_verdicts) == 16, "verdicts");

@@ -23,6 +23,7 @@ struct nopal_function *nopal_functions;
 uint32_t nopal_function_count;
 struct nopal_exit *nopal_exits;
 uint32_t nopal_exit_count;
+struct nopal_device_modules nopal_modules = { .planned = ~0u };
 static uint32_t function_room, exit_room;        /* under nopal_lock */
 /* The same: whether arguments and results are recorded, whether functions that nobody wants record, too, and whether
  * all are being removed. */
@@ -484,9 +485,14 @@ void nopal_function_simulate(const struct nopal_function *function)
 /* A module's text stays until the notifier has returned. */
 static int at_module(struct notifier_block *block, unsigned long event, void *data)
 {
-	if (event != MODULE_STATE_GOING)
+	if (data == THIS_MODULE)
 		return NOTIFY_DONE;
 	mutex_lock(&nopal_lock);
+	if (event != MODULE_STATE_GOING) {
+		nopal_modules.come++;
+		mutex_unlock(&nopal_lock);
+		return NOTIFY_DONE;
+	}
 	for (uint32_t i = 0; i < nopal_function_count; i++) {
 		struct nopal_function *function = &nopal_functions[i];
 		function->going = within_module(function->address, data);

@@ -99,7 +99,8 @@ static inline int nopal_direct_on(struct ftrace_ops *ops, unsigned long to)
 #endif
 }
 
-/* kallsyms_on_each_symbol tells of the kernel's own symbols, module_kallsyms_on_each_symbol of those of modules. */
+/* kallsyms_on_each_symbol tells of the kernel's own symbols, module_kallsyms_on_each_symbol of those of modules. Without
+ * the first (0), only of those. */
 struct nopal_each {
 	void (*run)(void *data, const char *name, unsigned long address);
 	void *data;
@@ -117,7 +118,8 @@ static inline int nopal_run(void *each, const char *name, struct module *module,
 
 static inline void nopal_each_symbol(void *of_kernel, void *of_modules, struct nopal_each *each)
 {
-	((int (*)(typeof(nopal_run) *, void *))of_kernel)(nopal_run, each);
+	if (of_kernel)
+		((int (*)(typeof(nopal_run) *, void *))of_kernel)(nopal_run, each);
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
 	((int (*)(const char *, typeof(nopal_run) *, void *))of_modules)(0, nopal_run, each);
 #else

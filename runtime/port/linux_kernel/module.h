@@ -122,7 +122,7 @@ void nopal_held_end(void);
 
 /* ---- plan.c ---- */
 
-/* Takes the tool's plan; the caller holds nopal_lock. */
+/* Takes the tool's plan; the caller holds nopal_lock. -EAGAIN: modules have come since the kernel was read for it. */
 int nopal_plan_take(struct nopal_device_plan *plan);
 
 /* ---- functions.c: the functions of all plans ---- */
@@ -150,6 +150,7 @@ extern struct nopal_function *nopal_functions;
 extern uint32_t nopal_function_count;
 extern struct nopal_exit *nopal_exits;
 extern uint32_t nopal_exit_count;
+extern struct nopal_device_modules nopal_modules;
 
 /* The function that begins at an address and is traced; 0: none. */
 struct nopal_function *nopal_function_at(unsigned long address);
@@ -185,6 +186,8 @@ extern struct mutex nopal_lock;         /* guards functions, exits, traces */
 int nopal_command(const char *line, uint32_t length, char *error, size_t room);
 /* As the command `reset`. */
 int nopal_traces_reset(char *error, size_t room);
+/* Adds the functions of a plan, from the index `first` on, to the traces whose locations name them. Sleeps. */
+int nopal_traces_extend(uint32_t first);
 void nopal_traces_show(struct seq_file *file);
 void nopal_traces_end(void);
 

@@ -128,6 +128,16 @@ static bool is_of_livepatch(unsigned long address)
 	return is;
 }
 
+/* Whether it is of a module that is being loaded or unloaded, or of the begin of one, which is freed after it has run. */
+static bool is_passing(unsigned long address)
+{
+	preempt_disable();
+	const struct module *module = nopal_symbols.module_at(address);
+	bool is = module && (module->state != MODULE_STATE_LIVE || within_module_init(address, module));
+	preempt_enable();
+	return is;
+}
+
 static uint8_t judge(const struct nopal_device_function *function, const struct nopal_device_exit *exits,
 		     unsigned long *site)
 {
@@ -135,6 +145,8 @@ static uint8_t judge(const struct nopal_device_function *function, const struct 
 	if (!nopal_symbols.size_offset(address, &size, &offset) || offset || function->end > address + size ||
 	    function->end <= address)
 		return NOPAL_VERDICT_ADDRESS;
+	if (is_passing(address))
+		return NOPAL_VERDICT_GONE;
 	*site = nopal_symbols.ftrace_location(address);
 	if (*site != address && *site != address + ENDBR_BYTES)
 		return NOPAL_VERDICT_ADDRESS;
@@ -205,6 +217,8 @@ int nopal_plan_take(struct nopal_device_plan *plan)
 {
 	if (plan->version != NOPAL_DEVICE_VERSION)
 		return -EPROTO;
+	if (plan->modules != nopal_modules.come)
+		return -EAGAIN;
 	if (plan->function_count > NOPAL_DEVICE_FUNCTIONS - nopal_function_count ||
 	    plan->exit_count > 4 * NOPAL_DEVICE_EXITS)
 		return -E2BIG;
@@ -225,6 +239,8 @@ int nopal_plan_take(struct nopal_device_plan *plan)
 	for (uint32_t i = first; !failed && i < nopal_function_count; i++)
 		if (put_user(nopal_functions[i].verdict, (uint8_t __user *)plan->verdicts + (i - first)))
 			failed = -EFAULT;
+	if (!failed)
+		nopal_modules.planned = plan->modules;
 	kvfree(functions);
 	kvfree(exits);
 	return failed;

@@ -88,6 +88,7 @@ struct meaning {
 	char *names;            /* of GLOB@MODULE, both; `kernel` is the module of what is in none */
 	char *module;           /* 0: any */
 	uint8_t *marks;
+	uint32_t from;          /* indices of functions before are passed over */
 	uint32_t found;
 };
 
@@ -101,8 +102,10 @@ static bool is_of_module(const struct nopal_function *function, const char *glob
 
 static void mark(struct meaning *meaning, const struct nopal_function *function)
 {
+	uint32_t index = function - nopal_functions;
 	meaning->found++;
-	meaning->marks[function - nopal_functions] = !meaning->location.excluded;
+	if (index >= meaning->from)
+		meaning->marks[index] = !meaning->location.excluded;
 }
 
 /* A function has a name for each symbol that the kernel knows there. */
@@ -123,17 +126,20 @@ static void mark_addresses(struct meaning *meaning)
 			mark(meaning, &nopal_functions[i]);
 }
 
-/* Marks the functions that locations name, a byte each; those of an excluded location are not marked. */
-static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, struct complaint *error)
+/* Marks the functions that locations name, a byte each, from the index `from` on; those of an excluded location are not
+ * marked. Of all functions, a location must name some, unless it is of a module, which may come later. */
+static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, uint32_t from, struct complaint *error)
 {
 	struct nopal_span rest = what;
-	struct meaning meaning = { .marks = marks };
+	struct meaning meaning = { .marks = marks, .from = from };
+	bool of_modules = from && from < nopal_function_count && nopal_functions[from].address >= MODULES_VADDR;
 	for (bool first = true; nopal_location_next(line, &rest, &meaning.location); first = false) {
 		const struct nopal_location *location = &meaning.location;
 		char text[256] = "";
 		meaning.found = 0;
+		meaning.module = 0;
 		if (first && location->excluded)
-			memset(marks, 1, nopal_function_count);
+			memset(marks + from, 1, nopal_function_count - from);
 		if (location->kind == NOPAL_LOCATION_ADDRESS || location->kind == NOPAL_LOCATION_RANGE) {
 			mark_addresses(&meaning);
 		} else if (location->kind != NOPAL_LOCATION_NAMES) {
@@ -144,9 +150,10 @@ static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, st
 			meaning.module = text;
 			meaning.names = strsep(&meaning.module, "@");
 			struct nopal_each each = { mark_name, &meaning };
-			nopal_each_symbol(nopal_symbols.each_of_kernel, nopal_symbols.each_of_modules, &each);
+			nopal_each_symbol(of_modules ? 0 : nopal_symbols.each_of_kernel, nopal_symbols.each_of_modules, &each);
 		}
-		if (!meaning.found && !location->excluded)
+		bool may_come = meaning.module && !glob_match(meaning.module, "kernel");
+		if (!meaning.found && !location->excluded && !may_come && !from)
 			return complain(error, -ENOENT, "%.*s: no function of the plan%s", length_of(what), line + what.begin,
 					nopal_function_count ? "" : ", which is empty: `nopal ctl kernel load` gives it");
 	}
@@ -163,7 +170,7 @@ static int gather(const uint8_t *marks, struct trace *trace)
 {
 	for (uint32_t i = 0; i < nopal_function_count; i++) {
 		trace->count += is_traced(marks, i);
-		trace->refused += marks[i] && !is_traced(marks, i);
+		trace->refused += marks[i] && !is_traced(marks, i) && nopal_functions[i].verdict != NOPAL_VERDICT_GONE;
 	}
 	trace->functions = kvmalloc_array(max(trace->count, 1u), sizeof *trace->functions, GFP_KERNEL);
 	if (!trace->functions)
@@ -198,10 +205,10 @@ static int make(const char *line, const struct nopal_control *command, struct co
 	if (!failed && !copy_word(line, name, trace->name, NAME_BYTES))
 		failed = complain(error, -EINVAL, "a name has at most %d letters", NAME_BYTES - 1);
 	if (!failed)
-		failed = mark_all(line, what, marks, error);
+		failed = mark_all(line, what, marks, 0, error);
 	if (!failed)
 		failed = gather(marks, trace);
-	if (!failed && !trace->count)
+	if (!failed && !trace->count && trace->refused)
 		failed = complain(error, -ENOENT, "%.*s: all of its %u functions are refused", length_of(what),
 				  line + what.begin, trace->refused);
 	if (!failed) {
@@ -236,6 +243,41 @@ static int turn(struct trace *trace, bool on, struct complaint *error)
 	want(trace, !on);
 	nopal_functions_reconcile();
 	return complain(error, failed, "trace %s cannot be switched %s: error %d", trace->name, on ? "on" : "off", -failed);
+}
+
+/* Adds the functions from the index `first` on that the trace's locations name. */
+static int extend(struct trace *trace, uint32_t first, uint8_t *marks)
+{
+	struct trace found = { 0 };
+	char text[64];
+	struct complaint error = { text, sizeof text };
+	memset(marks, 0, nopal_function_count);
+	for (uint32_t i = 0; i < trace->count; i++)
+		marks[trace->functions[i]] = true;
+	int failed = mark_all(trace->what, (struct nopal_span){ 0, strlen(trace->what) }, marks, first, &error);
+	if (!failed)
+		failed = gather(marks, &found);
+	if (failed)
+		return failed;
+	for (uint32_t i = 0; trace->on && i < found.count; i++)
+		nopal_functions[found.functions[i]].wanted += found.functions[i] >= first;
+	swap(trace->functions, found.functions);
+	trace->count = found.count;
+	trace->refused += found.refused;
+	kvfree(found.functions);
+	return 0;
+}
+
+int nopal_traces_extend(uint32_t first)
+{
+	struct trace *trace;
+	uint8_t *marks = vzalloc(nopal_function_count + 1);
+	int failed = marks ? 0 : -ENOMEM;
+	list_for_each_entry(trace, &traces, list)
+		if (!failed)
+			failed = extend(trace, first, marks);
+	vfree(marks);
+	return failed ? failed : nopal_functions_reconcile();
 }
 
 static int take_away(struct trace *trace, struct complaint *error)
@@ -301,7 +343,7 @@ static void forget_query(void)
 static int query(const char *line, struct nopal_span what, bool simulates, struct complaint *error)
 {
 	uint8_t *marks = vzalloc(nopal_function_count + 1);
-	int failed = marks ? mark_all(line, what, marks, error) : -ENOMEM;
+	int failed = marks ? mark_all(line, what, marks, 0, error) : -ENOMEM;
 	if (failed) {
 		vfree(marks);
 		return failed;
@@ -562,12 +604,16 @@ void nopal_traces_show(struct seq_file *file)
 	if (nopal_functions_have_arguments())
 		seq_puts(file, "arguments on\n");
 	list_for_each_entry(trace, &traces, list) {
-		const struct nopal_function *first = &nopal_functions[trace->functions[0]];
+		const struct nopal_function *first = trace->count ? &nopal_functions[trace->functions[0]] : 0;
 		seq_printf(file, "trace %s new %s\n", trace->what, trace->name);
-		seq_printf(file, "#trace %08lx traced? %08lx\n", with_address ? first->address : 0,
-			   with_address && nopal_function_records(first) ? (unsigned long)nopal_entry : 0);
+		if (first)
+			seq_printf(file, "#trace %08lx traced? %08lx\n", with_address ? first->address : 0,
+				   with_address && nopal_function_records(first) ? (unsigned long)nopal_entry : 0);
 		seq_printf(file, "trace %s %s\n", trace->name, trace->on ? "on" : "off");
-		seq_printf(file, "#functions %u, refused %u\n", trace->count, trace->refused);
+		uint32_t count = 0;
+		for (uint32_t i = 0; i < trace->count; i++)
+			count += nopal_functions[trace->functions[i]].verdict == NOPAL_VERDICT_TRACED;
+		seq_printf(file, "#functions %u, refused %u\n", count, trace->refused);
 	}
 	nopal_markers_show(file);
 	nopal_probes_show(file);

@@ -110,7 +110,7 @@ say begun.replay nopal replay /tmp/begun
 rm -r /tmp/begun
 say listed nopal list kernel 'test_*@nopal_markers'
 echo 'echo typed 1 >/proc/nopal_markers; echo met 5000 >/proc/nopal_markers; echo interrupted 1 >/proc/nopal_markers' >/tmp/meet
-say marked nopal record -o /tmp/marked --kernel-markers 'test_*' --kernel-functions proc_reg_write -- sh /tmp/meet
+say marked nopal record -o /tmp/marked --kernel-markers 'test_*' --kernel-functions proc_reg_write --kernel-functions be_typed@nopal_markers -- sh /tmp/meet
 say marked.replay nopal replay /tmp/marked
 rm -r /tmp/marked
 step markers
@@ -134,6 +134,33 @@ say connected_again insmod /nopal_connected.ko
 rmmod nopal_markers
 say connected_alone rmmod nopal_connected
 dmesg | sed -n 's/.*nopal_connected: //p' >/out/connected.log
+echo '
+insmod /nopal_markers.ko
+for times in 30 20; do
+	until grep -q \"^#functions [1-9]\" /dev/nopal; do usleep 50000; done
+	for time in $(seq $times); do echo met 1 >/proc/nopal_markers; done
+	rmmod nopal_markers
+	grep \"^#functions\" /dev/nopal
+	insmod /nopal_markers.ko
+done
+rmmod nopal_markers
+' >/tmp/come
+say came nopal record -o /tmp/came --kernel-functions '*@nopal_markers' -- sh /tmp/come
+say came.report nopal report --json /tmp/came
+say came.replay nopal replay /tmp/came
+rm -r /tmp/came
+step modules that come, by text
+say later nopal ctl kernel 'trace meet@nopal_markers new later' 'trace later on'
+for times in 300 200; do
+	insmod /nopal_markers.ko
+	echo met 1 >/proc/nopal_markers
+	nopal ctl kernel load >/dev/null
+	grep '^#functions' /dev/nopal
+	for time in $(seq $times); do echo met 1 >/proc/nopal_markers; done
+	rmmod nopal_markers
+	sed -n 's/^#traceinhits //p' /dev/nopal
+done >/out/later.counts
+nopal ctl kernel reset
 
 nopal ctl kernel 'logsize 22'
 say all_record nopal record -o /tmp/all --kernel-functions '*' -- kernel_work fork 5
@@ -190,7 +217,7 @@ as_before
 { cat /tmp/kernel.log; dmesg; } >/out/kernel.log
 ";
 
-fn used() -> &'static [Booted] {
+pub fn used() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
     BOOTED.get_or_init(|| boot_each(USE, &[], 2, false))
 }
@@ -559,88 +586,6 @@ fn arguments_and_results_of_calls_in_the_kernel_are_recorded() {
             );
         }
         assert_eq!(written, 400, "{}: {replay}", booted.name);
-    }
-}
-
-#[test]
-fn markers_of_modules_are_recorded_with_their_values() {
-    for booted in used() {
-        let listed = booted.said("listed");
-        let met = listed.lines().find(|line| line.starts_with("test_met "));
-        let met: Vec<&str> = met.expect("it is listed").split_whitespace().collect();
-        assert_eq!(
-            met[1..4],
-            ["nopal_markers", "\"number=%u", "device=%s\""],
-            "{}",
-            booted.name
-        );
-        booted.said("begun");
-        let begun = booted.said("begun.replay");
-        let text = "/* test_begun module=\"nopal_markers\" */";
-        assert!(begun.contains(text), "{}: {begun}", booted.name);
-        booted.said("marked");
-        let replay = booted.said("marked.replay");
-        let shown = |text: &str| replay.lines().filter(|line| line.contains(text)).count();
-        for values in [
-            "/* test_typed byte=-1 wide=18446744073709551615 state=busy bytes=<01 02 03> null=\"(null)\" unmapped=\"(efault)\" */",
-            "/* test_lone */",
-            "/* test_met number=0 device=\"eth0\" */",
-            "/* test_met number=4999 device=\"eth0\" */",
-        ] {
-            assert_eq!(shown(values), 1, "{}: {values}\n{replay}", booted.name);
-        }
-        assert_eq!(shown("/* test_met "), 5000, "{}", booted.name);
-        // An interrupt within another task is not recorded.
-        let interrupted = shown("/* test_interrupted processor=");
-        assert!((1..=2).contains(&interrupted), "{}", booted.name);
-        let lines: Vec<&str> = replay.lines().collect();
-        let last = lines.iter().position(|line| line.contains("number=4999"));
-        let after = lines[last.expect("it is shown") + 1];
-        assert!(
-            after.contains("} /* proc_reg_write */"),
-            "{}: {after}",
-            booted.name
-        );
-    }
-}
-
-#[test]
-fn markers_are_switched_by_name_also_in_modules_that_come_later() {
-    for booted in used() {
-        booted.said("marks");
-        let state = booted.text("marks.read");
-        let expected = ["mark test_* on", "mark test_met off", "mark test_b* off"];
-        assert_eq!(commands(&state)[1..4], expected, "{}: {state}", booted.name);
-        let again = booted.text("marks.again");
-        assert_eq!(commands(&state), commands(&again), "{}", booted.name);
-        let count = |file: &str| number_after(&booted.text(file), "# test_*: ");
-        assert_eq!(
-            ["marks.read", "marks.gone", "marks.back"].map(count),
-            [7, 0, 7],
-            "{}",
-            booted.name
-        );
-    }
-}
-
-#[test]
-fn functions_of_modules_are_connected_to_markers() {
-    for booted in used() {
-        booted.said("connected");
-        let keeps = booted.text("connected_keeps.status");
-        assert_ne!(keeps.trim(), "0", "{}: the module is in use", booted.name);
-        for name in ["connected_ends", "connected_again", "connected_alone"] {
-            booted.said(name);
-        }
-        let begin = "unknown -2, other format -22, connected 0, again -17";
-        let log = booted.text("connected.log");
-        let expected = [
-            begin,
-            "disconnected 0, again -2, 100 calls, sum 4950",
-            begin,
-            "disconnected -2, again -2, 0 calls, sum 0",
-        ];
-        assert_eq!(log.lines().collect::<Vec<_>>(), expected, "{}", booted.name);
     }
 }
 

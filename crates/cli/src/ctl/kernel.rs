@@ -1,12 +1,12 @@
 //! `nopal ctl kernel`: commands for nopal's module in the kernel.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use anyhow::Result;
 use nopal_analysis::names::printable;
 use nopal_analysis::text::{Align, Table, count};
-use nopal_kernel::{Device, Kernel, Plan, Symbols, Verdict};
+use nopal_kernel::{Device, Loaded, Symbols, Verdict};
 use nopal_record::KernelProbe;
 
 use crate::output::{self, width};
@@ -25,7 +25,7 @@ pub fn run(commands: Option<&str>) -> Result<()> {
     };
     for line in commands.lines() {
         match line.trim() {
-            LOAD => load(&mut device, &mut out)?,
+            LOAD => write(&mut out, &device.load()?)?,
             command if let Some(probe) = probe_of(command) => {
                 KernelProbe::parsed(probe, &Symbols::read()?)?.make(&mut device)?;
             }
@@ -57,28 +57,15 @@ fn answer(state: &str, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn load(device: &mut Device, out: &mut dyn Write) -> Result<()> {
-    let kernel = Kernel::read()?;
-    let known: HashSet<u64> = device.sites()?.into_iter().filter(|at| *at != 0).collect();
-    let plan = Plan::of(&kernel, |span| !known.contains(&span.address));
-    let verdicts = device.upload(&plan)?;
-    Ok(write(out, &kernel, &plan, &verdicts, known.len() as u64)?)
-}
-
-fn write(
-    out: &mut dyn Write,
-    kernel: &Kernel,
-    plan: &Plan,
-    verdicts: &[Verdict],
-    known: u64,
-) -> io::Result<()> {
+fn write(out: &mut dyn Write, loaded: &Loaded) -> io::Result<()> {
+    let Loaded { plan, verdicts, .. } = loaded;
     let traced = verdicts.iter().filter(|verdict| verdict.is_traced());
     let mut refused: BTreeMap<Verdict, u64> = BTreeMap::new();
     let columns = [("refused", Align::Left), ("why", Align::Left)];
     let mut table = Table::new(&columns);
     for (function, verdict) in plan.functions.iter().zip(verdicts) {
         if !verdict.is_traced() {
-            let symbol = kernel.symbols.at(function.address);
+            let symbol = loaded.kernel.symbols.at(function.address);
             let name = symbol.map_or("", |symbol| symbol.name);
             table.row(vec![printable(name), verdict.text().into()]);
             *refused.entry(*verdict).or_default() += 1;
@@ -88,7 +75,10 @@ fn write(
         table.write(out, width())?;
         writeln!(out)?;
     }
-    let (traced, by_module) = (known + traced.count() as u64, refused.values().sum());
+    let (traced, by_module) = (
+        (loaded.known + traced.count()) as u64,
+        refused.values().sum(),
+    );
     writeln!(
         out,
         "{} functions of the kernel can be traced; {} refused by nopal's module, {} before (`nopal list kernel` says \

@@ -3,6 +3,7 @@
 
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
+use crate::collecting::kernel_modules::{Follower, KernelFunction};
 use crate::collecting::kernel_probes::KernelProbe;
 use crate::collecting::notes::counter;
 use crate::collecting::tasks::{TaskChunk, Tasks};
@@ -12,7 +13,7 @@ use crate::sites::markers::field;
 use anyhow::{Context, Result, ensure};
 use nopal_abi::*;
 use nopal_control::word;
-use nopal_kernel::{Device, Kernel, Plan, Symbols};
+use nopal_kernel::{Device, Symbols};
 use nopal_kernel_events::Kinds;
 use nopal_symbols::fields_of_marker;
 use nopal_trace::{Note, Writer};
@@ -27,12 +28,14 @@ const LAST_SITE: u32 = SITE_LIMIT - 1;
 const FLUSH: Duration = Duration::from_secs(1);
 
 pub struct KernelFunctions {
+    /// Before the others: it may have begun to tell the module of functions. None where only markers are recorded.
+    follower: Option<Follower>,
     // Before the device: what it asks for is taken back while that is open.
     region: Region,
     device: Device,
     tasks: Tasks,
     symbols: Symbols,
-    /// By the module's site numbers, from 1 on.
+    /// By the module's site numbers, from 1 on: those that were there at the begin.
     addresses: Vec<u64>,
     /// The trace's numbers of the module's sites.
     sites: HashMap<u32, u32>,
@@ -73,11 +76,12 @@ impl KernelFunctions {
             ),
             "the kernel's module is in use: `nopal ctl kernel` shows for what, `nopal ctl kernel reset` ends it"
         );
-        if kinds.functions() && device.sites()?.is_empty() {
-            device.upload(&Plan::make(&Kernel::read()?))?;
+        if kinds.functions() && device.needs_plan()? {
+            device.load()?;
         }
         let region = Region::of_kernel(device.file().try_clone_to_owned()?)?;
         let mut functions = KernelFunctions {
+            follower: None,
             lost: region.lost().all(),
             region,
             tasks: Tasks::default(),
@@ -117,6 +121,9 @@ impl KernelFunctions {
         commands += "start\n";
         functions.device.command(&commands)?;
         functions.traced = traced(&functions.device.state()?);
+        if kinds.functions() {
+            functions.follower = Some(Follower::start(Device::open()?)?);
+        }
         Ok(functions)
     }
 
@@ -127,9 +134,12 @@ impl KernelFunctions {
 
     /// Ends the recording, and writes what is left.
     pub fn finish(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
+        let followed = self.follower.as_mut().map_or(Ok(()), Follower::end);
+        let state = self.device.state()?;
+        self.traced = self.traced.max(traced(&state));
         let ended = self.device.command("reset\n");
         self.write(shared, collector, true)?;
-        ended
+        followed.and(ended)
     }
 
     fn write(&mut self, shared: &Shared, collector: &mut Collector, all: bool) -> Result<u64> {
@@ -257,21 +267,35 @@ impl KernelFunctions {
         if new.is_empty() {
             return Ok(());
         }
-        let sites = new.into_iter().map(|(number, site)| {
-            let address = self.addresses.get(site as usize - 1).copied().unwrap_or(0);
-            let span = self.symbols.span_at(address);
-            let name = span.and_then(|span| span.names().next());
-            let size = span
-                .and_then(|span| span.end)
-                .map_or(0, |end| end - address);
-            let name = name.map_or_else(|| format!("{address:#x}"), |name| name.name.to_owned());
-            (number, address, size, name)
-        });
-        let sites = sites.collect();
+        let mut sites = Vec::new();
+        for (number, site) in new {
+            let function = self.function(site)?;
+            sites.push((number, function.address, function.size, function.name));
+        }
         writer.note(&Note::Sites {
             image: IMAGE,
             sites,
         })
+    }
+
+    fn function(&mut self, site: u32) -> Result<KernelFunction> {
+        let known = self.addresses.get(site as usize - 1);
+        let (None, Some(follower)) = (known, &self.follower) else {
+            return Ok(KernelFunction::of(
+                &self.symbols,
+                known.copied().unwrap_or(0),
+            ));
+        };
+        if let Some(function) = follower.function(site) {
+            return Ok(function);
+        }
+        // `nopal ctl kernel load` was first.
+        let first = self.addresses.len();
+        let sites = self.device.sites()?;
+        let later = sites.get(first..).unwrap_or_default();
+        follower.name(first as u32 + 1, later, &Symbols::read()?);
+        let function = follower.function(site);
+        Ok(function.unwrap_or_else(|| KernelFunction::of(&self.symbols, 0)))
     }
 
     /// Tells the trace of the probes and markers that are new to it.

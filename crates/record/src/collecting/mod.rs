@@ -10,6 +10,7 @@ pub mod flight_recorder;
 pub mod heartbeat;
 pub mod kernel_events;
 pub mod kernel_functions;
+mod kernel_modules;
 pub mod kernel_probes;
 pub mod kernel_records;
 pub mod meter;
