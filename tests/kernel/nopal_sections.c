@@ -4,6 +4,7 @@
  * /proc/nopal_sections. It then returns the microseconds that the last one took: an emulated machine may stand still
  * for long.
  */
+#include <linux/interrupt.h>
 #include <linux/irqflags.h>
 #include <linux/module.h>
 #include <linux/preempt.h>
@@ -94,6 +95,22 @@ static noinline void overlap(unsigned int microseconds)
 	preempt_enable();
 }
 
+static unsigned int of_softirq;
+
+static void on_softirq(struct tasklet_struct *tasklet)
+{
+	wait_for(of_softirq);
+}
+
+static DECLARE_TASKLET(tasklet, on_softirq);
+
+static noinline void within_softirq(unsigned int microseconds)
+{
+	of_softirq = microseconds;
+	tasklet_schedule(&tasklet);
+	tasklet_kill(&tasklet);
+}
+
 /* Ticks of a pair of cli and sti, the least of several runs: instructions, if the emulator counts these. */
 static noinline void measure(unsigned int pairs)
 {
@@ -122,6 +139,7 @@ static const struct {
 	{ "nest_preemption_off", nest_preemption_off },
 	{ "lock_with_softirqs_off", lock_with_softirqs_off },
 	{ "overlap", overlap },
+	{ "within_softirq", within_softirq },
 	{ "measure", measure },
 };
 

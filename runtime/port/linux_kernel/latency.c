@@ -29,6 +29,7 @@ struct results {
 	struct nopal_latency_own own;   /* the sections use only its histogram */
 	uint32_t sequence;
 	uint64_t above;                 /* the threshold */
+	uint64_t longest;               /* also before the worst case was forgotten */
 	struct nopal_worst worst;
 };
 
@@ -62,6 +63,7 @@ static void keep(int number, struct results *mine, uint64_t ticks, uint64_t end,
 {
 	if (threshold && ticks > ticks_of(threshold))
 		mine->above++;
+	mine->longest = max(mine->longest, ticks);
 	if (ticks <= mine->worst.ticks)
 		return;
 	WRITE_ONCE(mine->sequence, mine->sequence + 1);
@@ -278,12 +280,25 @@ int nopal_tracer_reset(const char *name)
 		aim_at(0);
 	else if (on[number])
 		wakeup_off();
-	memset(results[number], 0, nr_cpu_ids * sizeof *results[number]);
+	for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
+		struct results *one = &results[number][processor];
+		one->own.worst = 0;
+		one->above = 0;
+		one->worst = (struct nopal_worst){ 0 };
+	}
 	if (was_on)
 		aim_at(results[number]);
 	else if (on[number])
 		on[number] = !wakeup_on();
 	return 0;
+}
+
+int nopal_tracer_choose(const char *name)
+{
+	int number = number_of(name);
+	if (number >= 0)
+		shown = names[number];
+	return min(number, 0);
 }
 
 void nopal_tracers_threshold(uint32_t microseconds)
@@ -332,9 +347,9 @@ static bool find_worst(int number, struct nopal_worst *worst, void *chunk)
 }
 
 /* The end of the quantile's bucket may be above the longest case. */
-static uint64_t quantile(const struct nopal_histogram *histogram, uint64_t percent, const struct nopal_worst *worst)
+static uint64_t quantile(const struct nopal_histogram *histogram, uint64_t percent, uint64_t longest)
 {
-	return nopal_microseconds_of(min(nopal_histogram_quantile(histogram, percent, 100), worst->ticks));
+	return nopal_microseconds_of(min(nopal_histogram_quantile(histogram, percent, 100), longest));
 }
 
 void nopal_show_place(struct seq_file *file, uint64_t place, bool with_address)
@@ -354,19 +369,20 @@ static void show_results(struct seq_file *file, int number)
 {
 	struct nopal_histogram *sum = vzalloc(sizeof *sum);
 	struct nopal_worst worst;
-	uint64_t above = 0;
+	uint64_t above = 0, longest = 0;
 	if (!sum)
 		return;
 	for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
 		nopal_histogram_merge(sum, &results[number][processor].own.histogram);
 		above += results[number][processor].above;
+		longest = max(longest, results[number][processor].longest);
 	}
 	seq_printf(file, "# %s: %llu cases", names[number], nopal_histogram_count(sum));
 	if (threshold)
 		seq_printf(file, ", %llu above the threshold", above);
 	if (find_worst(number, &worst, 0)) {
 		seq_printf(file, ", p50 %llu us, p99 %llu us, worst %llu us of %s-%u on processor %u\n",
-			   quantile(sum, 50, &worst), quantile(sum, 99, &worst), nopal_microseconds_of(worst.ticks), worst.name,
+			   quantile(sum, 50, longest), quantile(sum, 99, longest), nopal_microseconds_of(worst.ticks), worst.name,
 			   worst.thread, worst.processor);
 		for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
 			struct nopal_worst one;

@@ -63,7 +63,7 @@ no_context:
 static void __exit end(void)
 {
 	nopal_device_end();
-	nopal_probes_reset();
+	nopal_probes_end();
 	nopal_markers_end();
 	nopal_tracers_end();
 	nopal_functions_end();

@@ -54,6 +54,7 @@ struct nopal_change {
 	unsigned long address;
 	uint8_t length;                 /* at most NOPAL_CHANGE_BYTES */
 	bool done;                      /* false: other bytes stood there, and were left alone */
+	uint8_t kind;                   /* of the caller */
 	uint8_t before[NOPAL_CHANGE_BYTES], after[NOPAL_CHANGE_BYTES];
 };
 
@@ -213,17 +214,23 @@ struct nopal_device_probe;
 
 /* Under nopal_lock. The errors of register_kprobe, and -EEXIST: there is one of this name. */
 int nopal_probe_make(struct nopal_device_probe *wanted);
+/* Makes a probe of the kernel's own text again, by the command that made it. -ENOENT: it has not been there. */
+int nopal_probe_again(const char *command, uint32_t length);
 /* -ENOENT: there is none of this name. */
 int nopal_probe_switch(const char *name, uint32_t length, bool on);
 int nopal_probe_remove(const char *name, uint32_t length);
 void nopal_probes_reset(void);
+void nopal_probes_end(void);
 void nopal_probes_show(struct seq_file *file);
 
 /* ---- latency.c: the tracers irqsoff, preemptoff, preemptirqsoff, wakeup ---- */
 
 /* Under nopal_lock. -ENOENT: there is no tracer of this name. */
 int nopal_tracer_switch(const char *name, bool on, char *error, size_t room);
+/* Forgets the worst case. */
 int nopal_tracer_reset(const char *name);
+/* Has /dev/nopal_latency show its worst case. */
+int nopal_tracer_choose(const char *name);
 void nopal_tracers_threshold(uint32_t microseconds);
 void nopal_tracers_show(struct seq_file *file);
 /* The worst case of a tracer, in the format of latency_trace. */
@@ -237,7 +244,8 @@ void nopal_tracers_end(void);
 
 enum nopal_mode { NOPAL_IRQS, NOPAL_PREEMPT, NOPAL_JOINT, NOPAL_MODES };
 
-/* Finds these instructions, and replaces them by calls of the thunks of `mode`. Sleeps. */
+/* Finds these instructions, also those of modules that come later, and replaces them by calls of the thunks of `mode`.
+ * Sleeps. */
 int nopal_sections_on(enum nopal_mode mode);
 /* Restores them; afterwards no task is in a thunk. -EBUSY: another tool has changed some of our calls, and would put
  * them back; try again. Sleeps. */

@@ -18,6 +18,7 @@
 struct probe {
 	struct list_head list;
 	struct kprobe kprobe;
+	unsigned long address;
 	char *text;                     /* the command that makes it */
 	char *name;
 	bool on;
@@ -26,9 +27,10 @@ struct probe {
 };
 _Static_assert(offsetof(struct probe, fetches) == offsetof(struct probe, mark) + sizeof(struct nopal_mark), "fetches");
 
-/* Under nopal_lock. */
+/* Under nopal_lock. The state's commands can make those again that were removed, the last ones first in their list. */
 static LIST_HEAD(probes);
-static uint32_t probe_count;
+static LIST_HEAD(removed);
+static uint32_t probe_count, removed_count;
 
 /* With preemption off. */
 static int at_probe(struct kprobe *kprobe, struct pt_regs *at)
@@ -58,6 +60,7 @@ static struct probe *find(const char *name, uint32_t length)
 
 static void drop(struct probe *probe)
 {
+	list_del(&probe->list);
 	kfree(probe->text);
 	kfree(probe->name);
 	kfree(probe);
@@ -68,9 +71,15 @@ static void take_away(struct probe *probe)
 {
 	unregister_kprobe(&probe->kprobe);
 	nopal_region_lose(nopal_kernel.region, 0, NOPAL_LOST_INTERRUPTED, probe->kprobe.nmissed);
-	list_del(&probe->list);
 	probe_count--;
-	drop(probe);
+	probe->on = false;
+	list_move(&probe->list, &removed);
+	/* Another module may stand there next time. */
+	bool is_of_module = probe->address >= MODULES_VADDR;
+	if (is_of_module || removed_count == PROBES_AT_MOST)
+		drop(is_of_module ? probe : list_last_entry(&removed, struct probe, list));
+	else
+		removed_count++;
 }
 
 /* ---- making a probe ---- */
@@ -113,6 +122,17 @@ static int name_of(struct probe *probe, struct nopal_control *command)
 	return probe->name ? 0 : -ENOMEM;
 }
 
+/* Off. */
+static int insert(struct probe *probe)
+{
+	probe->kprobe = (struct kprobe){
+		.addr = (void *)probe->address,
+		.pre_handler = at_probe,
+		.flags = KPROBE_FLAG_DISABLED,
+	};
+	return register_kprobe(&probe->kprobe);
+}
+
 static int fill(struct probe *probe, const struct nopal_device_probe *wanted, struct nopal_control *command)
 {
 	if (wanted->count > NOPAL_FETCHES)
@@ -134,13 +154,9 @@ static int fill(struct probe *probe, const struct nopal_device_probe *wanted, st
 	shape(probe, wanted->count);
 	if (!probe->mark.event)
 		return -ENOSPC;
-	probe->kprobe = (struct kprobe){
-		.addr = (void *)wanted->address,
-		.pre_handler = at_probe,
-		.flags = KPROBE_FLAG_DISABLED,
-	};
+	probe->address = wanted->address;
 	/* Of all refusals, only this one has an error of its own. */
-	return within_module(wanted->address, THIS_MODULE) ? -EPERM : register_kprobe(&probe->kprobe);
+	return within_module(wanted->address, THIS_MODULE) ? -EPERM : insert(probe);
 }
 
 int nopal_probe_make(struct nopal_device_probe *wanted)
@@ -151,6 +167,8 @@ int nopal_probe_make(struct nopal_device_probe *wanted)
 		return -ENOSPC;
 	struct probe *probe = kzalloc(sizeof *probe, GFP_KERNEL);
 	struct nopal_control *command = kmalloc(sizeof *command, GFP_KERNEL);
+	if (probe)
+		INIT_LIST_HEAD(&probe->list);
 	int failed = probe && command ? fill(probe, wanted, command) : -ENOMEM;
 	kfree(command);
 	if (failed) {
@@ -162,6 +180,25 @@ int nopal_probe_make(struct nopal_device_probe *wanted)
 	list_add_tail(&probe->list, &probes);
 	probe_count++;
 	return 0;
+}
+
+int nopal_probe_again(const char *command, uint32_t length)
+{
+	struct probe *probe;
+	list_for_each_entry(probe, &removed, list) {
+		if (strlen(probe->text) != length || memcmp(probe->text, command, length))
+			continue;
+		if (find(probe->name, strlen(probe->name)))
+			return -EEXIST;
+		int failed = probe_count == PROBES_AT_MOST ? -ENOSPC : insert(probe);
+		if (failed)
+			return failed;
+		list_move_tail(&probe->list, &probes);
+		removed_count--;
+		probe_count++;
+		return 0;
+	}
+	return -ENOENT;
 }
 
 /* ---- switching and removing a probe ---- */
@@ -193,6 +230,14 @@ void nopal_probes_reset(void)
 	struct probe *probe, *next;
 	list_for_each_entry_safe(probe, next, &probes, list)
 		take_away(probe);
+}
+
+void nopal_probes_end(void)
+{
+	struct probe *probe, *next;
+	nopal_probes_reset();
+	list_for_each_entry_safe(probe, next, &removed, list)
+		drop(probe);
 }
 
 void nopal_probes_show(struct seq_file *file)

@@ -28,13 +28,14 @@
 #include <trace/events/power.h>
 
 #define SITES_AT_MOST 65536
-#define UNSEEN_KEPT 64
+#define UNSEEN_SHOWN 64
 #define CALL_BYTES 5
 
-/* The kinds of sites, in the order of the thunks. */
+/* The kinds of sites, in the order of the thunks, and the ends of interrupts. */
 enum { KIND_CLI, KIND_STI, KIND_AMOUNTS };
 static const int32_t amounts[] = { NOPAL_SECTION_AMOUNTS };
 #define KINDS (KIND_AMOUNTS + 2 * ARRAY_SIZE(amounts))
+#define KIND_EXIT KINDS
 #define KIND_NONE -1
 #define KIND_UNKNOWN -2     /* it changes the count in a way that has no thunk */
 
@@ -47,13 +48,15 @@ static const char *const unseen_words[] = {
 	[UNSEEN_TO_USER] = "on the way to a program",
 };
 
-static struct nopal_change *changes;
-static uint32_t change_count;
-static uint32_t kind_counts[KINDS], unseen_counts[UNSEEN_KINDS], unseen_count, exits;
-static struct {
+struct unseen_site {
 	unsigned long address;
 	enum unseen why;
-} unseen[UNSEEN_KEPT];
+};
+
+/* In order of their addresses; while a tracer is on, those that restore the text. */
+static struct nopal_change *changes;
+static struct unseen_site *unseen;
+static uint32_t change_count, unseen_count;
 static enum nopal_mode mode;
 static bool on;
 
@@ -227,23 +230,23 @@ static unsigned long behind_endbr(unsigned long thunk)
 
 static void leave(unsigned long address, enum unseen why)
 {
-	if (unseen_count < UNSEEN_KEPT) {
-		unseen[unseen_count].address = address;
-		unseen[unseen_count++].why = why;
-	}
-	unseen_counts[why]++;
+	/* A module that was being loaded when the tracer came on is looked at again when it comes. */
+	for (uint32_t i = 0; i < unseen_count; i++)
+		if (unseen[i].address == address)
+			return;
+	if (unseen_count < SITES_AT_MOST)
+		unseen[unseen_count++] = (struct unseen_site){ address, why };
 }
 
 static void add(unsigned long address, int kind, int length, uint32_t place)
 {
 	struct nopal_change *change = &changes[change_count++];
-	*change = (struct nopal_change){ .address = address, .length = length };
+	*change = (struct nopal_change){ .address = address, .length = length, .kind = kind };
 	memcpy(change->before, (void *)address, length);
 	memset(change->after, NOPAL_CALL_PREFIX, length);
 	uint8_t *call = change->after + length - CALL_BYTES;
 	arch_jump(call, address + length - CALL_BYTES, behind_endbr(thunk_of(kind, place)));
 	call[0] = 0xe8;
-	kind_counts[kind]++;
 }
 
 /* How many words the function has pushed up to here; below 0: it is not known. */
@@ -341,15 +344,19 @@ static void scan(unsigned long first, unsigned long end)
 	}
 }
 
+static void scan_module(const struct module *module)
+{
+	unsigned long bytes, first = nopal_module_text(module, &bytes);
+	scan(first, first + bytes);
+}
+
 static void scan_modules(void)
 {
 	const struct module *module;
 	mutex_lock(nopal_symbols.module_mutex);
-	list_for_each_entry(module, nopal_symbols.modules, list) {
-		unsigned long bytes, first = nopal_module_text(module, &bytes);
-		if (module != THIS_MODULE && module->state == MODULE_STATE_LIVE)
-			scan(first, first + bytes);
-	}
+	list_for_each_entry(module, nopal_symbols.modules, list)
+		if (module != THIS_MODULE && (module->state == MODULE_STATE_LIVE || module->state == MODULE_STATE_COMING))
+			scan_module(module);
 	mutex_unlock(nopal_symbols.module_mutex);
 }
 
@@ -404,10 +411,9 @@ static void add_exit(unsigned long address, unsigned long to)
 		leave(address, UNSEEN_HELD);
 	} else {
 		struct nopal_change *change = &changes[change_count++];
-		*change = (struct nopal_change){ .address = address, .length = NOPAL_SITE_BYTES };
+		*change = (struct nopal_change){ .address = address, .length = NOPAL_SITE_BYTES, .kind = KIND_EXIT };
 		memcpy(change->before, (void *)address, NOPAL_SITE_BYTES);
 		arch_jump(change->after, address, to);
-		exits++;
 	}
 }
 
@@ -462,21 +468,24 @@ static int by_address(const void *one, const void *other)
 	return first->address < second->address ? -1 : first->address > second->address;
 }
 
+static void sort_from(uint32_t first)
+{
+	sort(changes + first, change_count - first, sizeof *changes, by_address, 0);
+}
+
 static int find_all(void)
 {
-	change_count = unseen_count = exits = 0;
-	memset(kind_counts, 0, sizeof kind_counts);
-	memset(unseen_counts, 0, sizeof unseen_counts);
+	change_count = unseen_count = 0;
 	scan(text.first, text.end);
 	scan_modules();
 	if (mode != NOPAL_PREEMPT) {
 		add_exits("irq_exit_rcu");
 		add_exits("__irq_exit_rcu");
 	}
-	sort(changes, change_count, sizeof *changes, by_address, 0);
+	sort_from(0);
 	uint32_t of_preemption = 0;
-	for (uint32_t kind = KIND_AMOUNTS; kind < KINDS; kind++)
-		of_preemption += kind_counts[kind];
+	for (uint32_t i = 0; i < change_count; i++)
+		of_preemption += changes[i].kind >= KIND_AMOUNTS && changes[i].kind < KINDS;
 	/* Some kernels count in another way: 7.3 in a word of 64 bits. */
 	return mode == NOPAL_IRQS || of_preemption ? 0 : -EOPNOTSUPP;
 }
@@ -487,23 +496,29 @@ static void close_here(void *unused)
 }
 
 /* `done` tells those that were changed from those that were left alone because other bytes stood there. */
-static int turn_round(void)
+static void turn_round(uint32_t first)
 {
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < change_count; i++) {
-		if (!changes[i].done) {
-			leave(changes[i].address, UNSEEN_HELD);
+	uint32_t kept = first;
+	for (uint32_t i = first; i < change_count; i++) {
+		struct nopal_change change = changes[i];
+		if (!change.done) {
+			leave(change.address, UNSEEN_HELD);
 			continue;
 		}
-		struct nopal_change change = changes[i];
+		changes[kept] = change;
 		memcpy(changes[kept].before, change.after, NOPAL_CHANGE_BYTES);
 		memcpy(changes[kept].after, change.before, NOPAL_CHANGE_BYTES);
-		changes[kept].address = change.address;
-		changes[kept].length = change.length;
 		changes[kept++].done = false;
 	}
 	change_count = kept;
-	return 0;
+}
+
+static void free_sites(void)
+{
+	vfree(changes);
+	vfree(unseen);
+	changes = 0;
+	unseen = 0;
 }
 
 static int watch_interrupts(bool watch)
@@ -536,7 +551,8 @@ int nopal_sections_on(enum nopal_mode wanted)
 #endif
 	mode = wanted;
 	changes = vzalloc(SITES_AT_MOST * sizeof *changes);
-	int failed = changes ? find_all() : -ENOMEM;
+	unseen = vzalloc(SITES_AT_MOST * sizeof *unseen);
+	int failed = changes && unseen ? find_all() : -ENOMEM;
 	if (failed)
 		goto no_changes;
 	on_each_cpu(close_here, 0, 1);
@@ -548,15 +564,14 @@ int nopal_sections_on(enum nopal_mode wanted)
 		goto no_idle;
 	failed = nopal_text_change(changes, change_count);
 	on = true;
-	turn_round();
+	turn_round(0);
 	if (failed)
 		nopal_sections_off();
 	return failed;
 no_idle:
 	watch_interrupts(false);
 no_changes:
-	vfree(changes);
-	changes = 0;
+	free_sites();
 	return failed;
 }
 
@@ -580,24 +595,45 @@ int nopal_sections_off(void)
 	if (nopal_symbols.wait_for_tasks_rude)
 		nopal_symbols.wait_for_tasks_rude();
 	on_each_cpu(close_here, 0, 1);
-	vfree(changes);
-	changes = 0;
+	free_sites();
 	return 0;
 }
 
-/* A module that goes takes its sites with it. */
-static int at_module(struct notifier_block *block, unsigned long event, void *data)
+/* None of its code has run. The text that only its beginning needs is left alone. */
+static void come(const struct module *module)
 {
-	struct module *module = data;
-	if (event != MODULE_STATE_GOING || module == THIS_MODULE)
-		return NOTIFY_DONE;
-	mutex_lock(&nopal_lock);
-	uint32_t kept = 0;
-	for (uint32_t i = 0; on && i < change_count; i++)
+	uint32_t first = change_count;
+	scan_module(module);
+	sort_from(first);
+	/* Those that it fails to change are told as not seen. */
+	nopal_text_change(changes + first, change_count - first);
+	turn_round(first);
+	sort_from(0);
+}
+
+/* A module that goes takes its sites with it. */
+static void go(const struct module *module)
+{
+	uint32_t kept = 0, unseen_kept = 0;
+	for (uint32_t i = 0; i < change_count; i++)
 		if (!within_module(changes[i].address, module))
 			changes[kept++] = changes[i];
-	if (on)
-		change_count = kept;
+	for (uint32_t i = 0; i < unseen_count; i++)
+		if (!within_module(unseen[i].address, module))
+			unseen[unseen_kept++] = unseen[i];
+	change_count = kept;
+	unseen_count = unseen_kept;
+}
+
+static int at_module(struct notifier_block *block, unsigned long event, void *data)
+{
+	if (data == THIS_MODULE)
+		return NOTIFY_DONE;
+	mutex_lock(&nopal_lock);
+	if (on && event == MODULE_STATE_COMING)
+		come(data);
+	else if (on && event == MODULE_STATE_GOING)
+		go(data);
 	mutex_unlock(&nopal_lock);
 	return NOTIFY_DONE;
 }
@@ -617,21 +653,26 @@ void nopal_sections_show(struct seq_file *file)
 {
 	if (!on)
 		return;
-	uint32_t more = 0, less = 0, left = 0;
+	uint32_t kinds[KINDS + 1] = { 0 }, more = 0, less = 0;
+	for (uint32_t i = 0; i < change_count; i++)
+		kinds[changes[i].kind]++;
 	for (uint32_t i = KIND_AMOUNTS; i < KINDS; i++)
-		*(i % 2 ? &less : &more) += kind_counts[i];
-	for (uint32_t i = 0; i < UNSEEN_KINDS; i++)
-		left += unseen_counts[i];
+		*(i % 2 ? &less : &more) += kinds[i];
 	seq_printf(file, "# sites: %u cli, %u sti, %u of preemption off, %u of preemption on, %u ends of interrupts; %u not seen\n",
-		   kind_counts[KIND_CLI], kind_counts[KIND_STI], more, less, exits, left);
+		   kinds[KIND_CLI], kinds[KIND_STI], more, less, kinds[KIND_EXIT], unseen_count);
 	for (uint32_t why = 0; why < UNSEEN_KINDS; why++) {
-		if (!unseen_counts[why])
-			continue;
-		seq_printf(file, "# not seen, %s: %u:", unseen_words[why], unseen_counts[why]);
+		uint32_t count = 0, shown = 0;
 		for (uint32_t i = 0; i < unseen_count; i++)
-			if (unseen[i].why == why)
+			count += unseen[i].why == why;
+		if (!count)
+			continue;
+		seq_printf(file, "# not seen, %s: %u:", unseen_words[why], count);
+		for (uint32_t i = 0; i < unseen_count && shown < UNSEEN_SHOWN; i++)
+			if (unseen[i].why == why) {
 				seq_printf(file, " %pS", (void *)unseen[i].address);
-		seq_puts(file, "\n");
+				shown++;
+			}
+		seq_puts(file, count > shown ? " ...\n" : "\n");
 	}
 }
 

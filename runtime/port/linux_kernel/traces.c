@@ -429,6 +429,16 @@ static int change_probe(const char *line, const struct nopal_control *command, s
 	return failed ? complain(error, failed, "probe %.*s cannot be switched: error %d", length_of(name), text, -failed) : 0;
 }
 
+static int make_probe_again(const char *line, uint32_t length, struct complaint *error)
+{
+	int failed = nopal_probe_again(line, length);
+	if (failed == -ENOENT)
+		return complain(error, -EOPNOTSUPP, "`nopal ctl kernel` makes new probes: it works out what they fetch");
+	if (failed == -EEXIST)
+		return complain(error, failed, "there is a probe of this name already");
+	return failed ? complain(error, failed, "the probe cannot be made again: error %d", -failed) : 0;
+}
+
 static int trace_latency(const char *line, const struct nopal_control *command, struct complaint *error)
 {
 	struct nopal_span argument = command->arguments[0];
@@ -444,10 +454,12 @@ static int trace_latency(const char *line, const struct nopal_control *command, 
 		return complain(error, -EINVAL, "a name has at most %d letters", NAME_BYTES - 1);
 	if (command->command == NOPAL_COMMAND_TRACER_RESET)
 		return nopal_tracer_reset(name) ? complain(error, -ENOENT, "there is no tracer %s", name) : 0;
+	if (command->command == NOPAL_COMMAND_LATENCY)
+		return nopal_tracer_choose(name) ? complain(error, -ENOENT, "there is no tracer %s", name) : 0;
 	return nopal_tracer_switch(name, command->command == NOPAL_COMMAND_TRACER_ON, error->text, error->room);
 }
 
-static int obey(const char *line, const struct nopal_control *command, struct complaint *error)
+static int obey(const char *line, uint32_t length, const struct nopal_control *command, struct complaint *error)
 {
 	struct trace *trace = 0;
 	switch (command->command) {
@@ -496,7 +508,7 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 	case NOPAL_COMMAND_PROBE_REMOVE:
 		return change_probe(line, command, error);
 	case NOPAL_COMMAND_PROBE:
-		return complain(error, -EOPNOTSUPP, "`nopal ctl kernel` makes probes: it works out what they fetch");
+		return make_probe_again(line, length, error);
 	case NOPAL_COMMAND_START:
 	case NOPAL_COMMAND_STOP:
 		start(command->command == NOPAL_COMMAND_START);
@@ -506,6 +518,7 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 	case NOPAL_COMMAND_TRACER_ON:
 	case NOPAL_COMMAND_TRACER_OFF:
 	case NOPAL_COMMAND_TRACER_RESET:
+	case NOPAL_COMMAND_LATENCY:
 	case NOPAL_COMMAND_THRESHOLD:
 		return trace_latency(line, command, error);
 	default:
@@ -531,7 +544,7 @@ int nopal_command(const char *line, uint32_t length, char *text, size_t room)
 				  length_of(command->bad) ? "not " : "", length_of(command->bad), line + command->bad.begin,
 				  length_of(command->bad) ? ", " : "", command->expected);
 	else
-		failed = obey(line, command, &error);
+		failed = obey(line, length, command, &error);
 	kfree(command);
 	return failed;
 }

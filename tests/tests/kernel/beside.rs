@@ -1,9 +1,7 @@
-//! Latency tracers, and everything that can interfere: other tracers, livepatches, hostile writers, killed tools, a
-//! kernel that is locked down.
+//! Everything that can interfere: other tracers, livepatches, hostile writers, killed tools, a kernel that is locked down.
 
 use nopal_tests::c;
 use nopal_tests::kernel::{Booted, boot_each, commands, is_torture, number_after, row};
-use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -44,10 +42,25 @@ cd /tmp
 insmod /nopal.ko
 say load nopal ctl kernel load
 tell() { echo \"$@\" >/dev/nopal || cat /dev/nopal >>/out/tell.failed; }
+sites() { grep -E '^# (sites:|not seen,) ' /dev/nopal; }
+# The worst case, read as a whole before another program starts.
+worst() {
+	exec 3</dev/nopal_latency
+	read -r first <&3
+	{ echo \"$first\"; cat <&3; } >$1
+	exec 3<&-
+}
 sections() {
 	tracer=$1
 	shift
 	tell tracer $tracer on
+	if [ $tracer = preemptirqsoff ]; then
+		sites >/out/sites.with
+		rmmod nopal_sections
+		sites >/out/sites.without
+		insmod /nopal_sections.ko
+		sites >/out/sites.again
+	fi
 	for kind in \"$@\"; do
 		for length in 200 2000 5000; do
 			told=0
@@ -66,6 +79,16 @@ sections() {
 				grep -q \" from .*$kind+.* to \" /tmp/told && told=$((told + 1))
 				[ $told = 2 ] && break
 			done
+		done
+	done
+	for kind in within_softirq switch_preemption_off; do
+		[ $tracer = preemptoff ] || continue
+		from=${kind#within_}
+		for try in $(seq 40); do
+			tell tracer $tracer reset
+			echo $kind 5000 >/proc/nopal_sections
+			worst /out/flags.$kind
+			grep -q \"=> started at: .*$from\" /out/flags.$kind && break
 		done
 	done
 	tell tracer $tracer off
@@ -95,6 +118,23 @@ for try in $(seq 40); do
 	grep -q ': wait_for' /out/latency.functions && grep -q ': wait_for' /out/latency.verbose && break
 done
 say latency.refused sh -c 'echo frobnicate >/dev/nopal_latency'
+cases() {
+	exec 3</dev/nopal
+	read -r first <&3
+	sed -n 's/^# preemptirqsoff: \\([0-9]*\\) cases.*/\\1/p' <&3
+	exec 3<&-
+}
+{ cases; tell tracer preemptirqsoff reset; cases; } >/out/reset.cases
+say latency.none nopal ctl kernel 'latency none'
+say latency.chosen nopal ctl kernel 'latency irqsoff'
+tell latency preemptirqsoff
+step thresholds
+for threshold in 1000000 1000 0; do
+	tell threshold $threshold
+	tell tracer preemptirqsoff reset
+	echo nest_irqs_off 5000 >/proc/nopal_sections
+	grep -E '^(threshold|# preemptirqsoff:) ' /dev/nopal
+done >/out/thresholds
 tell trace waits remove
 step wakeup
 # The kernel has its own urgent tasks: its events show how many woke.
@@ -161,6 +201,7 @@ for kind in fentry session; do
 done
 tell tracer wakeup on
 tell tracer wakeup reset
+cat /dev/nopal >/out/cyclictest.before
 say cyclictest cyclictest -t1 -p 90 -i 2000 -l 300 -q
 cat /dev/nopal >/out/cyclictest.state
 tell tracer wakeup off
@@ -308,7 +349,7 @@ say unsigned insmod /nopal.ko
 say locked_out nopal ctl kernel
 ";
 
-fn beside() -> &'static [Booted] {
+pub fn beside() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
     BOOTED.get_or_init(|| {
         // The script itself makes one more load.
@@ -344,148 +385,6 @@ fn while_all_functions_are_as_slow_only_those_of_traces_are_told() {
         let queued = number_after(&state, "in queue ");
         assert!(queued > 0, "{}: {state}", booted.name);
         assert_eq!(trace.lines().count() as u64, queued, "{}", booted.name);
-    }
-}
-
-const SECTION_KINDS: [&str; 8] = [
-    "lock_with_irqs_off",
-    "switch_irqs_off",
-    "nest_irqs_off",
-    "lock_with_preemption_off",
-    "switch_preemption_off",
-    "nest_preemption_off",
-    "lock_with_softirqs_off",
-    "overlap",
-];
-
-/// The tracers' lines for sections of known lengths. A line of a processor that names the section's function covers it:
-/// at least its length, and at most its maker's measured time, as the machine may stand still. If no line names it, a
-/// line shows a section as long.
-#[test]
-fn latency_tracers_tell_sections_by_place_and_length() {
-    for booted in beside() {
-        for (tracer, kinds) in [
-            ("irqsoff", &SECTION_KINDS[..3]),
-            ("preemptoff", &SECTION_KINDS[3..7]),
-            ("preemptirqsoff", &SECTION_KINDS[..]),
-        ] {
-            let text = booted.text(tracer);
-            let mut shown = HashMap::new();
-            for case in text.split("case ").skip(1) {
-                let words: Vec<&str> = case.lines().next().unwrap_or_default().split(' ').collect();
-                let [_, kind, length, took] = words[..] else {
-                    panic!("{}: {case}", booted.name);
-                };
-                let [length, took] =
-                    [length, took].map(|word| word.parse::<u64>().expect("a number"));
-                let tolerance = (length / 20).max(50);
-                let lines = case
-                    .lines()
-                    .filter(|line| line.starts_with("#  processor "));
-                let lines: Vec<(u64, bool)> = lines
-                    .map(|line| {
-                        let places = line
-                            .split_once(" from ")
-                            .and_then(|(_, places)| places.split_once(" to "));
-                        let is_it =
-                            places.is_some_and(|(from, _)| from.contains(&format!("{kind}+")));
-                        (number_after(line, ": "), is_it)
-                    })
-                    .collect();
-                let is_hidden = lines
-                    .iter()
-                    .any(|(lasted, is_it)| !is_it && *lasted >= length - tolerance);
-                let mut own = lines.iter().filter(|(_, is_it)| *is_it).peekable();
-                assert!(own.peek().is_some() || is_hidden, "{}: {case}", booted.name);
-                for (lasted, _) in own {
-                    assert!(
-                        (length - tolerance..=took + tolerance).contains(lasted),
-                        "{}: {case}",
-                        booted.name
-                    );
-                    *shown.entry((kind, length)).or_default() += 1;
-                }
-            }
-            for kind in kinds {
-                for length in [200, 2000, 5000] {
-                    let times = shown.get(&(*kind, length));
-                    assert_eq!(
-                        times,
-                        Some(&2),
-                        "{}: {tracer}: {kind} {length}: {text}",
-                        booted.name
-                    );
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn latency_trace_shows_the_longest_section() {
-    for booted in beside() {
-        let text = booted.text("latency_trace");
-        assert!(
-            text.starts_with("preemptirqsoff latency trace v1.1.5 on "),
-            "{text}"
-        );
-        for line in [
-            " => started at: ",
-            " => ended at:   ",
-            "  cmd     pid ||||| time  |   caller",
-        ] {
-            assert!(text.contains(line), "{}: {text}", booted.name);
-        }
-        assert!(
-            number_after(&text, " latency: ") >= 4_750,
-            "{}: {text}",
-            booted.name
-        );
-    }
-}
-
-#[test]
-fn latency_trace_shows_the_functions_that_ran_meanwhile() {
-    for booted in beside() {
-        let text = booted.text("latency.functions");
-        let rows: Vec<&str> = text
-            .lines()
-            .skip_while(|line| !line.contains("0us"))
-            .collect();
-        let begins = rows
-            .first()
-            .is_some_and(|row| row.contains("nest_irqs_off+"));
-        let ends = rows
-            .last()
-            .is_some_and(|row| row.contains("nest_irqs_off+"));
-        assert!(begins && ends, "{}: {text}", booted.name);
-        let waits = rows
-            .iter()
-            .filter(|row| row.ends_with("us!: wait_for [nopal_sections] (-)"));
-        assert_eq!(waits.count(), 3, "{}: {text}", booted.name);
-        let count = format!("#{0}/{0}, CPU#", rows.len());
-        assert!(text.contains(&count), "{}: {text}", booted.name);
-        let verbose = booted.text("latency.verbose");
-        let row = format!(" {:08x} [", rows.len() - 1);
-        let last = verbose.lines().last().unwrap_or_default();
-        assert!(
-            last.contains(&row)
-                && last.contains("ms (+0.000ms): nest_irqs_off+")
-                && last.contains(" <ffffffff"),
-            "{}: {verbose}",
-            booted.name
-        );
-        assert!(
-            verbose.contains("ms): wait_for [nopal_sections] <ffffffff"),
-            "{}: {verbose}",
-            booted.name
-        );
-        assert_ne!(
-            booted.text("latency.refused.status").trim(),
-            "0",
-            "{}",
-            booted.name
-        );
     }
 }
 
@@ -532,25 +431,6 @@ fn a_kernel_that_is_locked_down_is_refused_with_what_to_do() {
                 booted.name
             );
         }
-    }
-}
-
-#[test]
-fn each_wakeup_of_the_most_urgent_task_is_a_case() {
-    for booted in beside() {
-        let wakeup = booted.text("wakeup");
-        let cases = number_after(&wakeup, "# wakeup: ");
-        let woken: u64 = booted.text("woken").trim().parse().expect("a number");
-        assert!(
-            (50..=woken).contains(&cases),
-            "{}: {woken} woken: {wakeup}",
-            booted.name
-        );
-        assert!(
-            wakeup.contains("# wakeup: 0 not followed for want of room, 0 never ran"),
-            "{}: {wakeup}",
-            booted.name
-        );
     }
 }
 
@@ -646,22 +526,6 @@ fn programs_of_bpf_see_all_calls_in_either_order() {
                 }
             }
         }
-    }
-}
-
-/// cyclictest has another thread as well, and a thread that wakes before it sleeps waits for no processor.
-#[test]
-fn wakeups_of_cyclictest_are_cases() {
-    for booted in beside() {
-        booted.said("cyclictest");
-        let state = booted.text("cyclictest.state");
-        let cases = number_after(&state, "# wakeup: ");
-        assert!(cases >= 200, "{}: {state}", booted.name);
-        assert!(
-            state.contains(" us of cyclictest-"),
-            "{}: {state}",
-            booted.name
-        );
     }
 }
 

@@ -85,6 +85,9 @@ cat /dev/nopal >/out/probe.state
 nopal ctl kernel 'probe vfs_read new other' 'probe other on' 'probe inside on' 'probe other remove'
 cat /dev/nopal >/out/probe.on
 nopal ctl kernel reset
+grep -v '^#' /out/probe.on >/dev/nopal
+cat /dev/nopal >/out/probe.again
+nopal ctl kernel reset
 say probed nopal record -o /tmp/probed --kernel-probe 'vfs_write new w fetch count=$arg3:u64 first=+0($arg2):u32' --kernel-probe \"vfs_write+$at new inside fetch \\$ip\" \
 	-F main --kernel-functions vfs_write -- kernel_work pipe 100
 say probed.replay nopal replay /tmp/probed
@@ -147,7 +150,6 @@ rmmod nopal_markers
 ' >/tmp/come
 say came nopal record -o /tmp/came --kernel-functions '*@nopal_markers' -- sh /tmp/come
 say came.report nopal report --json /tmp/came
-say came.replay nopal replay /tmp/came
 rm -r /tmp/came
 step modules that come, by text
 say later nopal ctl kernel 'trace meet@nopal_markers new later' 'trace later on'
@@ -523,6 +525,8 @@ fn probes_in_the_kernel_are_recorded_with_what_they_fetch() {
             "{}: {state}",
             booted.name
         );
+        let again = booted.text("probe.again");
+        assert_eq!(commands(&state), commands(&again), "{}", booted.name);
         booted.said("probed");
         let replay = booted.said("probed.replay");
         for number in 0..100 {
