@@ -88,6 +88,12 @@ impl<'a> Requests<'a> {
         self.marked = None;
     }
 
+    /// Whether no call is of a request.
+    #[inline(always)]
+    pub fn are_none(&self) -> bool {
+        self.begin.is_none()
+    }
+
     /// The identity of a request; empty: none.
     pub fn identity(&self, number: u32) -> &str {
         self.identities.get(number as usize).map_or("", |one| one)

@@ -1,7 +1,7 @@
 //! Calls as rows of a table, the same in each format of tables.
 
 use anyhow::Result;
-use nopal_analysis::calls::{Ending, Frame, Sink, Style};
+use nopal_analysis::calls::{Ending, Frame, Plain, Sink, Style};
 use nopal_analysis::drive::{Times, Worker};
 use nopal_analysis::names::Names;
 use nopal_trace::{ThreadInfo, Trace};
@@ -161,6 +161,23 @@ impl<R: Rows> Sink for Table<'_, R> {
         };
         self.push(frame, ending.clock, frames.len(), state);
         self.requests.leave(frame);
+    }
+
+    #[inline(always)]
+    fn takes_runs(&self) -> bool {
+        self.requests.are_none()
+    }
+
+    #[inline(always)]
+    fn plain(&mut self, call: Plain) -> u32 {
+        if call.exit == 1 {
+            let state = match call.top.is_bounded() {
+                true => State::SelfLeast,
+                false => State::Complete,
+            };
+            self.push(call.top, call.clock, call.under.len(), state);
+        }
+        0
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {

@@ -1,27 +1,18 @@
 //! A column of values whose numbers in a dictionary are known. The crate `parquet` finds numbers by the hash of each
 //! row's value, which for these columns would take two fifths of an export's processor time.
 
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::io::Write;
-
 use anyhow::Result;
 use bytes::Bytes;
-use flate2::write::GzEncoder;
-use parquet::basic::{Compression, Encoding, GzipLevel, PageType};
-use parquet::column::page::{CompressedPage, Page, PageWriter};
+use parquet::basic::Encoding;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::data_type::ByteArray;
-use parquet::file::metadata::{ColumnChunkMetaData, OffsetIndexBuilder, PageEncodingStats};
 use parquet::file::statistics::Statistics;
-use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
+use std::collections::HashMap;
+use std::hash::Hash;
 
-/// Rows of a page.
-pub const PAGE: usize = 1 << 16;
-
-/// The level of compression: 1 is the fastest.
-pub const LEVEL: u32 = 1;
+use super::chunk::{Chunk, PAGE};
+use super::pack::pack;
 
 /// The type of a dictionary's values.
 pub trait Distinct {
@@ -84,12 +75,11 @@ pub fn chunk<T: Distinct>(
     let mut places = vec![NONE; dictionary.len()];
     let is_optional = description.max_def_level() > 0;
     let mut used = Vec::new();
-    let mut rows = Rows::default();
-    rows.values.reserve(numbers.size_hint().0);
+    let (mut values, mut levels) = (Vec::with_capacity(numbers.size_hint().0), Vec::new());
     for number in numbers {
         let number = number.into();
         if is_optional {
-            rows.levels.push(u32::from(number.is_some()));
+            levels.push(u32::from(number.is_some()));
         }
         if let Some(number) = number {
             let place = &mut places[number as usize];
@@ -97,7 +87,7 @@ pub fn chunk<T: Distinct>(
                 *place = used.len() as u32;
                 used.push(&dictionary[number as usize]);
             }
-            rows.values.push(*place);
+            values.push(*place);
         }
     }
 
@@ -108,174 +98,32 @@ pub fn chunk<T: Distinct>(
     let statistics = T::statistics(
         ordered(|one, other| one.is_less(other)),
         ordered(|one, other| other.is_less(one)),
-        (rows.number() - rows.values.len()) as u64,
+        levels.iter().filter(|level| **level == 0).count() as u64,
     );
     let mut plain = Vec::new();
     used.iter().for_each(|value| value.put(&mut plain));
-    encode(description, &plain, used.len(), statistics, &rows)
-}
-
-#[derive(Default)]
-struct Rows {
-    /// For each row, 1 if it has a value, else 0; empty if all have.
-    levels: Vec<u32>,
-    /// Numbers in the dictionary.
-    values: Vec<u32>,
-}
-
-impl Rows {
-    fn number(&self) -> usize {
-        self.levels.len().max(self.values.len())
-    }
-}
-
-/// `plain`: the values of the dictionary, `distinct` of them.
-fn encode(
-    description: ColumnDescPtr,
-    plain: &[u8],
-    distinct: usize,
-    statistics: Statistics,
-    rows: &Rows,
-) -> Result<(Bytes, ColumnCloseResult)> {
-    let mut out = TrackedWrite::new(Vec::new());
-    let mut writer = SerializedPageWriter::new(&mut out);
-    let page = Page::DictionaryPage {
-        buf: compressed(plain)?,
-        num_values: distinct as u32,
-        encoding: Encoding::PLAIN,
-        is_sorted: false,
-    };
-    let first = writer.write_page(CompressedPage::new(page, plain.len()))?;
-    let (mut size, mut plain_size) = (first.compressed_size, first.uncompressed_size);
-    let mut index = OffsetIndexBuilder::new();
-    let width = u32::BITS - (distinct.saturating_sub(1) as u32).leading_zeros();
-    let number = rows.number();
-    let mut rest = rows.values.as_slice();
+    let mut chunk = Chunk::new(description);
+    chunk.dictionary(&plain, used.len())?;
+    let number = levels.len().max(values.len());
+    let mut rest = values.as_slice();
     for begin in (0..number).step_by(PAGE) {
-        let count = PAGE.min(number - begin);
-        let mut page = Vec::new();
-        let present = match rows.levels.get(begin..begin + count) {
-            None => count,
-            Some(levels) => {
-                pack(levels, 1, &mut page);
-                levels.iter().sum::<u32>() as usize
-            }
-        };
-        let levels = page.len();
-        let (values, behind) = rest.split_at(present);
+        let end = number.min(begin + PAGE);
+        let levels = levels.get(begin..end).unwrap_or_default();
+        let missing = levels.iter().filter(|level| **level == 0).count();
+        let (values, behind) = rest.split_at(end - begin - missing);
         rest = behind;
-        let mut packed = vec![width as u8];
-        pack(values, width, &mut packed);
-        let plain = levels + packed.len();
-        let squeezed = compressed(&packed)?;
-        let is_compressed = squeezed.len() < packed.len();
-        page.extend_from_slice(if is_compressed { &squeezed } else { &packed });
-        let page = Page::DataPageV2 {
-            buf: page.into(),
-            num_values: count as u32,
-            encoding: Encoding::RLE_DICTIONARY,
-            num_nulls: (count - present) as u32,
-            num_rows: count as u32,
-            def_levels_byte_len: levels as u32,
-            rep_levels_byte_len: 0,
-            is_compressed,
-            statistics: None,
-        };
-        let written = writer.write_page(CompressedPage::new(page, plain))?;
-        index.append_row_count(count as i64);
-        index.append_offset_and_size(written.offset as i64, written.compressed_size as i32);
-        size += written.compressed_size;
-        plain_size += written.uncompressed_size;
+        let packed = packed(values, used.len());
+        chunk.page(end - begin, levels, Encoding::RLE_DICTIONARY, &packed)?;
     }
-    writer.close()?;
-
-    let pages = |page_type, encoding, count| PageEncodingStats {
-        page_type,
-        encoding,
-        count,
-    };
-    let data_pages = number.div_ceil(PAGE) as i32;
-    let metadata = ColumnChunkMetaData::builder(description)
-        .set_compression(Compression::GZIP(GzipLevel::try_new(LEVEL)?))
-        .set_encodings(vec![
-            Encoding::PLAIN,
-            Encoding::RLE,
-            Encoding::RLE_DICTIONARY,
-        ])
-        .set_page_encoding_stats(vec![
-            pages(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1),
-            pages(PageType::DATA_PAGE_V2, Encoding::RLE_DICTIONARY, data_pages),
-        ])
-        .set_total_compressed_size(size as i64)
-        .set_total_uncompressed_size(plain_size as i64)
-        .set_num_values(number as i64)
-        .set_dictionary_page_offset(Some(first.offset as i64))
-        .set_data_page_offset((first.offset + first.bytes_written) as i64)
-        .set_statistics(statistics)
-        .build()?;
-    let closed = ColumnCloseResult {
-        bytes_written: size as u64,
-        rows_written: number as u64,
-        metadata,
-        bloom_filter: None,
-        column_index: None,
-        offset_index: Some(index.build()),
-    };
-    Ok((out.into_inner()?.into(), closed))
+    chunk.finish(statistics, None)
 }
 
-fn compressed(plain: &[u8]) -> Result<Bytes> {
-    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::new(LEVEL));
-    encoder.write_all(plain)?;
-    Ok(encoder.finish()?.into())
-}
-
-/// Numbers of `width` bits: runs of at least eight equal ones, and between them groups of eight, packed. The last group
-/// may have less than eight.
-fn pack(numbers: &[u32], width: u32, out: &mut Vec<u8>) {
-    let (mut from, mut at) = (0, 0);
-    while at < numbers.len() {
-        let first = numbers[at];
-        let equal = numbers[at..].iter().take_while(|number| **number == first);
-        let equal = equal.count();
-        if equal < 8 {
-            at = (at + 8).min(numbers.len());
-            continue;
-        }
-        pack_groups(&numbers[from..at], width, out);
-        push_varint(out, (equal as u64) << 1);
-        out.extend_from_slice(&first.to_le_bytes()[..width.div_ceil(8) as usize]);
-        at += equal;
-        from = at;
-    }
-    pack_groups(&numbers[from..], width, out);
-}
-
-fn pack_groups(numbers: &[u32], width: u32, out: &mut Vec<u8>) {
-    if numbers.is_empty() {
-        return;
-    }
-    push_varint(out, (numbers.len().div_ceil(8) as u64) << 1 | 1);
-    for group in numbers.chunks(8) {
-        let (mut bits, mut number_of_bits) = (0_u64, 0);
-        for index in 0..8 {
-            bits |= u64::from(group.get(index).copied().unwrap_or(0)) << number_of_bits;
-            number_of_bits += width;
-            while number_of_bits >= 8 {
-                out.push(bits as u8);
-                bits >>= 8;
-                number_of_bits -= 8;
-            }
-        }
-    }
-}
-
-fn push_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+/// The numbers of rows' values in a dictionary of so many.
+pub fn packed(numbers: &[u32], values: usize) -> Vec<u8> {
+    let width = u32::BITS - (values.saturating_sub(1) as u32).leading_zeros();
+    let mut packed = vec![width as u8];
+    pack(numbers, width, &mut packed);
+    packed
 }
 
 #[cfg(test)]

@@ -8,23 +8,16 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bytes::Bytes;
-use parquet::basic::{Compression, GzipLevel, LogicalType, Repetition, Type as Physical};
-use parquet::column::writer::{ColumnCloseResult, ColumnWriterImpl};
-use parquet::data_type::{ByteArray, Int64Type};
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::ByteArray;
 use parquet::file::metadata::SortingColumn;
-use parquet::file::properties::{
-    EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
-};
-use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
-use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
 
-use super::dictionary::{self, Distinct, LEVEL, PAGE, distinct};
-
-/// Rows that are encoded at a time.
-const BATCH: usize = 4096;
-
-/// The most bytes of a column's dictionary, unless it is given. The rest of a row group then has none.
-const DICTIONARY: usize = 1 << 18;
+use super::dictionary::{self, Distinct, distinct};
+use super::numbers;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -47,6 +40,8 @@ pub struct Layout {
     schema: TypePtr,
     columns: SchemaDescPtr,
     properties: WriterPropertiesPtr,
+    /// The column by which rows are sorted.
+    ascending: Option<usize>,
 }
 
 impl Layout {
@@ -56,29 +51,23 @@ impl Layout {
         let fields = fields.collect::<Result<Vec<_>>>()?;
         let schema = Type::group_type_builder("nopal").with_fields(fields);
         let schema = Arc::new(schema.build()?);
-        let mut properties = WriterProperties::builder()
+        let properties = WriterProperties::builder()
             .set_writer_version(WriterVersion::PARQUET_2_0)
-            .set_created_by(concat!("nopal ", env!("CARGO_PKG_VERSION")).into())
-            .set_statistics_enabled(EnabledStatistics::Chunk)
-            .set_compression(Compression::GZIP(GzipLevel::try_new(LEVEL)?))
-            .set_dictionary_page_size_limit(DICTIONARY)
-            .set_data_page_row_count_limit(PAGE);
-        if let Some(at) = ascending.and_then(|name| columns.iter().position(|c| c.name == name)) {
-            let path = ColumnPath::from(columns[at].name);
-            let order = SortingColumn {
+            .set_created_by(concat!("nopal ", env!("CARGO_PKG_VERSION")).into());
+        let ascending = ascending.and_then(|name| columns.iter().position(|c| c.name == name));
+        let order = ascending.map(|at| {
+            vec![SortingColumn {
                 column_idx: at as i32,
                 descending: false,
                 nulls_first: false,
-            };
-            properties = properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_statistics_enabled(path, EnabledStatistics::Page)
-                .set_sorting_columns(Some(vec![order]));
-        }
+            }]
+        });
+        let properties = properties.set_sorting_columns(order);
         Ok(Layout {
             columns: Arc::new(SchemaDescriptor::new(schema.clone())),
             schema,
             properties: Arc::new(properties.build()),
+            ascending,
         })
     }
 }
@@ -164,35 +153,12 @@ impl<'a> RowGroup<'a> {
         Ok(())
     }
 
-    pub fn numbers(&mut self, mut values: impl Iterator<Item = Option<u64>>) -> Result<()> {
-        self.batches(&mut |batch, levels| {
-            for value in values.by_ref().take(BATCH) {
-                levels.push(i16::from(value.is_some()));
-                batch.extend(value.map(|number| i64::try_from(number).unwrap_or(i64::MAX)));
-            }
-        })
-    }
-
-    /// `fill` adds the numbers of a batch of rows, and whether each row has one; those of less than a batch at the end.
-    fn batches(&mut self, fill: &mut dyn FnMut(&mut Vec<i64>, &mut Vec<i16>)) -> Result<()> {
-        let description = self.layout.columns.column(self.next());
-        let is_optional = description.max_def_level() > 0;
-        let mut out = TrackedWrite::new(Vec::new());
-        let pages = Box::new(SerializedPageWriter::new(&mut out));
-        let properties = self.layout.properties.clone();
-        let mut writer = ColumnWriterImpl::<Int64Type>::new(description, properties, pages);
-        let (mut batch, mut levels) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-        loop {
-            batch.clear();
-            levels.clear();
-            fill(&mut batch, &mut levels);
-            writer.write_batch(&batch, is_optional.then_some(levels.as_slice()), None)?;
-            if levels.len() < BATCH {
-                break;
-            }
-        }
-        let closed = writer.close()?;
-        self.chunks.push((out.into_inner()?.into(), closed));
+    pub fn numbers(&mut self, values: impl Iterator<Item = Option<u64>>) -> Result<()> {
+        let at = self.next();
+        let ascends = self.layout.ascending == Some(at);
+        let description = self.layout.columns.column(at);
+        let chunk = numbers::chunk(description, values, ascends)?;
+        self.chunks.push(chunk);
         Ok(())
     }
 }

@@ -3,9 +3,12 @@
 //! A trace is one file of each table, named after it: exporting it again replaces its files.
 
 mod calls;
+mod chunk;
 mod dictionary;
 mod file;
 mod labels;
+mod numbers;
+mod pack;
 mod sums;
 
 use std::fs;
