@@ -101,6 +101,7 @@ sections preemptirqsoff $of_irqs $of_preemption overlap >/out/preemptirqsoff
 step latency_trace
 tell tracer preemptirqsoff on
 cat /dev/nopal_latency >/out/latency_trace
+nopal ctl kernel load >/dev/null
 tell trace wait_for@nopal_sections new waits
 tell trace waits on
 for try in $(seq 40); do
@@ -129,7 +130,7 @@ say latency.none nopal ctl kernel 'latency none'
 say latency.chosen nopal ctl kernel 'latency irqsoff'
 tell latency preemptirqsoff
 step thresholds
-for threshold in 1000000 1000 0; do
+for threshold in 4000000000 1000 0; do
 	tell threshold $threshold
 	tell tracer preemptirqsoff reset
 	echo nest_irqs_off 5000 >/proc/nopal_sections

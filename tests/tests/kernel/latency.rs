@@ -122,7 +122,7 @@ fn cases_below_the_threshold_are_counted_and_not_kept() {
         let [high, none, low, some, all] = lines[..] else {
             panic!("{}: {text}", booted.name);
         };
-        assert_eq!([high, low], ["threshold 1000000", "threshold 1000"]);
+        assert_eq!([high, low], ["threshold 4000000000", "threshold 1000"]);
         assert!(
             none.ends_with(", 0 above the threshold"),
             "{}: {none}",
