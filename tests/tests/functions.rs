@@ -15,6 +15,12 @@ fn calls_in_an_executable_at_a_fixed_address() {
     Case::new(c("calls", &["-no-pie", "-lm"])).check();
 }
 
+/// The heap of a program at a fixed address grows towards the thunks.
+#[test]
+fn heaps_have_room_to_grow() {
+    Case::new(c("heap", &["-no-pie"])).check();
+}
+
 #[test]
 fn calls_in_code_that_is_not_optimised() {
     Case::new(c("calls", &["-O0", "-lm"])).check();

@@ -99,26 +99,40 @@ impl Space {
             .or_else(|| places().filter(fits).last())
     }
 
-    /// Bits that arenas for all of `modules` can have, and that none of their code has if that can be.
+    /// Bits that arenas for all of `modules` can have, and that none of their code has if that can be. An arena above a
+    /// module at a fixed address ends the room of the heap that grows behind that: of several, the bits that leave most.
     pub fn mark(&self, modules: &[Range<u64>]) -> Option<u32> {
-        let possible = |mark: &u32| {
-            modules
-                .iter()
-                .all(|module| self.arena(module, mark << MARK_SHIFT).is_some())
+        let room = |mark: u32| {
+            let rooms = modules.iter().map(|module| {
+                let arena = self.arena(module, mark)?;
+                Some(arena.checked_sub(module.end).unwrap_or(u64::MAX))
+            });
+            rooms.min().unwrap_or(Some(0))
         };
-        let unmistakable = |mark: &u32| {
+        let unmistakable = |mark: u32| {
             let step = ARENA_BYTES as usize;
             modules.iter().all(|module| {
                 let begin = module.start / ARENA_BYTES * ARENA_BYTES;
                 (begin..module.end)
                     .step_by(step)
-                    .all(|at| mark_of(at) != mark << MARK_SHIFT)
+                    .all(|at| mark_of(at) != mark)
             })
         };
-        (0..MARKS)
-            .find(|mark| possible(mark) && unmistakable(mark))
-            .or_else(|| (0..MARKS).find(possible))
-            .map(|mark| mark << MARK_SHIFT)
+        let mut best: Option<(bool, u64, u32)> = None;
+        for mark in (0..MARKS).map(|mark| mark << MARK_SHIFT) {
+            let Some(room) = room(mark) else {
+                continue;
+            };
+            let known = best.map(|(unmistakable, room, _)| (unmistakable, room));
+            let found = (unmistakable(mark), room);
+            if known.is_none_or(|known| found > known) {
+                best = Some((found.0, found.1, mark));
+            }
+            if found == (true, u64::MAX) {
+                break;
+            }
+        }
+        best.map(|(.., mark)| mark)
     }
 }
 
@@ -177,6 +191,7 @@ mod tests {
         let mark = space.mark(std::slice::from_ref(&module)).unwrap();
         let arena = space.arena(&module, mark).unwrap();
         assert!(arena > module.end && reaches(arena, &module));
+        assert!(arena - module.end > 0x7000_0000, "the heap has room");
     }
 
     #[test]
