@@ -1,6 +1,6 @@
 //! Rebuilds a thread's calls from its records: the call stack between two records.
 
-use nopal_abi::{self as abi, Cursor, Event, Style, Word, key_of};
+use nopal_abi::{self as abi, Cursor, Event, Style, Word, key_of, tag_of};
 use nopal_trace::{OpenCall, Packet};
 use serde::{Deserialize, Serialize};
 
@@ -415,17 +415,27 @@ impl CallRebuilder {
 
     #[inline(always)]
     fn exit<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
-        match self.frames.last() {
-            Some(top)
-                if top.ends_with(key)
-                    && self.arrival.is_none_or(|arrival| !arrival.elsewhere)
-                    && self.beyond == 0 =>
-            {
-                self.arrival = None;
-                self.finish(ending, sink);
-            }
-            _ => self.exit_elsewhere(key, ending, sink),
+        let is_here = self.arrival.is_none_or(|arrival| !arrival.elsewhere) && self.beyond == 0;
+        let tails = match self.frames.last() {
+            Some(top) if is_here && top.ends_with(key) => Some(0),
+            Some(top) if is_here && top.style() == Style::Tail => self.tails(key),
+            _ => None,
+        };
+        let Some(tails) = tails else {
+            return self.exit_elsewhere(key, ending, sink);
+        };
+        self.arrival = None;
+        for _ in 0..=tails {
+            self.finish(ending, sink);
         }
+    }
+
+    /// The number of tail calls on top, if an exit with `key` ends the call that they are in.
+    fn tails(&self, key: u32) -> Option<usize> {
+        let is_tail = |frame: &&Frame| frame.style() == Style::Tail && frame.tag() == tag_of(key);
+        let tails = self.frames.iter().rev().take_while(is_tail).count();
+        let under = self.frames.len().checked_sub(tails + 1)?;
+        (!self.known.is_open() && self.frames[under].ends_with(key)).then_some(tails)
     }
 
     /// Ends the topmost frame.
