@@ -146,10 +146,12 @@ impl Dictionary {
 mod tests {
     use super::*;
     use crate::parquet::file::{Column, Kind, Layout, RowGroup, TableFile};
+    use parquet::file::page_index::column_index::ColumnIndexMetaData;
     use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::file::serialized_reader::ReadOptionsBuilder;
     use parquet::record::RowAccessor;
 
-    /// Read back by the crate's reader: few values and too many, small and large ones, all of them and some.
+    /// Read back by the crate's reader, with the index of pages: few values and too many, small and large, all and some.
     #[test]
     fn numbers_are_read_back() {
         let seed = fastrand::u64(..);
@@ -179,7 +181,23 @@ mod tests {
                 file.append(group).unwrap();
                 file.finish().unwrap();
 
-                let file = SerializedFileReader::new(written).unwrap();
+                let options = ReadOptionsBuilder::new().with_page_index().build();
+                let file = SerializedFileReader::new_with_options(written, options).unwrap();
+                let pages = || sorted.chunks(PAGE);
+                let index = file.metadata().page_index().unwrap();
+                let begins = index.offset_index(0, 0).unwrap().page_locations();
+                let index = index.column_index(0, 0).unwrap();
+                let ColumnIndexMetaData::INT64(index) = index else {
+                    panic!("no index of pages");
+                };
+                let values = |of: fn(&[u64]) -> Option<&u64>| -> Vec<i64> {
+                    pages().map(|page| *of(page).unwrap() as i64).collect()
+                };
+                assert_eq!(index.min_values(), values(<[u64]>::first), "seed {seed}");
+                assert_eq!(index.max_values(), values(<[u64]>::last), "seed {seed}");
+                let begins = begins.iter();
+                let begins = begins.map(|page| page.first_row_index as usize);
+                assert!(begins.eq((0..number).step_by(PAGE)), "seed {seed}");
                 let mut rows = 0;
                 for (at, row) in file.get_row_iter(None).unwrap().enumerate() {
                     let row = row.unwrap();
