@@ -1,4 +1,4 @@
-//! Packs the files of the page, which are a third as long so.
+//! Packs the files of the page: packed, they are a third as long.
 
 use std::error::Error;
 use std::io::Write;

@@ -112,6 +112,16 @@ pub const ROWS: &[Row] = &[
         interpreted("gforth-fast", &[], "words.fs")
     })
     .also_with_libs(),
+    row("GNU Common Lisp: a heap by sbrk", || {
+        // Debian has it as Maxima, in a directory of the version's name.
+        let versions = std::fs::read_dir("/usr/lib/maxima").expect("maxima is installed");
+        let mut images = versions.flatten().map(|it| it.path().join("binary-gcl/maxima"));
+        let image = images.find(|image| image.exists()).expect("maxima is of this Lisp");
+        let source = sources().join("runtimes/images.lisp");
+        let words = [OsString::from("-load"), source.into_os_string()];
+        Case::new(Program::installed(image)).arguments(words)
+    })
+    .also_with_libs(),
     row("R", || {
         let source = sources().join("runtimes/reified.R");
         let words = ["--no-echo", "--no-restore", "--vanilla", "-f"].map(OsString::from);

@@ -20,7 +20,7 @@ int main(int count, char **words)
 {
 	(void)count;
 	if (!(personality(0xffffffff) & ADDR_NO_RANDOMIZE)) {
-		personality(ADDR_NO_RANDOMIZE);
+		CHECK(personality(ADDR_NO_RANDOMIZE) != -1);
 		execv("/proc/self/exe", words);
 	}
 	char *end = sbrk(0);

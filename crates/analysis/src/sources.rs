@@ -94,7 +94,7 @@ impl CallSites {
 fn calls(image: &Image, function: &Function, target: u64) -> Vec<u64> {
     let size = function.size.min(MOST_BYTES) as usize;
     let code = image.bytes(function.address, size).unwrap_or_default();
-    let calls = nopal_symbols::calls(code, function.address).into_iter();
+    let calls = nopal_symbols::calls(code, function.address);
     let calls = calls.filter(|(_, called)| *called == target);
     calls.map(|(address, _)| address).collect()
 }

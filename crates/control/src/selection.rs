@@ -18,8 +18,7 @@ pub enum Location {
         end: u64,
     },
     /// `GLOB[@MODULE]`, as `nopal_symbols::Selection` takes it; nothing before the `@` means all of the module.
-    /// Without a module, the functions of the executable and those of libraries that are called from outside of their
-    /// library.
+    /// Without a module, the functions that are recorded by default (`docs/limits.md`).
     Names(String),
     /// The functions that have code of this line, by DWARF. `file` is the end of a path, whole components of it.
     Line { file: String, line: u32 },
@@ -58,8 +57,7 @@ impl FunctionSelection {
     }
 
     /// By patterns `GLOB[@MODULE]`: those that match any of `only`, or all, but none of `not`. With `libraries`, a
-    /// pattern without a module means all modules, not only the program's functions and those of libraries that are
-    /// called from outside.
+    /// pattern without a module means all modules, not only the functions that are recorded by default.
     pub fn of_names<'a>(
         only: impl IntoIterator<Item = &'a str>,
         not: impl IntoIterator<Item = &'a str>,

@@ -223,7 +223,7 @@ pub fn modules(pid: i32) -> Result<Vec<Module>> {
 }
 
 /// The same, of those mappings. Code that a process has copied to memory without a file, as it does to have it on huge
-/// pages, belongs to the module whose mappings are on both sides of it.
+/// pages, belongs to a module if it fills the gap between two mappings of that module exactly.
 pub fn modules_among(mappings: Vec<Mapping>) -> Vec<Module> {
     let mut modules = Vec::<Module>::new();
     let mut copied: Option<Mapping> = None;

@@ -13,7 +13,7 @@ use std::ptr;
 
 use common::{Running, compile, compile_with};
 
-use nopal_process::{Mapping, Module, maps, modules, open_module};
+use nopal_process::{Mapping, Module, maps, modules, modules_among, open_module};
 
 fn own() -> i32 {
     std::process::id() as i32
@@ -275,4 +275,68 @@ fn mappings_may_change_while_they_are_read() {
         results.into_iter().collect::<Result<(), _>>().unwrap();
     });
     unsafe { libc::munmap(start, PAGES * PAGE) };
+}
+
+/// Memory without a file is a module's code only where it fills a gap between two mappings of the module.
+#[test]
+fn copied_code_fills_a_gap() {
+    let of_file = |start: u64, end: u64, executable: bool| Mapping {
+        start,
+        end,
+        readable: true,
+        writable: false,
+        executable,
+        shared: false,
+        offset: start - 0x40_0000,
+        device: 1,
+        inode: 7,
+        path: Some("/program".into()),
+        label: None,
+        deleted: false,
+    };
+    let copy = Mapping {
+        offset: 0,
+        device: 0,
+        inode: 0,
+        path: None,
+        ..of_file(0x40_1000, 0x40_3000, true)
+    };
+    let huge = Mapping {
+        inode: 9,
+        path: Some("/anon_hugepage".into()),
+        deleted: true,
+        ..copy.clone()
+    };
+    let head = of_file(0x40_0000, 0x40_1000, false);
+    let tail = of_file(0x40_3000, 0x40_4000, false);
+    let belongs = |copy: &Mapping, tail: &Mapping| {
+        let found = modules_among(vec![head.clone(), copy.clone(), tail.clone()]);
+        let module = found.iter().find(|module| module.base == 0x40_0000);
+        let code = module.unwrap().mappings.iter().find(|it| it.executable);
+        code.map(|code| code.offset)
+    };
+    assert_eq!(belongs(&copy, &tail), Some(0x1000));
+    assert_eq!(belongs(&huge, &tail), Some(0x1000));
+    type Differs = fn(&mut Mapping);
+    let others: [Differs; 6] = [
+        |copy| copy.start += 0x1000,
+        |copy| copy.end -= 0x1000,
+        |copy| copy.shared = true,
+        |copy| copy.executable = false,
+        |copy| copy.label = Some("[heap]".to_owned()),
+        |copy| copy.inode = 9,
+    ];
+    for differs in others {
+        let mut other = copy.clone();
+        differs(&mut other);
+        assert_eq!(belongs(&other, &tail), None, "{other:?}");
+    }
+    // The file goes on elsewhere, and behind the last mapping is no gap.
+    let elsewhere = Mapping {
+        offset: 0x2000,
+        ..tail.clone()
+    };
+    assert_eq!(belongs(&copy, &elsewhere), None);
+    let behind = modules_among(vec![head.clone(), copy]);
+    assert!(!behind[0].executable());
 }

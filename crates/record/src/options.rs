@@ -54,7 +54,7 @@ pub struct Options {
     pub kernel_probes: Vec<String>,
     /// Tracers whose functions are recorded too. With no functions chosen, they are all that is recorded.
     pub tracers: Vec<Tracer>,
-    /// Every function of every library, not only those that are called from outside of it.
+    /// Every function of every library, not only those that are recorded by default.
     pub libraries: bool,
     /// Calls nested deeper than this are not recorded.
     pub depth: Option<u32>,

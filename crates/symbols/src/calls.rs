@@ -9,18 +9,16 @@ const LENGTH: usize = 5;
 
 /// The instructions in code at `address` that call or jump, with the addresses to which they lead. Bytes within others
 /// may look like one, but lead to the first byte of a function by chance alone.
-pub fn calls(code: &[u8], address: u64) -> Vec<(u64, u64)> {
-    let mut calls = Vec::new();
-    for (bytes, address) in code.windows(LENGTH).zip(address..) {
-        if let [CALL | JUMP, distance @ ..] = bytes
-            && let Ok(distance) = <[u8; 4]>::try_from(distance)
-        {
-            let behind = address.wrapping_add(LENGTH as u64);
-            let distance = i32::from_le_bytes(distance).into();
-            calls.push((address, behind.wrapping_add_signed(distance)));
-        }
-    }
-    calls
+pub fn calls(code: &[u8], address: u64) -> impl Iterator<Item = (u64, u64)> {
+    let instructions = code.windows(LENGTH).zip(address..);
+    instructions.filter_map(|(bytes, address)| {
+        let [CALL | JUMP, distance @ ..] = bytes else {
+            return None;
+        };
+        let behind = address.wrapping_add(LENGTH as u64);
+        let distance = i32::from_le_bytes(distance.try_into().ok()?).into();
+        Some((address, behind.wrapping_add_signed(distance)))
+    })
 }
 
 pub fn has_system_call(code: &[u8]) -> bool {

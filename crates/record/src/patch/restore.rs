@@ -70,7 +70,9 @@ fn compare(
     found: &mut Text,
 ) -> Result<()> {
     let file = nopal_process::open_module(journal.process, module)?;
-    let length = (text.end - text.start) as usize;
+    // The process may have mapped any length behind the end of the file.
+    let bytes = file.metadata()?.len().saturating_sub(text.offset);
+    let length = (text.end - text.start).min(bytes.next_multiple_of(PAGE)) as usize;
     let (mut held, mut original) = (vec![0; length], vec![0; length]);
     memory.read(text.start, &mut held)?;
     let mut filled = 0;
@@ -97,7 +99,7 @@ fn compare(
     }
     let is_patched = |change: &&Change| {
         let window = change.window();
-        if window.start < text.start || window.end > text.end {
+        if window.start < text.start || window.end > text.start + length as u64 {
             return false;
         }
         let window = (window.start - text.start) as usize..(window.end - text.start) as usize;

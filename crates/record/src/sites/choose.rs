@@ -1,5 +1,5 @@
-//! The functions of a process that are traced unless a selection names others: those of the executable, and those of
-//! libraries that are called from outside of their library.
+//! The functions of a process that are traced unless a selection names others: those of the executable, those of
+//! libraries that are called from outside of their library, and those in which these spend their time.
 
 use crate::sites::files::File;
 use crate::sites::modules::extent;
@@ -32,8 +32,12 @@ fn last_component(path: &str) -> &str {
 /// The most functions of a library that is traced whole.
 const MOST_OF_LIBRARY: usize = 10_000;
 
-/// The most functions of a library of which it is looked at what they call, and the bytes of large ones.
-const MOST_LOOKED_AT: usize = 2_000;
+/// The most functions of a library that are searched for calls, and the most bytes of all of them: a file may claim that
+/// each of its functions is as long as all of its code.
+const MOST_SEARCHED: usize = 2_000;
+const MOST_BYTES: usize = 8 << 20;
+
+/// The bytes of a large function.
 const LARGE: usize = 256;
 
 /// A program is thin if it has no more functions than this, and its library at least `THIN_RATIO` times as many.
@@ -125,16 +129,20 @@ pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> HashSet<u64> {
     }
     let mut known = reached.clone();
     // Those nearest to the boundary come first.
-    let mut next = 0;
-    while let Some(&address) = all.get(next).filter(|_| next < MOST_LOOKED_AT) {
+    let (mut next, mut bytes) = (0, 0);
+    while let Some(&address) = all.get(next).filter(|_| next < MOST_SEARCHED) {
         next += 1;
         let Some(code) = module.file.code_at(address) else {
             continue;
         };
+        bytes += code.len();
+        if bytes > MOST_BYTES {
+            break;
+        }
         if code.len() >= LARGE || has_system_call(code) {
             reached.insert(address);
         }
-        let called = calls(code, address).into_iter().map(|(_, called)| called);
+        let called = calls(code, address).map(|(_, called)| called);
         all.extend(called.filter(|one| module.file.key_of(*one).is_some() && known.insert(*one)));
     }
     reached

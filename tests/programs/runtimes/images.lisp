@@ -1,0 +1,10 @@
+;; GNU Common Lisp: a heap that sbrk grows behind a program at a low address, a collector that scans the stack of C.
+(let ((hold (si::getenv "HOLD"))) (loop while (and hold (not (probe-file hold)))))
+(defun grow (n) (if (zerop n) nil (list (grow (1- n)) n (grow (1- n)))))
+(defun total (tree) (if (null tree) 0 (+ (total (first tree)) (second tree) (total (third tree)))))
+(dotimes (i 5) (format t "~a~%" (total (grow 12))) (si::gbc t))
+(format t "~a~%" (catch 'done (throw 'done "thrown")))
+(format t "~a~%" (length (make-array 30000000)))
+(format t "~a~%" (maxima::$integrate '((maxima::mexpt) maxima::$x 2) 'maxima::$x))
+(format t "~a~%" (maxima::$factor (1- (expt 2 67))))
+(si::bye 3)
