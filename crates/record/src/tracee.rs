@@ -124,6 +124,15 @@ pub struct PatchContext {
     pub warnings: Vec<String>,
 }
 
+impl PatchContext {
+    /// Warns of something that may be found in each of many processes.
+    pub fn warn_once(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+}
+
 impl Tracee {
     /// Makes a process traced that has nopal's memory. `thread`, one of its threads, is stopped; `maps` are the
     /// mappings that it had before, and `modules` are to be traced.
@@ -435,12 +444,14 @@ impl Tracee {
         let walks = !self.walked && new.iter().any(|module| module.file.plan.walks_frames);
         self.walked |= walks;
         if walks && begins {
-            context.warnings.push(signs::FRAMES_ARE_WALKED.into());
+            context.warn_once(signs::FRAMES_ARE_WALKED.into());
         }
-        let notes = new.iter();
-        context
-            .warnings
-            .extend(notes.filter_map(|new| signs::describe(new.file_name(), &new.file.plan)));
+        for note in new
+            .iter()
+            .filter_map(|new| signs::describe(new.file_name(), &new.file.plan))
+        {
+            context.warn_once(note);
+        }
         let unknown = new.iter().filter_map(unwinder);
         let unknown = unknown.filter(|entry| !self.places.unwinders.contains(entry));
         let why = if let Some(reason) = new.iter().find_map(entries_only) {
@@ -460,7 +471,7 @@ impl Tracee {
             return;
         };
         self.entry_only = true;
-        context.warnings.push(why);
+        context.warn_once(why);
     }
 
     /// Whether an unwinder asks what nopal does not answer.

@@ -74,7 +74,9 @@ impl Session {
             Err(error) if request.what == REQUEST_EXEC => {
                 self.unfollowed.add(request.process, format!("{error:#}"));
             }
-            Err(error) => self.warn_once(format!("process {}: {error:#}", request.process)),
+            Err(error) => self
+                .context
+                .warn_once(format!("process {}: {error:#}", request.process)),
             Ok(()) => {}
         }
     }
@@ -84,18 +86,11 @@ impl Session {
         let process = region.process();
         match request.what {
             REQUEST_EXEC => self.unfollowed.add(process, Unfollowed::AMBIGUOUS),
-            REQUEST_LIBRARIES => self.warn_once(format!(
+            REQUEST_LIBRARIES => self.context.warn_once(format!(
                 "libraries that a fork of process {process} loads are not traced: {}",
                 Unfollowed::AMBIGUOUS
             )),
             _ => {}
-        }
-    }
-
-    fn warn_once(&mut self, warning: String) {
-        let warnings = &mut self.context.warnings;
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
         }
     }
 

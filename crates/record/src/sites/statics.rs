@@ -186,10 +186,8 @@ impl PatchContext {
 
     /// Reports the probes that cannot be placed.
     pub fn report_unplaced(&mut self) {
-        for notes in self.files.unplaced.drain(..) {
-            if !self.warnings.contains(&notes) {
-                self.warnings.push(notes);
-            }
+        for notes in std::mem::take(&mut self.files.unplaced) {
+            self.warn_once(notes);
         }
     }
 }
