@@ -117,6 +117,39 @@ fn calls_of_all_are_there_and_those_of_one_function_together() {
     assert_eq!(starts, [(7, 0), (8, 499_901), (9, 898_999_999_901)]);
 }
 
+/// Of a process that nopal did not start, the end is noticed late: it is not taken for the time of the end.
+#[test]
+fn an_end_without_a_status_is_no_time() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = begun(&path, 1_000, "/program", "f");
+    for (process, status) in [(7, Some(3 << 8)), (8, None)] {
+        record(&mut writer, 1_000, process, 3);
+        let exit = Note::Exit {
+            process,
+            counter: 500_000_000,
+            status,
+        };
+        writer.note(&exit).unwrap();
+    }
+    end(writer, 600_000_000);
+    let trace = Trace::open(&path).unwrap();
+    let mut processes = report::processes(&trace, &Drive::default()).unwrap();
+    processes.sort_by_key(|row| row.process);
+    let ends: Vec<_> = processes
+        .iter()
+        .map(|row| (row.duration_ns, row.duration_is_least, row.exit))
+        .collect();
+    assert_eq!(
+        ends,
+        [(499_998_999, false, Some(3 << 8)), (149, true, None)]
+    );
+    let mut text = Vec::new();
+    report::write_processes(&processes, &mut text, 100).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.contains("status 3") && text.contains("≥ 149 ns") && text.contains(" ? "));
+}
+
 #[test]
 fn markers_keep_their_names_and_values() {
     let place = tempfile::tempdir().unwrap();

@@ -26,10 +26,11 @@ pub struct ProcessRow {
     pub command: String,
     /// Nanoseconds since the trace began.
     pub start_ns: u64,
-    /// To its end, or its last record.
+    /// To its end, or to when it was last known to run.
     pub duration_ns: u64,
-    /// Its end is not in the trace.
+    /// The time of its end is not in the trace.
     pub duration_is_least: bool,
+    pub has_ended: bool,
     /// As `waitpid` gives it; none if it is not known.
     pub exit: Option<i32>,
     pub threads: u64,
@@ -77,8 +78,8 @@ impl ProcessRow {
     /// `status 1`, `signal 9`.
     fn exit(&self) -> String {
         match self.exit {
-            None if self.duration_is_least => "-".to_string(),
-            None => "?".to_string(),
+            None if self.has_ended => "?".to_string(),
+            None => "-".to_string(),
             Some(status) if status & 0x7f == 0 => format!("status {}", status >> 8 & 0xff),
             Some(status) => format!("signal {}", status & 0x7f),
         }
@@ -143,12 +144,14 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
         row.inside = trace.inside(row.process, row.process);
         let start = starts.get(&row.process).copied().unwrap_or(0);
         row.start_ns = ns(start);
+        row.has_ended = exits.contains_key(&row.process);
+        // Without a status, the end was only noticed later.
         let end = match exits.get(&row.process) {
-            Some((end, status)) => {
-                row.exit = *status;
+            Some((end, Some(status))) => {
+                row.exit = Some(*status);
                 *end
             }
-            None => {
+            _ => {
                 row.duration_is_least = true;
                 ends.get(&row.process).copied().unwrap_or(start)
             }
