@@ -3,10 +3,10 @@
 use crate::Kernel;
 use crate::layout::*;
 use crate::plan::Plan;
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Updater, ioctl};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -17,6 +17,9 @@ const DEVICE: &str = "/dev/nopal";
 /// The beginning of the state's line that says why the last command failed.
 const ERROR: &str = "# error: ";
 const OTHER_VERSION: &str = "the module in the kernel is of another version of nopal";
+
+/// How often the kernel is read again because modules have come meanwhile.
+const LOADS: usize = 10;
 
 pub struct Device(File);
 
@@ -111,6 +114,11 @@ impl Verdict {
     /// Whether the function can be traced from now on.
     pub fn is_traced(self) -> bool {
         matches!(self, Verdict::Traced | Verdict::Twice)
+    }
+
+    /// Whether the function has a site number.
+    pub fn has_site(self) -> bool {
+        !matches!(self, Verdict::Twice | Verdict::Gone)
     }
 
     /// One line, for people.
@@ -295,30 +303,33 @@ impl Device {
         Ok(modules.come != modules.planned)
     }
 
-    /// Plans the functions that the module cannot trace yet.
-    pub fn plan(&mut self) -> Result<Loaded> {
+    /// Plans the functions that the module cannot trace yet: all of them, or those that it has not refused before. Each
+    /// that it refuses again takes room.
+    pub fn plan(&mut self, all: bool) -> Result<Loaded> {
         let modules = self.modules()?.come;
         let kernel = Kernel::read()?;
-        let known: HashSet<u64> = self.sites()?.into_iter().filter(|at| *at != 0).collect();
-        let mut plan = Plan::of(&kernel, |span| !known.contains(&span.address));
+        let mut known = self.verdicts()?;
+        known.retain(|_, verdict| !all || verdict.is_traced());
+        let mut plan = Plan::of(&kernel, |span| !known.contains_key(&span.address));
         plan.modules = modules;
         Ok(Loaded {
             kernel,
             plan,
-            known: known.len(),
+            known: known.values().filter(|it| it.is_traced()).count(),
             first_site: 0,
             verdicts: Vec::new(),
         })
     }
 
-    /// Tells the module of the functions that it cannot trace yet.
-    pub fn load(&mut self) -> Result<Loaded> {
-        loop {
-            let mut loaded = self.plan()?;
+    /// Tells the module of the functions that it cannot trace yet, as planned.
+    pub fn load(&mut self, all: bool) -> Result<Loaded> {
+        for _ in 0..LOADS {
+            let mut loaded = self.plan(all)?;
             if self.upload(&mut loaded)? {
                 return Ok(loaded);
             }
         }
+        bail!("modules came each time that the kernel was read")
     }
 
     /// Gives the module a plan, and gets its verdicts. False: modules have come since the kernel was read for it.

@@ -14,6 +14,7 @@ const LONGEST_NAME: usize = 512;
 
 /// The symbols in `/proc/kallsyms`. Nothing in it is believed but names: sizes, and what is code, follow from where the
 /// next symbol begins, and from the text itself.
+#[derive(Default)]
 pub struct Symbols {
     text: String,
     /// In order of their addresses, and of the file where these are the same.

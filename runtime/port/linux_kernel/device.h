@@ -17,7 +17,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_DEVICE_VERSION 2
+#define NOPAL_DEVICE_VERSION 3
 
 /* The most functions of all plans together, and the most exits. */
 #define NOPAL_DEVICE_FUNCTIONS 262144
@@ -68,7 +68,7 @@ struct nopal_device_plan {
 	uint32_t modules;           /* `come` before the kernel was read for this plan; if more have come, it is refused by EAGAIN */
 	uint32_t function_count;
 	uint32_t exit_count;
-	uint32_t first_site;        /* out: site number of the first function; each has the next one, traced or not */
+	uint32_t first_site;        /* out: site number of the first function; each has the next one, but those TWICE and GONE */
 	uint32_t reserved;
 	uint64_t functions;         /* addresses of arrays, functions in order of their addresses */
 	uint64_t exits;

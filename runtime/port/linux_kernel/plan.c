@@ -128,12 +128,14 @@ static bool is_of_livepatch(unsigned long address)
 	return is;
 }
 
-/* Whether it is of a module that is being loaded or unloaded, or of the begin of one, which is freed after it has run. */
+/* Whether it is of a module that is being loaded or unloaded, or has gone, or of the begin of one, which is freed after it
+ * has run. */
 static bool is_passing(unsigned long address)
 {
 	preempt_disable();
 	const struct module *module = nopal_symbols.module_at(address);
-	bool is = module && (module->state != MODULE_STATE_LIVE || within_module_init(address, module));
+	bool is = module ? module->state != MODULE_STATE_LIVE || within_module_init(address, module) :
+			   address >= MODULES_VADDR && address < MODULES_END;
 	preempt_enable();
 	return is;
 }
@@ -142,11 +144,11 @@ static uint8_t judge(const struct nopal_device_function *function, const struct 
 		     unsigned long *site)
 {
 	unsigned long size, offset, address = function->address;
+	if (is_passing(address))
+		return NOPAL_VERDICT_GONE;
 	if (!nopal_symbols.size_offset(address, &size, &offset) || offset || function->end > address + size ||
 	    function->end <= address)
 		return NOPAL_VERDICT_ADDRESS;
-	if (is_passing(address))
-		return NOPAL_VERDICT_GONE;
 	*site = nopal_symbols.ftrace_location(address);
 	if (*site != address && *site != address + ENDBR_BYTES)
 		return NOPAL_VERDICT_ADDRESS;
@@ -174,22 +176,29 @@ static uint8_t judge(const struct nopal_device_function *function, const struct 
 	return NOPAL_VERDICT_TRACED;
 }
 
-static void add(const struct nopal_device_function *function, const struct nopal_device_exit *exits)
+/* A function that a later plan may hold again takes no room. */
+static uint8_t add(const struct nopal_device_function *function, const struct nopal_device_exit *exits)
 {
-	struct nopal_function *added = &nopal_functions[nopal_function_count];
+	unsigned long site = 0;
+	uint8_t verdict = judge(function, exits, &site);
+	if (verdict == NOPAL_VERDICT_GONE || verdict == NOPAL_VERDICT_TWICE)
+		return verdict;
+	if (nopal_function_count == NOPAL_DEVICE_FUNCTIONS)
+		return NOPAL_VERDICT_ROOM;
+	struct nopal_function *added = &nopal_functions[nopal_function_count++];
 	*added = (struct nopal_function){
 		.address = function->address,
 		.end = function->end,
+		.site = site,
 		.first_exit = nopal_exit_count,
+		.verdict = verdict,
 	};
-	added->verdict = judge(function, exits, &added->site);
-	nopal_function_count++;
-	if (added->verdict != NOPAL_VERDICT_TRACED)
-		return;
+	if (verdict != NOPAL_VERDICT_TRACED)
+		return verdict;
 	int failed = nopal_function_know(nopal_function_count - 1);
 	if (failed) {
 		added->verdict = failed == -EBUSY ? NOPAL_VERDICT_NEAR : NOPAL_VERDICT_ROOM;
-		return;
+		return added->verdict;
 	}
 	added->exits = function->exits;
 	for (uint32_t i = 0; i < function->exits; i++) {
@@ -201,6 +210,7 @@ static void add(const struct nopal_device_function *function, const struct nopal
 		};
 		memcpy(exit->before, exits[i].expected, NOPAL_SITE_BYTES);
 	}
+	return verdict;
 }
 
 static void *copied(uint64_t from, uint32_t count, size_t size)
@@ -219,26 +229,24 @@ int nopal_plan_take(struct nopal_device_plan *plan)
 		return -EPROTO;
 	if (plan->modules != nopal_modules.come)
 		return -EAGAIN;
-	if (plan->function_count > NOPAL_DEVICE_FUNCTIONS - nopal_function_count ||
-	    plan->exit_count > 4 * NOPAL_DEVICE_EXITS)
+	if (plan->function_count > NOPAL_DEVICE_FUNCTIONS || plan->exit_count > 4 * NOPAL_DEVICE_EXITS)
 		return -E2BIG;
 	struct nopal_device_function *functions = copied(plan->functions, plan->function_count, sizeof *functions);
 	struct nopal_device_exit *exits = copied(plan->exits, plan->exit_count, sizeof *exits);
-	uint32_t first = nopal_function_count;
-	int failed = functions && exits ? nopal_functions_reserve(plan->function_count, plan->exit_count) : -EFAULT;
+	uint32_t room = min_t(uint32_t, plan->function_count, NOPAL_DEVICE_FUNCTIONS - nopal_function_count);
+	plan->first_site = nopal_function_count + 1;
+	int failed = functions && exits ? nopal_functions_reserve(room, plan->exit_count) : -EFAULT;
 	for (uint32_t i = 0; !failed && i < plan->function_count; i++) {
 		const struct nopal_device_function *function = &functions[i];
 		if (function->first_exit > plan->exit_count || function->exits > plan->exit_count - function->first_exit ||
-		    (i && function->address <= functions[i - 1].address))
+		    (i && function->address <= functions[i - 1].address)) {
 			failed = -EINVAL;
-		else
-			add(function, exits + function->first_exit);
+		} else {
+			uint8_t verdict = add(function, exits + function->first_exit);
+			failed = put_user(verdict, (uint8_t __user *)plan->verdicts + i);
+		}
 		cond_resched();
 	}
-	plan->first_site = first + 1;
-	for (uint32_t i = first; !failed && i < nopal_function_count; i++)
-		if (put_user(nopal_functions[i].verdict, (uint8_t __user *)plan->verdicts + (i - first)))
-			failed = -EFAULT;
 	if (!failed)
 		nopal_modules.planned = plan->modules;
 	kvfree(functions);

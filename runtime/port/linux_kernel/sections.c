@@ -57,6 +57,7 @@ struct unseen_site {
 static struct nopal_change *changes;
 static struct unseen_site *unseen;
 static uint32_t change_count, unseen_count;
+static uint32_t unkept[UNSEEN_KINDS];   /* unseen sites for which there is no room */
 static enum nopal_mode mode;
 static bool on;
 
@@ -230,12 +231,10 @@ static unsigned long behind_endbr(unsigned long thunk)
 
 static void leave(unsigned long address, enum unseen why)
 {
-	/* A module that was being loaded when the tracer came on is looked at again when it comes. */
-	for (uint32_t i = 0; i < unseen_count; i++)
-		if (unseen[i].address == address)
-			return;
 	if (unseen_count < SITES_AT_MOST)
 		unseen[unseen_count++] = (struct unseen_site){ address, why };
+	else
+		unkept[why]++;
 }
 
 static void add(unsigned long address, int kind, int length, uint32_t place)
@@ -405,7 +404,7 @@ static unsigned long tail_slot(unsigned long thunk, unsigned long target)
 /* Gives an exit of `function` at this address a jump to the thunk that ends its interrupt. */
 static void add_exit(unsigned long address, unsigned long to)
 {
-	if (!to) {
+	if (!to || change_count == SITES_AT_MOST) {
 		leave(address, UNSEEN_FORM);
 	} else if (nopal_is_held(address, address + NOPAL_SITE_BYTES - 1)) {
 		leave(address, UNSEEN_HELD);
@@ -476,6 +475,7 @@ static void sort_from(uint32_t first)
 static int find_all(void)
 {
 	change_count = unseen_count = 0;
+	memset(unkept, 0, sizeof unkept);
 	scan(text.first, text.end);
 	scan_modules();
 	if (mode != NOPAL_PREEMPT) {
@@ -599,10 +599,21 @@ int nopal_sections_off(void)
 	return 0;
 }
 
-/* None of its code has run. The text that only its beginning needs is left alone. */
+static void forget_unseen(const struct module *module)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < unseen_count; i++)
+		if (!within_module(unseen[i].address, module))
+			unseen[kept++] = unseen[i];
+	unseen_count = kept;
+}
+
+/* None of its code has run. The text that only its beginning needs is left alone. If the module was being loaded when the
+ * tracer came on, this is the second look at it. */
 static void come(const struct module *module)
 {
 	uint32_t first = change_count;
+	forget_unseen(module);
 	scan_module(module);
 	sort_from(first);
 	/* Those that it fails to change are told as not seen. */
@@ -614,15 +625,12 @@ static void come(const struct module *module)
 /* A module that goes takes its sites with it. */
 static void go(const struct module *module)
 {
-	uint32_t kept = 0, unseen_kept = 0;
+	uint32_t kept = 0;
 	for (uint32_t i = 0; i < change_count; i++)
 		if (!within_module(changes[i].address, module))
 			changes[kept++] = changes[i];
-	for (uint32_t i = 0; i < unseen_count; i++)
-		if (!within_module(unseen[i].address, module))
-			unseen[unseen_kept++] = unseen[i];
 	change_count = kept;
-	unseen_count = unseen_kept;
+	forget_unseen(module);
 }
 
 static int at_module(struct notifier_block *block, unsigned long event, void *data)
@@ -653,15 +661,17 @@ void nopal_sections_show(struct seq_file *file)
 {
 	if (!on)
 		return;
-	uint32_t kinds[KINDS + 1] = { 0 }, more = 0, less = 0;
+	uint32_t kinds[KINDS + 1] = { 0 }, more = 0, less = 0, left = unseen_count;
 	for (uint32_t i = 0; i < change_count; i++)
 		kinds[changes[i].kind]++;
 	for (uint32_t i = KIND_AMOUNTS; i < KINDS; i++)
 		*(i % 2 ? &less : &more) += kinds[i];
+	for (uint32_t why = 0; why < UNSEEN_KINDS; why++)
+		left += unkept[why];
 	seq_printf(file, "# sites: %u cli, %u sti, %u of preemption off, %u of preemption on, %u ends of interrupts; %u not seen\n",
-		   kinds[KIND_CLI], kinds[KIND_STI], more, less, kinds[KIND_EXIT], unseen_count);
+		   kinds[KIND_CLI], kinds[KIND_STI], more, less, kinds[KIND_EXIT], left);
 	for (uint32_t why = 0; why < UNSEEN_KINDS; why++) {
-		uint32_t count = 0, shown = 0;
+		uint32_t count = unkept[why], shown = 0;
 		for (uint32_t i = 0; i < unseen_count; i++)
 			count += unseen[i].why == why;
 		if (!count)

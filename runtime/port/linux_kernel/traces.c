@@ -271,13 +271,17 @@ static int extend(struct trace *trace, uint32_t first, uint8_t *marks)
 int nopal_traces_extend(uint32_t first)
 {
 	struct trace *trace;
+	if (first == nopal_function_count)
+		return 0;
 	uint8_t *marks = vzalloc(nopal_function_count + 1);
 	int failed = marks ? 0 : -ENOMEM;
 	list_for_each_entry(trace, &traces, list)
 		if (!failed)
 			failed = extend(trace, first, marks);
 	vfree(marks);
-	return failed ? failed : nopal_functions_reconcile();
+	/* If memory is short, some traces have been extended. */
+	int unreconciled = nopal_functions_reconcile();
+	return failed ? failed : unreconciled;
 }
 
 static int take_away(struct trace *trace, struct complaint *error)

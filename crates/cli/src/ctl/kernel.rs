@@ -29,7 +29,7 @@ pub fn run(commands: Option<&str>) -> Result<()> {
     };
     for line in commands.lines() {
         match line.trim() {
-            LOAD => write(&mut out, &device.load()?)?,
+            LOAD => write(&mut out, &device.load(true)?)?,
             command if let Some(probe) = probe_of(command) => {
                 KernelProbe::parsed(probe, &Symbols::read()?)?.make(&mut device)?;
             }

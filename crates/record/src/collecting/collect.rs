@@ -52,6 +52,8 @@ pub struct Collector {
     pub(super) from_kernel_events: FromKernelEvents,
     counted: Counted,
     pub totals: Totals,
+    /// What the trace lacks for other reasons, for the user.
+    pub warnings: Vec<String>,
 }
 
 impl Collector {
@@ -71,6 +73,7 @@ impl Collector {
             from_kernel_events: FromKernelEvents::default(),
             counted: Counted::default(),
             totals: Totals::default(),
+            warnings: Vec::new(),
         }
     }
 

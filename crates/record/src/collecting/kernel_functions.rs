@@ -46,6 +46,8 @@ pub struct KernelFunctions {
     is_named: bool,
     /// How many functions are traced.
     traced: u64,
+    /// For the user.
+    warnings: Vec<String>,
     /// Lost events that have been reported, or are older.
     lost: u64,
     next_flush: Instant,
@@ -76,8 +78,17 @@ impl KernelFunctions {
             ),
             "the kernel's module is in use: `nopal ctl kernel` shows for what, `nopal ctl kernel reset` ends it"
         );
-        if kinds.functions() && device.needs_plan()? {
-            device.load()?;
+        let planned = match kinds.functions() && device.needs_plan()? {
+            true => device.load(false).map(drop),
+            false => Ok(()),
+        };
+        let addresses = device.sites()?;
+        let mut warnings = Vec::new();
+        match planned {
+            Err(error) if addresses.iter().any(|address| *address != 0) => warnings.push(format!(
+                "functions of modules that came since the last plan are not recorded: {error:#}"
+            )),
+            planned => planned?,
         }
         let region = Region::of_kernel(device.file().try_clone_to_owned()?)?;
         let mut functions = KernelFunctions {
@@ -86,13 +97,14 @@ impl KernelFunctions {
             region,
             tasks: Tasks::default(),
             symbols: Symbols::read()?,
-            addresses: device.sites()?,
+            addresses,
             device,
             sites: HashMap::new(),
             markers: HashSet::new(),
             probes: Vec::new(),
             is_named: false,
             traced: 0,
+            warnings,
             next_flush: Instant::now() + FLUSH,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
         };
@@ -134,15 +146,18 @@ impl KernelFunctions {
 
     /// Ends the recording, and writes what is left.
     pub fn finish(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
-        let followed = self.follower.as_mut().map_or(Ok(()), Follower::end);
-        let state = self.device.state()?;
+        if let Some(Err(error)) = self.follower.as_mut().map(Follower::end) {
+            self.warnings.push(format!("{error:#}"));
+        }
+        let state = self.device.state().unwrap_or_default();
         self.traced = self.traced.max(traced(&state));
         let ended = self.device.command("reset\n");
         self.write(shared, collector, true)?;
-        followed.and(ended)
+        ended
     }
 
     fn write(&mut self, shared: &Shared, collector: &mut Collector, all: bool) -> Result<u64> {
+        collector.warnings.append(&mut self.warnings);
         let before = counter();
         let freed = self.take_chunks();
         let mut chunks = Vec::new();
@@ -289,11 +304,11 @@ impl KernelFunctions {
         if let Some(function) = follower.function(site) {
             return Ok(function);
         }
-        // `nopal ctl kernel load` was first.
+        // The follower is about to name it, or `nopal ctl kernel load` was first.
         let first = self.addresses.len();
         let sites = self.device.sites()?;
         let later = sites.get(first..).unwrap_or_default();
-        follower.name(first as u32 + 1, later, &Symbols::read()?);
+        follower.name(first as u32 + 1, later)?;
         let function = follower.function(site);
         Ok(function.unwrap_or_else(|| KernelFunction::of(&self.symbols, 0)))
     }

@@ -1,6 +1,6 @@
 //! Functions of kernel modules that come while a recording runs: they are planned as soon as their module has been loaded.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use nopal_beside::Mutex;
 use nopal_kernel::{Device, Symbols};
 use std::collections::HashMap;
@@ -42,8 +42,9 @@ type Named = HashMap<u32, KernelFunction>;
 #[derive(Default)]
 struct Followed {
     is_ended: AtomicBool,
-    /// Locked while functions are told to the module: one that records has its name here.
     named: Mutex<Named>,
+    /// While functions are told to the module: some record before they are named.
+    coming: Mutex<Option<Arc<Symbols>>>,
 }
 
 pub struct Follower {
@@ -67,13 +68,16 @@ impl Follower {
         self.followed.named.lock().get(&site).cloned()
     }
 
-    /// Names those functions from a site on that others told the module of.
-    pub fn name(&self, first: u32, addresses: &[u64], symbols: &Symbols) {
+    /// Names those functions from a site on that are not named yet, or that others told the module of.
+    pub fn name(&self, first: u32, addresses: &[u64]) -> Result<()> {
+        let coming = self.followed.coming.lock().clone();
+        let symbols = &*coming.map_or_else(|| Symbols::read().map(Arc::new), Ok)?;
         let mut named = self.followed.named.lock();
         for (site, address) in (first..).zip(addresses) {
             let unknown = named.entry(site);
             unknown.or_insert_with(|| KernelFunction::of(symbols, *address));
         }
+        Ok(())
     }
 
     /// Afterwards, no functions come any more.
@@ -83,7 +87,9 @@ impl Follower {
             return Ok(());
         };
         thread.thread().unpark();
-        let followed = thread.join().unwrap_or(Ok(()));
+        let joined = thread.join();
+        let followed =
+            joined.unwrap_or_else(|_| Err(anyhow!("the thread that plans them panicked")));
         followed.context("functions of modules that came later are not recorded")
     }
 }
@@ -107,14 +113,18 @@ impl Followed {
 
     /// Modules that come meanwhile need another plan.
     fn load(&self, device: &mut Device) -> Result<()> {
-        let mut loaded = device.plan()?;
-        let mut named = self.named.lock();
-        if device.upload(&mut loaded)? {
-            let functions = loaded.plan.functions.iter();
-            let functions = functions
-                .map(|function| KernelFunction::of(&loaded.kernel.symbols, function.address));
-            named.extend((loaded.first_site..).zip(functions));
-        }
-        Ok(())
+        let mut loaded = device.plan(false)?;
+        let symbols = Arc::new(std::mem::take(&mut loaded.kernel.symbols));
+        *self.coming.lock() = Some(symbols.clone());
+        let uploaded = device.upload(&mut loaded);
+        let functions = loaded.plan.functions.iter().zip(&loaded.verdicts);
+        let functions: Vec<_> = functions
+            .filter(|(_, verdict)| verdict.has_site())
+            .map(|(function, _)| KernelFunction::of(&symbols, function.address))
+            .collect();
+        let named = (loaded.first_site..).zip(functions);
+        self.named.lock().extend(named);
+        *self.coming.lock() = None;
+        uploaded.map(drop)
     }
 }

@@ -100,6 +100,7 @@ impl Session {
                 several(cut, "processor", "processors")
             ));
         }
+        self.context.warnings.append(&mut collector.warnings);
         let missed = collector.totals.kernel_events_missed;
         if missed > 0 {
             self.context.warnings.push(format!(
