@@ -140,11 +140,10 @@ fn what_a_request_takes_is_compared_by_requests() {
     );
     let ended = run(&["diff", "--per", "handel", "old", "new"], directory);
     assert_eq!(ended.end, End::Code(1));
-    assert!(
-        ended.stderr.contains("the nearest is handle"),
-        "{}",
-        ended.stderr
-    );
+    // Others follow if libc's functions have such names.
+    let (_, nearest) = ended.stderr.split_once("; the nearest ").expect("a word");
+    let is_first = ["is handle", "are handle,"].map(|text| nearest.starts_with(text));
+    assert!(is_first.contains(&true), "{}", ended.stderr);
 }
 
 #[test]
