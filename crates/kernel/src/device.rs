@@ -29,7 +29,7 @@ pub struct Loaded {
     pub plan: Plan,
     /// The number of functions that the module could trace before.
     pub known: usize,
-    /// The site number of the plan's first function; each has the next one.
+    /// The site number of the plan's first function; each that has one has the next: see [`Verdict::has_site`].
     pub first_site: u32,
     pub verdicts: Vec<Verdict>,
 }

@@ -53,7 +53,7 @@ struct unseen_site {
 	enum unseen why;
 };
 
-/* In order of their addresses; while a tracer is on, those that restore the text. */
+/* All of these under nopal_lock. In order of their addresses; while a tracer is on, those that restore the text. */
 static struct nopal_change *changes;
 static struct unseen_site *unseen;
 static uint32_t change_count, unseen_count;
