@@ -106,7 +106,8 @@ fn calls_as_shown(calls: u64) -> String {
     shown
 }
 
-/// The budget is 100 %; recording takes three times as long as the function, and counting a fifth of that.
+/// Recording takes as long as the function, or up to three times as long, which depends on the machine and on its other
+/// work. A budget of 40 % is less than either, and more than counting takes, which is a thirteenth of that.
 #[test]
 fn what_can_be_counted_within_the_budget_is_and_no_call_is_missing() {
     let program = c("counted", &["-pthread"]);
@@ -117,7 +118,7 @@ fn what_can_be_counted_within_the_budget_is_and_no_call_is_missing() {
         made += times;
     };
     for _ in 0..2 {
-        attached.ctl("budget 100%");
+        attached.ctl("budget 40%");
         wait_until("the function is counted", || {
             work(&mut attached, 1_000_000);
             let state = attached.state();
