@@ -32,12 +32,12 @@ pub fn write(header: &ChunkHeader, words: &mut [u64; HEADER_WORDS]) {
     *words = zerocopy::transmute!(*header);
 }
 
-/// The checksum of a packet: of its records, its header up to the sum, and the number of its file, in this order. So a
-/// packet is valid only in its own file.
+/// The checksum of a packet: of its records, its header up to the sum, the number of its file, and the header after the sum,
+/// in this order. So a packet is valid only in its own file.
 pub fn checksum(records: Sum, header: &ChunkHeader, file: u32) -> u32 {
     let mut words = [0; HEADER_WORDS];
     write(header, &mut words);
-    words[HEADER_WORDS - 1] = u64::from(file);
+    words[HEADER_WORDS - 1] = u64::from(header.short_calls) << 32 | u64::from(file);
     records.words(&words).value()
 }
 

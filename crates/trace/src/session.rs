@@ -32,11 +32,15 @@ impl Line {
     pub fn end(self) -> Vec<u8> {
         let mut line = self.0;
         let (before, rest) = line.split_at_mut(BEFORE);
-        let sum = Sum::new().bytes(rest).value();
-        before.copy_from_slice(format!("[\"{sum:08x}\",").as_bytes());
+        before.copy_from_slice(&before_summed(rest));
         line.extend_from_slice(b"]\n");
         line
     }
+}
+
+/// The characters of a line before its summed bytes.
+fn before_summed(rest: &[u8]) -> Vec<u8> {
+    format!("[\"{:08x}\",", Sum::new().bytes(rest).value()).into()
 }
 
 /// The number of a line and its note, or its damage.
@@ -44,11 +48,7 @@ fn parts(line: &[u8]) -> Result<(u64, &[u8]), &'static str> {
     let cut = "a line that cannot be read";
     let (before, rest) = line.split_at_checked(BEFORE).ok_or(cut)?;
     let rest = rest.strip_suffix(b"]").ok_or(cut)?;
-    let sum = before
-        .strip_prefix(b"[\"")
-        .and_then(|sum| sum.strip_suffix(b"\","));
-    let sum = sum.and_then(|sum| u32::from_str_radix(str::from_utf8(sum).ok()?, 16).ok());
-    if sum.ok_or(cut)? != Sum::new().bytes(rest).value() {
+    if before != before_summed(rest) {
         return Err("a line that does not match its checksum");
     }
     let comma = rest.iter().position(|&byte| byte == b',').ok_or(cut)?;
@@ -97,7 +97,8 @@ pub fn parse(text: &[u8]) -> Result<Notes> {
         .iter()
         .rposition(|&byte| byte == b'\n')
         .map_or(0, |end| end + 1);
-    let mut lines = text[..whole].split(|&byte| byte == b'\n').zip(1..);
+    let lines = &text[..whole.saturating_sub(1)];
+    let mut lines = lines.split(|&byte| byte == b'\n').zip(1..);
     let first = match lines.next() {
         Some((line, _)) if whole > 0 => line,
         _ => bail!("it is empty"),
@@ -112,7 +113,7 @@ pub fn parse(text: &[u8]) -> Result<Notes> {
     };
     notes.begin(first)?;
     let mut since = 0;
-    for (line, number) in lines.filter(|(line, _)| !line.is_empty()) {
+    for (line, number) in lines {
         if let Err(what) = notes.line(line, &mut since) {
             since += 1;
             notes.bad_lines.push((number, what));
@@ -233,7 +234,7 @@ mod tests {
         let notes = session(&lines.concat()).unwrap();
         assert_eq!(notes.notes, CLOCKS);
         let numbers: Vec<u64> = notes.bad_lines.iter().map(|(number, _)| *number).collect();
-        assert_eq!((numbers, notes.next), (vec![3, 6, 8], 6));
+        assert_eq!((numbers, notes.next), (vec![3, 4, 6, 8], 6));
     }
 
     /// Each byte of a line in turn, and whole lines.

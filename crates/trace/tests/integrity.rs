@@ -98,6 +98,34 @@ fn what_is_overwritten_is_left_out_and_told() {
 }
 
 #[test]
+fn each_bit_is_covered() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let shape = Shape {
+        threads: 1,
+        calls_per_thread: 20,
+        sleeps: 5,
+        ..Shape::default()
+    };
+    synthetic::write(&path, &shape).unwrap();
+    let is_whole = || Trace::open(&path).is_ok_and(|trace| trace.damage().is_empty());
+    assert!(is_whole());
+    for name in ["stream-0", "cpu-0", "session/notes"] {
+        let file = path.join(name);
+        let good = fs::read(&file).unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&file, &bad).unwrap();
+            assert!(!is_whole(), "{name}, bit {bit}");
+        }
+        fs::write(&file, [&good[..], b"\n"].concat()).unwrap();
+        assert!(!is_whole(), "{name} with a line feed more");
+        fs::write(&file, &good).unwrap();
+    }
+}
+
+#[test]
 fn events_of_processors_are_checked_too() {
     let place = tempfile::tempdir().unwrap();
     let path = made(place.path());
