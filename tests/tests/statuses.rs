@@ -261,3 +261,54 @@ fn what_a_session_left_that_ended_early_is_in_nobodys_way() {
         }
     }
 }
+
+/// Whether the kernel keeps the status of a process that another one has waited for.
+fn kernel_keeps_statuses() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let numbers = release
+        .split(['.', '-'])
+        .map_while(|number| number.parse().ok());
+    numbers.take(2).collect::<Vec<u32>>() >= vec![6, 16]
+}
+
+/// How processes ended that others than nopal started and waited for, with and without `exec`. One is left by its first
+/// thread, whose status is 0.
+#[test]
+fn processes_that_others_wait_for_have_their_statuses() {
+    let scratch = scratch();
+    let first_ends = shell_word(&c("first_ends", &[]).path);
+    let script = format!(
+        "sh -c 'exit 7'; sh -c 'kill -9 $$'; (sleep 0.3; exit 3); {first_ends}; sh -c 'kill $$'; exit 5"
+    );
+    let script = file(scratch.path(), "script", script.as_bytes(), 0o644);
+    let ended = nopal_with(
+        scratch.path(),
+        &["record", "--", "sh", script.to_str().unwrap()],
+    );
+    assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
+    let report = nopal_with(scratch.path(), &["report", "--processes", "--json"]);
+    let rows: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    let mut found: Vec<_> = rows
+        .iter()
+        .map(|row| (row["status"].as_u64(), row["signal"].as_u64()))
+        .collect();
+    found.sort_unstable();
+    let all = [5, 7, 0, 3, 9].map(|status| (Some(status), None));
+    let killed = [9, 15].map(|signal| (None, Some(signal)));
+    let mut expected = match kernel_keeps_statuses() {
+        true => [&killed[..], &all].concat(),
+        // That of nopal's own child alone.
+        false => [vec![(None, None); 6], all[..1].to_vec()].concat(),
+    };
+    expected.sort_unstable();
+    assert_eq!(found, expected, "{}", report.stdout);
+    // Where the status is known, so is the time of the end.
+    for row in rows {
+        let is_known = row["status"].is_u64() || row["signal"].is_u64();
+        assert_eq!(row.get("duration_is_least").is_none(), is_known, "{row}");
+    }
+    let text = nopal_with(scratch.path(), &["report", "--processes"]).stdout;
+    assert!(text.contains("status 5"), "{text}");
+    assert_eq!(text.contains(" ? "), !kernel_keeps_statuses(), "{text}");
+}

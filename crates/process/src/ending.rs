@@ -3,6 +3,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -64,6 +65,16 @@ pub fn child_ending(pid: i32) -> Option<Ending> {
         _ => Some(Ending::from_status(status)),
     }
 }
+
+/// Whether the kernel tells the status of a process that others wait for. Before Linux 6.15 it forgets it, and before 6.16
+/// it tells that of the first thread, which may have ended before the process.
+static TELLS_STATUS: LazyLock<bool> = LazyLock::new(|| {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(16))
+});
 
 /// Notices the end of a process, whether it is our child or not. A process ends when all its threads have ended; a
 /// traced one only when its [`crate::Thread`] has reported it, or is dropped.
@@ -131,12 +142,18 @@ impl ExitWatch {
         {
             return Ending::from_wait_status(status);
         }
-        self.status_of_reaped()
+        if !*TELLS_STATUS {
+            return Ending::Unknown;
+        }
+        let reaped = || self.status_of_reaped();
+        // It may be reaped between the first look and the second.
+        reaped()
             .or_else(|| self.status_of_zombie())
+            .or_else(reaped)
             .unwrap_or(Ending::Unknown)
     }
 
-    /// Linux 6.15 and later remember the status in the descriptor.
+    /// The descriptor keeps it.
     fn status_of_reaped(&self) -> Option<Ending> {
         const PIDFD_INFO_EXIT: u64 = 1 << 3;
         // _IOWR(0xff, 11, struct of 64 bytes)
@@ -160,12 +177,14 @@ impl ExitWatch {
             .then(|| Ending::from_status(found.exit_code))
     }
 
-    /// Until its parent reaps it, field 52 has the status.
+    /// Until its parent reaps it, field 52 has the status. Whoever may not trace it finds 0 there, and in field 35, which
+    /// says otherwise that it waits.
     fn status_of_zombie(&self) -> Option<Ending> {
         let fields = stat_fields(&format!("/proc/{}/stat", self.pid)).ok()?;
         let same = fields.get(22 - 3)?.parse::<u64>().ok()? == self.started;
+        let is_told = fields.get(35 - 3)? == "1";
         let status = fields.get(52 - 3)?.parse().ok()?;
-        (same && fields[0] == "Z").then(|| Ending::from_status(status))
+        (same && is_told && fields[0] == "Z").then(|| Ending::from_status(status))
     }
 }
 

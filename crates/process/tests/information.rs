@@ -149,8 +149,11 @@ fn ends_of_children_and_of_others() {
             assert_eq!(watch.poll().unwrap(), None);
             drop(parent.stdin.take());
             let found = watch.wait().unwrap();
-            let forgotten = waits && !kernel_remembers() && found == Ending::Unknown;
-            assert!(found == ending || forgotten, "{found:?}");
+            let expected = match kernel_tells() {
+                true => ending,
+                false => Ending::Unknown,
+            };
+            assert_eq!(found, expected, "{wrapped}, waits: {waits}");
             // One that does not wait lives on.
             let _ = parent.kill();
             parent.wait().unwrap();
@@ -158,13 +161,51 @@ fn ends_of_children_and_of_others() {
     }
 }
 
-/// Before Linux 6.15, only the parent learns the status, if it is quick.
-fn kernel_remembers() -> bool {
+/// The status is that of the thread that ended the process, not that of the first, which ended with 0.
+#[test]
+fn the_end_of_a_process_whose_first_thread_has_ended() {
+    let program = compile("churn");
+    let path = program.path.display();
+    for waits in [true, false] {
+        let end = if waits {
+            "wait"
+        } else {
+            "exec tail -f /dev/null"
+        };
+        let script = format!("exec 3<&0; {path} orphan ends <&3 >/dev/null & echo $!; {end}");
+        let mut shell = Command::new("sh");
+        let shell = shell
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut said = String::new();
+        let mut out = BufReader::new(shell.stdout.take().unwrap());
+        out.read_line(&mut said).unwrap();
+        let pid = said.trim().parse().unwrap();
+        eventually("orphaned", || {
+            name(pid).is_ok_and(|name| name == "churn") && !thread_alive(pid, pid)
+        });
+        let mut watch = ExitWatch::new(pid).unwrap();
+        assert_eq!(watch.poll().unwrap(), None);
+        drop(shell.stdin.take());
+        let expected = match kernel_tells() {
+            true => Ending::Exited(7),
+            false => Ending::Unknown,
+        };
+        assert_eq!(watch.wait().unwrap(), expected, "waits: {waits}");
+        let _ = shell.kill();
+        shell.wait().unwrap();
+    }
+}
+
+/// Before Linux 6.16, only the parent learns the status of the process for certain.
+fn kernel_tells() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release
         .split(['.', '-'])
         .map_while(|number| number.parse::<u32>().ok());
-    (numbers.next().unwrap(), numbers.next().unwrap()) >= (6, 15)
+    (numbers.next().unwrap(), numbers.next().unwrap()) >= (6, 16)
 }
 
 fn readable(watch: &ExitWatch) -> bool {

@@ -99,6 +99,7 @@ pub(crate) fn drain(session: &Session) -> Result<Drain> {
     let mut collector = Collector::new(keep, limit);
     collector.heartbeat = session.context.shared.heartbeat();
     collector.meter = session.context.shared.for_meter();
+    collector.naming.ends = Some(session.context.shared.ends.clone());
     Drain::start(
         session.context.shared.clone(),
         collector,

@@ -8,7 +8,7 @@ use crate::memory::control_block;
 use crate::memory::own_memory::{OwnMemory, take_back};
 use crate::patch::change::Change;
 use crate::patch::journal::Journal;
-use crate::patch::remove::{PATIENCE, remove};
+use crate::patch::remove::{PATIENCE, has_mapped, remove};
 use crate::session::Session;
 use crate::sites::fitting::Planned;
 use crate::sites::go::ensure_not_go;
@@ -176,6 +176,9 @@ impl Session {
         let inserted =
             insert(&mut tracee, changes, context).and_then(|()| tracee.settle_semaphores(context));
         context.report_unplaced();
+        let region = tracee.region.clone();
+        let ends = &context.shared.ends;
+        ends.watch(process, || has_mapped(process, &region));
         self.processes.tracees.insert(process, tracee);
         inserted.map(|()| is_switched)
     }

@@ -8,6 +8,7 @@
 //! - `patch`: jumps are put into its text, switched, and taken out again.
 //! - `budget`: which functions are recorded within a budget of processor time.
 //! - `collecting`: the buffers that the runtime fills are emptied into the trace.
+//! - `ends`: when and how processes end that others wait for.
 //! - `session` serves the traced processes and the clients that control it.
 //! - `guardian` takes everything out when the tool is killed.
 //! - `heap` is the tool's own memory.
@@ -16,6 +17,7 @@ mod assemble;
 mod attach;
 mod budget;
 mod collecting;
+mod ends;
 mod guardian;
 mod heap;
 mod launch;

@@ -1,4 +1,5 @@
-// Threads that come and go. "orphan": the first thread ends before the others. "execute": a thread that is not the first
+// Threads that come and go. "orphan": the first thread ends before the others; with another argument, one of these ends the
+// process with status 7 when it has read the end of input. "execute": a thread that is not the first
 // executes the program anew, over and over.
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,6 +22,12 @@ static void *create(void *argument) {
 	return 0;
 }
 
+static void *end(void *argument) {
+	while (getchar() != EOF)
+		;
+	_exit(7);
+}
+
 static void *execute(void *argument) {
 	usleep(500);
 	execv("/proc/self/exe", arguments);
@@ -36,6 +43,8 @@ int main(int argc, char **argv) {
 	fflush(stdout);
 	if (!strcmp(argv[1], "execute"))
 		pthread_create(&thread, 0, execute, 0);
+	if (argc > 2)
+		pthread_create(&thread, 0, end, 0);
 	if (!strcmp(argv[1], "orphan"))
 		pthread_exit(0);
 	create(0);

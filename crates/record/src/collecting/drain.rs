@@ -14,6 +14,7 @@ use crate::collecting::slowest::{LiveTracer, keep_slowest};
 use crate::collecting::snapshot_results::Snapshots;
 use crate::collecting::trace_end::Limit;
 use crate::collecting::tracepoints::TracepointReading;
+use crate::ends::Ends;
 use crate::memory::bell::Bell;
 use crate::memory::numbers::Inside;
 use crate::memory::region::{Counts, Occupancy, Region};
@@ -75,6 +76,7 @@ pub struct Shared {
     regions: Arc<Mutex<Vec<Arc<Region>>>>,
     /// Rung for the session's own thread.
     bell: Arc<Bell>,
+    pub ends: Arc<Ends>,
     pub(super) alive: Mutex<Alive>,
     past: Mutex<Past>,
     stop: AtomicBool,
@@ -106,6 +108,7 @@ impl Shared {
             writer: Mutex::new(writer),
             regions: Arc::default(),
             bell: Arc::default(),
+            ends: Arc::new(Ends::new()),
             alive: Mutex::default(),
             past: Mutex::default(),
             stop: AtomicBool::new(false),

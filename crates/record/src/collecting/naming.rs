@@ -2,12 +2,15 @@
 
 use crate::collecting::chunk_reader::name_of;
 use crate::collecting::notes;
+use crate::ends::Ends;
 use crate::memory::numbers::Inside;
 use crate::memory::region::Region;
+use crate::patch::remove::has_mapped;
 use anyhow::Result;
 use nopal_abi::CHUNK_OWNED;
 use nopal_trace::{Note, TaskFacts, ThreadKey, Writer};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A thread that records is asked for its name again after this time.
@@ -29,6 +32,8 @@ pub struct Naming {
     pub recording: HashMap<u32, (u64, u64)>,
     /// Processes, with 0, or threads of one, that are known by numbers of PID namespaces of their own.
     pub in_namespaces: HashSet<(u32, u32)>,
+    /// Where the ends of forked processes are noticed.
+    pub ends: Option<Arc<Ends>>,
 }
 
 impl Naming {
@@ -46,6 +51,18 @@ impl Naming {
         Ok(())
     }
 
+    /// Watches a forked process, unless it is known by numbers of its own.
+    fn watch(&self, region: &Region, key: ThreadKey) {
+        let process = key.process as i32;
+        let is_here = matches!(region.inside(key), None | Some(Inside::Known { .. }));
+        if let Some(ends) = &self.ends
+            && is_here
+            && process != region.process()
+        {
+            ends.watch(process, || has_mapped(process, region));
+        }
+    }
+
     /// Notes a thread's name the first time, and later where it has changed.
     pub fn note(&mut self, region: &Region, writer: &mut Writer, key: ThreadKey) -> Result<()> {
         if let Some(named) = self.named.get_mut(&key) {
@@ -59,6 +76,7 @@ impl Naming {
         if !known {
             let now = (region.inode(), key.begin);
             self.recording.insert(key.process, now);
+            self.watch(region, key);
         }
         for note in thread_notes(region, key) {
             let is_known = match note {

@@ -186,6 +186,7 @@ impl Session {
         tracee.insert_at_start(changes, &maps, context)?;
         context.report_unplaced();
         tracee.settle_semaphores(context)?;
+        self.watch_end(process);
         self.processes.tracees.insert(process, tracee);
         Ok(is_switched)
     }
@@ -239,11 +240,12 @@ impl Session {
             self.work();
             self.obey_triggers();
             self.hold_budget();
-            if ended.is_none() {
-                ended = main.poll()?.map(ended_as);
-                if ended.is_some() {
-                    self.ended(main.pid(), ended);
-                }
+            self.take_ends();
+            if ended.is_none()
+                && let Some(ending) = main.poll()?
+            {
+                ended = Some(ended_as(ending));
+                self.ended(main.pid(), counter(), ending);
             }
             if let Some(ended) = ended
                 && looked.elapsed() > LOOK_AROUND
@@ -283,37 +285,46 @@ impl Session {
         }
     }
 
-    /// Has a thread wait for the end of the program, and for signals, so that the session need not look for them. False:
-    /// it must.
+    /// Has a thread wait for the ends of processes, and for signals, so that the session need not look for them. False: it
+    /// must.
     fn wake_for(&self, main: &ExitWatch, signals: &Signals) -> bool {
         let clone = |file: BorrowedFd| file.try_clone_to_owned();
-        let (Ok(process), Ok(signals)) = (clone(main.as_fd()), clone(signals.as_fd())) else {
+        let (Ok(program), Ok(signals)) = (clone(main.as_fd()), clone(signals.as_fd())) else {
             return false;
         };
-        // The session may be over before either comes.
+        let ends = self.context.shared.ends.clone();
+        // The session may be over before any of them comes.
         let shared = Arc::downgrade(&self.context.shared);
         let wake = move || {
-            let mut process = Some(process);
+            let mut program = Some(program);
             loop {
-                let files = [Some(&signals), process.as_ref()].into_iter().flatten();
-                let mut files: Vec<_> =
-                    files.map(|file| PollFd::new(file, PollFlags::IN)).collect();
+                let program_ends = program.as_ref().map(AsFd::as_fd);
+                let files = [Some(signals.as_fd()), ends.ready(), program_ends];
+                let files = files.into_iter().flatten();
+                let mut files: Vec<_> = files
+                    .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
+                    .collect();
                 match poll(&mut files, None) {
                     Err(Errno::INTR) => continue,
                     Err(_) => return,
-                    Ok(_) => {
-                        let Some(shared) = shared.upgrade() else {
-                            return;
-                        };
-                        shared.wake();
-                    }
+                    Ok(_) => {}
                 }
-                let has_ended = files.get(1).is_some_and(|file| !file.revents().is_empty());
+                // At once: the session may be at work.
+                ends.notice();
+                match shared.upgrade() {
+                    Some(shared) => shared.wake(),
+                    None => return,
+                }
+                let is_ready =
+                    |file: Option<&PollFd>| file.is_some_and(|file| !file.revents().is_empty());
+                let (is_signalled, last_is_ready) =
+                    (is_ready(files.first()), is_ready(files.last()));
                 drop(files);
-                match has_ended {
-                    true => process = None,
+                if program.is_some() && last_is_ready {
+                    program = None;
+                } else if is_signalled {
                     // Until the session has taken it.
-                    false => std::thread::sleep(NAP),
+                    std::thread::sleep(NAP);
                 }
             }
         };
@@ -322,8 +333,9 @@ impl Session {
 
     /// Processes that still run with nopal's code in them.
     pub(crate) fn left(&mut self) -> Vec<i32> {
+        self.take_ends();
         for process in self.processes.gone(None) {
-            self.ended(process, None);
+            self.seen_gone(process);
         }
         let mut regions = self.context.shared.regions();
         regions.retain(|region| !region.is_deserted());
@@ -346,26 +358,49 @@ impl Session {
             self.guardian.forget(&region);
         }
         for process in self.processes.gone(Some(self.processes.main)) {
-            self.ended(process, None);
+            self.seen_gone(process);
         }
     }
 
-    pub(crate) fn ended(&mut self, process: i32, status: Option<Ended>) {
+    /// Watches a process that is held, so that no other one can have got its number.
+    fn watch_end(&self, process: i32) {
+        if process != self.processes.main {
+            self.context.shared.ends.watch(process, || true);
+        }
+    }
+
+    /// Notes the ends that were noticed, but not that of the first process, which the session itself waits for.
+    fn take_ends(&mut self) {
+        for end in self.context.shared.ends.take() {
+            if end.process != self.processes.main {
+                self.ended(end.process, end.counter, end.ending);
+            }
+        }
+    }
+
+    /// A process has ended some time ago. Of one that is watched, the end itself will be noticed.
+    fn seen_gone(&mut self, process: i32) {
+        if !self.context.shared.ends.watches(process) {
+            self.ended(process, counter(), Ending::Unknown);
+        }
+    }
+
+    fn ended(&mut self, process: i32, counter: u64, ending: Ending) {
         let tracee = self.processes.tracees.remove(&process);
         if self.processes.tracees.is_empty() {
             // The session ends, as a rule, and with it our own process, which takes the memory away in less time.
             std::mem::forget(tracee);
         }
-        let status = status.and_then(|ended| match ended {
-            Ended::Exited(code) => Some(code << 8),
-            Ended::Killed { signal } => Some(signal),
-            Ended::RunsOn => None,
-        });
+        let status = match ending {
+            Ending::Exited(code) => Some(code << 8),
+            Ending::Killed { signal, .. } => Some(signal),
+            Ending::Unknown => None,
+        };
         let written = note(
             &self.context.shared.writer,
             &Note::Exit {
                 process: process as u32,
-                counter: counter(),
+                counter,
                 status,
             },
         );
