@@ -20,6 +20,7 @@ fuzz_target!(|data: &[u8]| {
     image.soname();
     image.needed();
     image.imports();
+    image.pointers().for_each(drop);
     image.stamp();
     image.content_hash();
     image.symbol("main");

@@ -1,4 +1,5 @@
-/* A library with functions that are called from within it only: a small one, one with a system call, and a large one. */
+/* A library with functions that are called from within it only: a small one, one with a system call, and large ones, of
+ * which a table holds one and another calls the last. */
 #include "hard.h"
 #include <sys/syscall.h>
 
@@ -8,6 +9,28 @@ KEPT static int inner_large(int n)
 	__asm__ volatile(".skip 300, 0x90");
 	return n + 1;
 }
+
+KEPT static int inner_behind_pointed(int n)
+{
+	EFFECT();
+	__asm__ volatile(".skip 300, 0x90");
+	return n + 1;
+}
+
+KEPT static int inner_pointed(int n)
+{
+	EFFECT();
+	__asm__ volatile(".skip 300, 0x90");
+	return RETURNED(inner_behind_pointed(n));
+}
+
+KEPT static int inner_small_pointed(int n)
+{
+	EFFECT();
+	return n + 1;
+}
+
+static int (*volatile inner_table[])(int) = {inner_pointed, inner_small_pointed};
 
 KEPT static int inner_kernel(int n)
 {
@@ -19,6 +42,7 @@ KEPT static int inner_kernel(int n)
 KEPT static int inner_small(int n)
 {
 	EFFECT();
+	n = RETURNED(inner_table[0](n)) - RETURNED(inner_table[1](n)) + n;
 	return RETURNED(inner_large(n)) + RETURNED(inner_kernel(n));
 }
 

@@ -3,6 +3,8 @@
 
 // calls: 5 inner
 // calls: 5 inner_large
+// calls: 5 inner_pointed
+// calls: 5 inner_behind_pointed
 // calls: 5 inner_kernel
 
 extern int inner(int n);

@@ -114,6 +114,15 @@ impl Dynamic {
             table(elf::DT_JMPREL, elf::DT_PLTRELSZ).unwrap_or_default(),
         ]
     }
+
+    /// DT_RELR.
+    pub fn packed_relocations<'a>(&self, image: &'a Image) -> &'a [u8] {
+        let table = || {
+            let size = usize::try_from(self.get(elf::DT_RELRSZ)?).ok()?;
+            image.bytes(self.get(elf::DT_RELR)?, size)
+        };
+        table().unwrap_or_default()
+    }
 }
 
 pub(crate) fn relocations_in(bytes: &[u8]) -> Option<&[Rela64<LE>]> {

@@ -17,6 +17,7 @@ use crate::functions::{self, Function};
 use crate::imports::{self, Import};
 use crate::markers::{self, BadMarker, Marker};
 use crate::path::VariablePath;
+use crate::pointers;
 use crate::probes::{self, Probe};
 use crate::prototypes::{self, Prototype};
 use crate::stamp::Stamp;
@@ -429,6 +430,11 @@ impl Image {
     /// The file's imports, and the words in which the loader puts their addresses.
     pub fn imports(&self) -> Vec<Import> {
         imports::of(self)
+    }
+
+    /// The addresses within the file that the loader stores in its data, as in tables of functions.
+    pub fn pointers(&self) -> impl Iterator<Item = u64> {
+        pointers::of(self)
     }
 
     /// The unwinding entry (FDE) that covers an address.

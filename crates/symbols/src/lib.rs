@@ -18,6 +18,7 @@ mod lines;
 mod markers;
 mod nearest;
 mod path;
+mod pointers;
 mod printable;
 mod probes;
 mod prototypes;

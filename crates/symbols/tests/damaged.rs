@@ -67,6 +67,7 @@ fn read_everything(image: &Image) {
     image.soname();
     image.needed();
     image.imports();
+    image.pointers().for_each(drop);
     image.symbol("main");
     let (mut names, selection) = (
         Vec::new(),
@@ -120,7 +121,12 @@ fn cut_files_are_refused_or_read_in_part() {
 fn changed_files_do_not_bring_the_reader_down() {
     let build = BuildDirectory::new();
     let mut random = Random::new();
-    for flags in ["", "-static -no-pie", "-s -rdynamic"] {
+    for flags in [
+        "",
+        "-static -no-pie",
+        "-s -rdynamic",
+        "-Wl,-z,pack-relative-relocs",
+    ] {
         let whole = rich_file(&build, flags);
         let interesting = regions(&build, whole.len());
         let mut read = 0;

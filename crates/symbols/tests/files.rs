@@ -214,6 +214,30 @@ fn imports_are_those_that_readelf_shows() {
 }
 
 #[test]
+fn pointers_are_those_in_tables_whether_packed_or_not() {
+    let build = BuildDirectory::new();
+    // More words than one entry of packed relocations covers, with gaps.
+    build.write(
+        "a.c",
+        "static int first(int n) { return n + 1; }
+         static int second(int n) { return n + 2; }
+         int absent(int);
+         int (*volatile table[200])(int) = { first, absent, first, [63] = first, [64] = first, [130] = second, [199] = first };",
+    );
+    for packing in ["pack-relative-relocs", "nopack-relative-relocs"] {
+        build.run(&format!("gcc -shared -fPIC -Wl,-z,{packing} a.c -o a"));
+        let is_packed = build.run("readelf -dW a").contains("RELR");
+        assert_eq!(is_packed, packing == "pack-relative-relocs");
+        let pointers: Vec<u64> = build.open("a").pointers().collect();
+        for (name, count) in [("first", 5), ("second", 1)] {
+            let address = build.address("a", name);
+            let found = pointers.iter().filter(|pointer| **pointer == address);
+            assert_eq!(found.count(), count, "{packing} {name} {pointers:x?}");
+        }
+    }
+}
+
+#[test]
 fn resolvers_are_imports_without_a_name() {
     let build = BuildDirectory::new();
     build.write(

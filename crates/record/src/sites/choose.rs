@@ -118,21 +118,30 @@ pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
 }
 
 /// The functions, by their addresses in the file, that a module's `boundary` leads to: those in it, and those within the
-/// module that these call directly or through others, if they are large or make a system call. The time of a call is
-/// spent in these.
+/// module that these call directly or through others, or that the module's data points to, if they are large or make a
+/// system call. The time of a call is spent in these.
 pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> HashSet<u64> {
+    let file = &module.file;
     let is_in = |address: &u64| boundary.contains(&module.base.wrapping_add(*address));
     let mut all: Vec<u64> = functions(module).filter(is_in).collect();
     let mut reached: HashSet<u64> = all.iter().copied().collect();
-    if all.len() == functions(module).count() {
+    if all.is_empty() || all.len() == functions(module).count() {
         return reached;
     }
     let mut known = reached.clone();
-    // Those nearest to the boundary come first.
+    let mut is_new = |address: &u64| file.key_of(*address).is_some() && known.insert(*address);
+    let mut pointers = file.image.pointers();
+    // Those nearest to the boundary come first, and last those that are called by pointers.
     let (mut next, mut bytes) = (0, 0);
-    while let Some(&address) = all.get(next).filter(|_| next < MOST_SEARCHED) {
+    while next < MOST_SEARCHED {
+        if next == all.len() {
+            all.extend(pointers.find(&mut is_new));
+        }
+        let Some(&address) = all.get(next) else {
+            break;
+        };
         next += 1;
-        let Some(code) = module.file.code_at(address) else {
+        let Some(code) = file.code_at(address) else {
             continue;
         };
         bytes += code.len();
@@ -143,7 +152,7 @@ pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> HashSet<u64> {
             reached.insert(address);
         }
         let called = calls(code, address).map(|(_, called)| called);
-        all.extend(called.filter(|one| module.file.key_of(*one).is_some() && known.insert(*one)));
+        all.extend(called.filter(&mut is_new));
     }
     reached
 }
