@@ -1,6 +1,6 @@
 //! Measures nopal's speed, beside untraced programs and other tracers, and compares each figure with its bound:
-//! `nopal-bench [pairs|sqlite|budget|net|start|readers|collect|threads|locks|markers|probes|papers|attach|uniform|crowds|control|hackbench|code]…`,
-//! all of these by default. `nopal-bench peers [TRACER]…` measures nopal beside the other tracers of the machine, or those
+//! `nopal-bench [pairs|sqlite|budget|net|start|readers|view|tables|collect|threads|locks|markers|probes|papers|attach|uniform|crowds|control|hackbench|code]…`,
+//! all of these by default. `nopal-bench billion` views a trace of 8 GB; `nopal-bench peers [TRACER]…` measures nopal beside the other tracers of the machine, or those
 //! named; `nopal-bench kernel` measures its kernel module beside the kernel's tracers.
 
 mod attach;
@@ -28,7 +28,9 @@ mod sqlite;
 mod start;
 mod steps;
 mod table;
+mod tables;
 mod threads;
+mod view;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use programs::Programs;
@@ -70,6 +72,8 @@ fn main() -> Result<()> {
         let binaries = binaries()?;
         readers::measure(&paths, &binaries.plain, binaries.mcount.as_deref())
     });
+    group("view", &|| view::measure(&paths));
+    group("tables", &|| tables::measure(&paths));
     group("collect", &|| collect::measure(&paths));
     group("threads", &|| threads::measure(&paths, &programs));
     group("locks", &|| locks::measure(&paths, &programs));
@@ -83,6 +87,9 @@ fn main() -> Result<()> {
     group("crowds", &|| crowds::measure(&paths, &programs));
     group("control", &|| control::measure(&paths));
     group("hackbench", &|| hackbench::measure(&paths));
+    if chosen.iter().any(|one| one == "billion") {
+        group("billion", &|| view::measure_many(&paths));
+    }
     if chosen.iter().any(|one| one == "peers") {
         group("peers", &|| peers::measure(&paths, &programs, &chosen));
     }

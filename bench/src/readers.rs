@@ -136,7 +136,8 @@ pub fn measure(
     Ok(rows)
 }
 
-fn make(paths: &Paths, name: &str, records: u64) -> Result<PathBuf> {
+/// Makes a trace of some threads with this many records.
+pub fn make(paths: &Paths, name: &str, records: u64) -> Result<PathBuf> {
     let directory = paths.directory.join(name);
     remove(&directory)?;
     let calls_per_thread = records / 2 / u64::from(THREADS);

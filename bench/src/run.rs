@@ -195,11 +195,9 @@ pub struct Peak {
 pub fn watch(command: &mut Command, output: impl Into<Stdio>) -> Result<Peak> {
     let start = Instant::now();
     let mut child = command.stdout(output).stderr(Stdio::null()).spawn()?;
-    let status_file = format!("/proc/{}/status", child.id());
-    let mut anonymous = 0;
+    let mut peak = 0;
     let status = loop {
-        let text = std::fs::read_to_string(&status_file).unwrap_or_default();
-        anonymous = anonymous.max(kibibytes(&text, "RssAnon:") << 10);
+        peak = peak.max(anonymous(child.id()));
         if let Some(status) = child.try_wait()? {
             break status;
         }
@@ -208,14 +206,18 @@ pub fn watch(command: &mut Command, output: impl Into<Stdio>) -> Result<Peak> {
     ensure!(status.success(), "{command:?}: {status}");
     Ok(Peak {
         time: start.elapsed(),
-        anonymous,
+        anonymous: peak,
     })
 }
 
-fn kibibytes(status: &str, field: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
-        .unwrap_or(0)
+/// The bytes of anonymous memory that a process has; 0 if it is gone.
+pub fn anonymous(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let kibibytes = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok());
+    kibibytes.unwrap_or(0u64) << 10
 }
 
 #[cfg(test)]
