@@ -2,7 +2,7 @@
 
 use nopal_abi::{Style, tag_of};
 
-use super::fibers::{Fiber, Key};
+use super::fibers::{Callers, Fiber, Key, NO_CALLERS};
 use super::frame::{Ending, Frame, Sink};
 use super::rebuilder::{Arrival, CallRebuilder};
 use super::slots::{above, below, nearest};
@@ -85,6 +85,7 @@ impl CallRebuilder {
     fn overwrite(&mut self, key: Key, caller: u64, sink: &mut dyn Sink) {
         let Some(Fiber {
             mut frames,
+            callers,
             since,
             alive,
             counted,
@@ -99,6 +100,7 @@ impl CallRebuilder {
         } else {
             Vec::new()
         };
+        let callers_beyond = callers.and(&frames);
         let mut dead = frames.split_off(first);
         let leave = |under: &mut [Frame], inner: &[Frame]| {
             if let (Some(under), Some(inner)) = (under.last_mut(), inner.first()) {
@@ -108,9 +110,10 @@ impl CallRebuilder {
         leave(&mut dead, &beyond);
         leave(&mut frames, &dead);
         self.give_up(dead, alive, counted, sink);
-        for frames in [beyond, frames] {
+        for (frames, callers) in [(beyond, callers_beyond), (frames, callers)] {
             self.fibers.add(Fiber {
                 frames,
+                callers,
                 since,
                 alive,
                 counted,
@@ -262,10 +265,11 @@ impl CallRebuilder {
                 .all(|frame| frame.style() == Style::Only)
         };
         let is_lost = left == 0 || !self.budget.pay(left) || only();
-        let aside = if is_lost {
-            Vec::new()
+        let (aside, callers) = if is_lost {
+            (Vec::new(), NO_CALLERS.clone())
         } else {
-            self.frames.split_off(index + dead)
+            let callers = self.callers().and(&self.frames[..index + dead]);
+            (self.frames.split_off(index + dead), callers)
         };
         let lost = self.frames.split_off(index);
         if self.before < clock
@@ -276,11 +280,26 @@ impl CallRebuilder {
             under.bound();
         }
         self.give_up(lost, self.before, true, sink);
-        self.set_aside(aside, clock, sink);
+        self.set_aside(aside, callers, clock, sink);
+    }
+
+    /// The callers of the present stack.
+    pub(super) fn callers(&self) -> &Callers {
+        let outermost = self.frames.first().map(|frame| frame.clock);
+        match &self.resumed {
+            Some((clock, callers)) if Some(*clock) == outermost => callers,
+            _ => &NO_CALLERS,
+        }
     }
 
     /// Makes fibers of frames, one a stack.
-    fn set_aside(&mut self, mut frames: Vec<Frame>, clock: u64, sink: &mut dyn Sink) {
+    fn set_aside(
+        &mut self,
+        mut frames: Vec<Frame>,
+        callers: Callers,
+        clock: u64,
+        sink: &mut dyn Sink,
+    ) {
         if frames.is_empty() {
             return;
         }
@@ -299,6 +318,7 @@ impl CallRebuilder {
                 frames[at].child = frames[at].child.saturating_add(part[0].ticks_until(clock));
                 self.fibers.add(Fiber {
                     frames: part,
+                    callers: callers.and(&frames),
                     since: clock,
                     alive,
                     counted,
@@ -307,6 +327,7 @@ impl CallRebuilder {
         }
         self.fibers.add(Fiber {
             frames,
+            callers,
             since: clock,
             alive,
             counted,
@@ -321,8 +342,10 @@ impl CallRebuilder {
         let Some(fiber) = self.fibers.remove(key) else {
             return;
         };
+        let callers = self.callers().clone();
         let left = self.frames.replace(&fiber.frames);
-        self.set_aside(left, clock, sink);
+        self.resumed = Some((fiber.frames[0].clock, fiber.callers));
+        self.set_aside(left, callers, clock, sink);
         if let Some(top) = self.frames.last_mut() {
             top.child = top.child.saturating_add(clock.saturating_sub(fiber.since));
         }
