@@ -150,7 +150,7 @@ static void *other(void *of) {
 		}
 		if (length > 0)
 			way->passed += length;
-		else if (!length)
+		else if (!length || errno == EPIPE)
 			return 0;
 		nanosleep(&(struct timespec){0, 50000}, 0);
 	}
@@ -230,8 +230,9 @@ int main(void) {
 		if (way->is_alone)
 			continue;
 		if (way->receives) {
-			// It has received all that it was sent, or the rest is there.
-			pthread_cancel(others[at]);
+			// It has received all that it was sent, or the rest is there. A thread that is cancelled in a call
+			// may have sent bytes that it has not counted.
+			shutdown(way->ends[0], SHUT_RD);
 			pthread_join(others[at], 0);
 			static unsigned char rest[AT_ONCE];
 			for (long length; (length = recv(way->ends[0], rest, AT_ONCE, MSG_DONTWAIT)) > 0;)
