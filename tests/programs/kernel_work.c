@@ -4,7 +4,7 @@
  * children that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than
  * all others; hostile: random writes, requests and mappings of /dev/nopal, with the number as seed; meddle: two threads
  * that do so with all devices, and read, seek, close and open them; unprivileged: the rights of a user with this
- * number, with CAP_PERFMON and then without. */
+ * number, with CAP_SYS_ADMIN, with CAP_PERFMON, and then without. */
 #define _GNU_SOURCE
 #include "../../runtime/port/linux_kernel/device.h"
 #include "hard.h"
@@ -307,12 +307,14 @@ static void meddle(int seed)
 	CHECK(pthread_join(other, 0) == 0);
 }
 
-static void have_capabilities(uint64_t set)
+static void have_capabilities(uint64_t effective, uint64_t permitted)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2] = { { 0 } };
-	for (int half = 0; half < 2; half++)
-		data[half].effective = data[half].permitted = (uint32_t)(set >> 32 * half);
+	for (int half = 0; half < 2; half++) {
+		data[half].effective = (uint32_t)(effective >> 32 * half);
+		data[half].permitted = (uint32_t)(permitted >> 32 * half);
+	}
 	CHECK(syscall(SYS_capset, &header, data) == 0);
 }
 
@@ -325,7 +327,10 @@ static void be_unprivileged(int user)
 {
 	char state[4096] = "";
 	CHECK(prctl(PR_SET_KEEPCAPS, 1) == 0 && setresuid(user, user, user) == 0);
-	have_capabilities(1ull << CAP_PERFMON);
+	const uint64_t admin = 1ull << CAP_SYS_ADMIN, perfmon = 1ull << CAP_PERFMON;
+	have_capabilities(admin, admin | perfmon);
+	printf("open by CAP_SYS_ADMIN %s\n", outcome(open("/dev/nopal", O_RDWR)));
+	have_capabilities(perfmon, perfmon);
 	int device = open("/dev/nopal", O_RDWR);
 	printf("open %s\n", outcome(device));
 	CHECK(device >= 0 && read(device, state, sizeof state - 1) > 0);
@@ -336,7 +341,7 @@ static void be_unprivileged(int user)
 	printf("verdicts %s\n", outcome(ioctl(device, NOPAL_DEVICE_VERDICTS, &verdicts)));
 	printf("map %s\n", outcome(mmap(0, 4096, PROT_READ, MAP_SHARED, device, 0) == MAP_FAILED ? -1 : 0));
 	printf("trace %s\n", outcome(open("/dev/nopal_trace", O_RDONLY)));
-	have_capabilities(0);
+	have_capabilities(0, 0);
 	printf("open without %s\n", outcome(open("/dev/nopal", O_RDWR)));
 	printf("latency without %s\n", outcome(open("/dev/nopal_latency", O_RDONLY)));
 }

@@ -340,6 +340,7 @@ dmesg >/out/kernel.log
 insmod /nopal.ko
 nopal ctl kernel load >/dev/null
 tell trace vfs_read new reads
+stat -c %a /dev/nopal /dev/nopal_trace /dev/nopal_latency >/out/modes
 chmod 666 /dev/nopal /dev/nopal_trace /dev/nopal_latency
 say unprivileged kernel_work unprivileged 1000
 mount -t securityfs securityfs /sys/kernel/security
@@ -393,6 +394,7 @@ fn while_all_functions_are_as_slow_only_those_of_traces_are_told() {
 fn the_module_is_for_those_who_may_use_perf_and_addresses_for_those_who_may_see_them() {
     for booted in beside() {
         let expected = [
+            "open by CAP_SYS_ADMIN permitted",
             "open permitted",
             "addresses hidden",
             "sites Operation not permitted",
@@ -402,6 +404,7 @@ fn the_module_is_for_those_who_may_use_perf_and_addresses_for_those_who_may_see_
             "open without Operation not permitted",
             "latency without Operation not permitted",
         ];
+        assert_eq!(booted.text("modes"), "600\n400\n600\n", "{}", booted.name);
         let shown = booted.said("unprivileged");
         assert_eq!(
             shown.lines().collect::<Vec<_>>(),

@@ -1,6 +1,7 @@
 //! A person's use of the module.
 
 use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
+use serde_json::Value;
 use std::sync::OnceLock;
 
 const USE: &str = "
@@ -21,6 +22,10 @@ say pipe nopal record -o /tmp/pipe --kernel-functions 'vfs_*' -- kernel_work pip
 say pipe.report nopal report --json /tmp/pipe
 say pipe.graph nopal graph /tmp/pipe
 say pipe.replay nopal replay /tmp/pipe
+say pipe.hist nopal hist vfs_write /tmp/pipe
+say pipe.plot nopal plot timeline -F vfs_write -o /out/pipe.plot.svg /tmp/pipe
+say pipe.flame nopal flame -o /out/pipe.flame.svg /tmp/pipe
+say pipe.chrome nopal dump --as chrome -o /out/pipe.json /tmp/pipe
 
 step devtrace
 begin=$(grep ' __do_sys_getppid$' /proc/kallsyms | cut -d' ' -f1)
@@ -275,6 +280,45 @@ fn calls_in_the_kernel_are_counted_exactly() {
             "{}",
             booted.name
         );
+    }
+}
+
+#[test]
+fn each_reader_has_the_calls_in_the_kernel() {
+    for booted in used() {
+        let hist = booted.said("pipe.hist");
+        assert!(
+            hist.starts_with("vfs_write: 200 values, "),
+            "{}: {hist}",
+            booted.name
+        );
+        booted.said("pipe.chrome");
+        let spans: Value = serde_json::from_str(&booted.text("pipe.json")).unwrap();
+        let spans = spans["traceEvents"].as_array().unwrap();
+        let of = |name: &'static str| {
+            let spans = spans.iter().filter(move |span| span["name"] == name);
+            spans.map(|span| {
+                let number = |field: &str| span[field].as_f64().unwrap();
+                (span["tid"].clone(), number("ts"), number("dur"))
+            })
+        };
+        // Times are rounded to nanoseconds.
+        let within = of("vfs_write").filter(|(thread, begin, length)| {
+            of("write").any(|(of, from, whole)| {
+                of == *thread && from <= *begin && begin + length <= from + whole + 0.002
+            })
+        });
+        assert_eq!(
+            (of("vfs_write").count(), within.count()),
+            (200, 200),
+            "{}",
+            booted.name
+        );
+        for name in ["pipe.plot", "pipe.flame"] {
+            booted.said(name);
+            let picture = booted.text(&format!("{name}.svg"));
+            assert!(picture.contains("vfs_write"), "{}: {picture}", booted.name);
+        }
     }
 }
 
