@@ -4,6 +4,7 @@ use nopal_tests::{
     Case, End, Program, c, compile, copies, library, nopal, passed, scratch, without_own_words,
 };
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 
 fn linked() -> Case {
@@ -146,6 +147,31 @@ fn a_report_names_what_was_not_recorded_and_may_have_taken_the_time() {
     // Every traceable function of the library was recorded.
     let whole = reported(&["-F", "*@liblibrary*"]);
     assert!(!whole.contains("not recorded"), "{whole}");
+}
+
+/// The first is linked to the library; the second opens it, so that it is traced whole there.
+#[test]
+fn a_later_program_calls_other_functions_of_a_library() {
+    let (_, library) = library("library.c");
+    let script = "\"$1\"; \"$2\" \"$3\" 20";
+    let opening = c("dlopen", &[]);
+    let paths = [
+        linked().program().path.clone(),
+        opening.path.clone(),
+        library,
+    ];
+    let paths = paths.map(PathBuf::into_os_string);
+    let words = ["-c", script, "sh"].map(OsString::from).into_iter();
+    let shell = Program {
+        path: "sh".into(),
+        ..opening.clone()
+    };
+    let case = Case::new(shell).arguments(words.chain(paths));
+    let traced = case.traced();
+    assert_eq!(traced.ended, case.untraced());
+    let calls = ["library_entry", "library_leaf", "library_inner"]
+        .map(|function| traced.report.calls(function));
+    assert_eq!(calls, [8 + 20, 200, 200]);
 }
 
 #[test]

@@ -30,11 +30,15 @@ fn packed(image: &Image) -> impl Iterator<Item = u64> {
             0 => (entry, 1, 1),
             _ => (next, entry >> 1, 63),
         };
-        let slot = move |index: u64| first.wrapping_add(index * WORD as u64);
-        next = slot(covered);
+        next = after(first, covered);
         let is_set = move |index: &u64| bits >> index & 1 == 1;
-        (0..covered).filter(is_set).map(slot)
+        let indices = (0..covered).filter(is_set);
+        indices.map(move |index| after(first, index))
     })
+}
+
+fn after(address: u64, words: u64) -> u64 {
+    address.wrapping_add(words * WORD as u64)
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {

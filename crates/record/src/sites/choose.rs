@@ -37,6 +37,9 @@ const MOST_OF_LIBRARY: usize = 10_000;
 const MOST_SEARCHED: usize = 2_000;
 const MOST_BYTES: usize = 8 << 20;
 
+/// The most boundaries of a file of which a session knows where they lead.
+const MOST_KNOWN: usize = 16;
+
 /// The bytes of a large function.
 const LARGE: usize = 256;
 
@@ -106,8 +109,8 @@ pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
     let opened = modules.iter().filter(|module| is_opened(module, &needed));
     for module in opened.chain(wrapped(modules, &called)) {
         let within = |address: u64| module.base.wrapping_add(address);
-        if functions(module).count() <= MOST_OF_LIBRARY {
-            found.extend(functions(module).map(within));
+        if functions(&module.file).count() <= MOST_OF_LIBRARY {
+            found.extend(functions(&module.file).map(within));
         } else {
             // `dlsym` finds these.
             let exported = module.file.image.exports().functions();
@@ -120,12 +123,27 @@ pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
 /// The functions, by their addresses in the file, that a module's `boundary` leads to: those in it, and those within the
 /// module that these call directly or through others, or that the module's data points to, if they are large or make a
 /// system call. The time of a call is spent in these.
-pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> HashSet<u64> {
+pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> Arc<HashSet<u64>> {
     let file = &module.file;
     let is_in = |address: &u64| boundary.contains(&module.base.wrapping_add(*address));
-    let mut all: Vec<u64> = functions(module).filter(is_in).collect();
+    let own: Vec<u64> = functions(file).filter(is_in).collect();
+    let mut known = file.reached.lock();
+    if let Some(reached) = known.get(&own) {
+        return reached.clone();
+    }
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    let reached = Arc::new(search(file, &own));
+    known.insert(own, reached.clone());
+    reached
+}
+
+/// The same from the functions of the file that are in the boundary.
+fn search(file: &File, own: &[u64]) -> HashSet<u64> {
+    let mut all = own.to_vec();
     let mut reached: HashSet<u64> = all.iter().copied().collect();
-    if all.is_empty() || all.len() == functions(module).count() {
+    if all.is_empty() || all.len() == functions(file).count() {
         return reached;
     }
     let mut known = reached.clone();
@@ -161,13 +179,13 @@ pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> HashSet<u64> {
 /// functions that the executable calls.
 fn wrapped<'a>(modules: &'a [Loaded], called: &[usize]) -> Option<&'a Loaded> {
     let executable = modules.iter().find(|module| module.executable)?;
-    let own = functions(executable).count();
+    let own = functions(&executable.file).count();
     let libraries = modules.iter().zip(called);
     let mut libraries = libraries.filter(|(module, _)| !module.executable && !is_language(module));
     let most = libraries.clone().map(|(_, called)| *called).max()?;
     let (library, _) = libraries.find(|(_, called)| **called == most && most > 0)?;
     let least = own.saturating_mul(THIN_RATIO);
-    (own <= THIN && least <= functions(library).count()).then_some(library)
+    (own <= THIN && least <= functions(&library.file).count()).then_some(library)
 }
 
 fn is_language(library: &Loaded) -> bool {
@@ -204,9 +222,9 @@ fn is_opened(library: &Loaded, needed: &HashSet<&str>) -> bool {
     !library.executable && !needed.contains(name(library)) && !is_language(library)
 }
 
-/// The addresses in its file of a module's functions.
-fn functions(module: &Loaded) -> impl Iterator<Item = u64> {
-    let plan = &module.file.plan;
+/// The addresses of a file's functions.
+fn functions(file: &File) -> impl Iterator<Item = u64> {
+    let plan = &file.plan;
     let refused = plan.refused.iter().map(|refused| refused.address);
     plan.sites.iter().map(|site| site.address).chain(refused)
 }

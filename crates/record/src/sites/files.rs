@@ -38,6 +38,8 @@ pub struct File {
     hooks: OnceLock<Vec<(u64, Stub)>>,
     imports: OnceLock<Vec<Import>>,
     slots: OnceLock<HashMap<u64, u64>>,
+    /// The functions to which a boundary leads, by the file's functions in the boundary.
+    pub reached: Mutex<HashMap<Vec<u64>, Arc<HashSet<u64>>>>,
 }
 
 impl File {
@@ -66,6 +68,7 @@ impl File {
             hooks: OnceLock::new(),
             imports: OnceLock::new(),
             slots: OnceLock::new(),
+            reached: Mutex::default(),
         };
         // Wanted soon, and found here while other files are opened.
         file.unwinder();
