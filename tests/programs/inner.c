@@ -1,5 +1,5 @@
 /* A library with functions that are called from within it only: a small one, one with a system call, and large ones, of
- * which a table holds one and another calls the last. */
+ * which a table holds one, and that one calls another; and one that cannot be traced. */
 #include "hard.h"
 #include <sys/syscall.h>
 
@@ -46,7 +46,19 @@ KEPT static int inner_small(int n)
 	return RETURNED(inner_large(n)) + RETURNED(inner_kernel(n));
 }
 
+/* Cannot be traced: its loop begins within the bytes that a jump would take. */
+__attribute__((naked)) KEPT static int inner_refused(int n)
+{
+	__asm__("nop\n\t"
+		"mov %edi, %eax\n"
+		"1:	dec %eax\n\t"
+		"jnz 1b\n\t"
+		".skip 400, 0x90\n\t"
+		"ret");
+}
+
 int inner(int n)
 {
+	CHECK(inner_refused(10000) == 0);
 	return RETURNED(inner_small(n));
 }

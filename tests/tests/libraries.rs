@@ -133,20 +133,26 @@ fn inner_functions_that_may_take_time_are_traced() {
 
 #[test]
 fn a_report_names_what_was_not_recorded_and_may_have_taken_the_time() {
-    let reported = |options: &[&str]| {
-        let traced = linked().options(options).traced();
-        let mut report = Command::new(nopal());
-        report.args(["report".as_ref(), traced.directory().as_os_str()]);
-        let report = report.output().expect("nopal runs");
-        String::from_utf8(report.stdout).expect("a report is text")
-    };
-    let part = reported(&["-F", "library_leaf@liblibrary*"]);
+    let part = reported(linked().options(["-F", "library_leaf@liblibrary*"]));
     let said = "self time of library_leaf (100 % of all) may be in functions of liblibrary.so \
                 that were not recorded, such as library_inner: --libs";
     assert!(part.contains(said), "{part}");
     // Every traceable function of the library was recorded.
-    let whole = reported(&["-F", "*@liblibrary*"]);
+    let whole = reported(linked().options(["-F", "*@liblibrary*"]));
     assert!(!whole.contains("not recorded"), "{whole}");
+    // `inner` calls one that cannot be recorded, too, and spends its time there.
+    let inner = linked_to("inner", "outer").options(["-F", "inner{,_small}@libinner*"]);
+    let inner = reported(inner);
+    assert!(inner.contains("inner_small"), "{inner}");
+    assert!(!inner.contains("inner_refused"), "{inner}");
+}
+
+fn reported(case: Case) -> String {
+    let traced = case.traced();
+    let mut report = Command::new(nopal());
+    report.args(["report".as_ref(), traced.directory().as_os_str()]);
+    let report = report.output().expect("nopal runs");
+    String::from_utf8(report.stdout).expect("a report is text")
 }
 
 /// The first is linked to the library; the second opens it, so that it is traced whole there.

@@ -1,5 +1,6 @@
 //! `nopal report`: functions, with their numbers of calls and times.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use anyhow::{Context, Result, ensure};
@@ -10,6 +11,8 @@ use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::report::{self, Column, Related, Relation};
 use nopal_analysis::waits::{OF_THE_CLOCK, Waits};
+use nopal_plan::Plan;
+use nopal_symbols::Image;
 use nopal_trace::{Cost, Trace};
 
 use crate::arguments::Report;
@@ -178,7 +181,7 @@ impl Reading<'_> {
         }
         let unexplained = match arguments.json {
             true => Vec::new(),
-            false => report::unexplained(trace, &report),
+            false => report::unexplained(trace, &report, refused),
         };
         report.sort(arguments.sort()?);
         if let Some(rows) = arguments.limit {
@@ -220,6 +223,13 @@ impl Reading<'_> {
         }
         Ok(())
     }
+}
+
+/// The addresses of a file's functions that cannot be recorded.
+fn refused(image: &Image) -> HashSet<u64> {
+    let refused = Plan::make(image).map(|plan| plan.refused);
+    let refused = refused.unwrap_or_default().into_iter();
+    refused.map(|function| function.address).collect()
 }
 
 fn related(arguments: &Report) -> Option<(&str, Relation)> {

@@ -29,8 +29,13 @@ struct Unexplained<'a> {
 }
 
 /// A line for each file that was not recorded whole, if the functions with most self time call functions of it that
-/// were not, as far as their code shows. Files that are gone, or have changed since, are left out.
-pub fn unexplained(trace: &Trace, report: &Report) -> Vec<String> {
+/// were not and could be, as far as their code shows. Files that are gone, or have changed since, are left out.
+/// `refused` tells the addresses of a file's functions that cannot be recorded.
+pub fn unexplained(
+    trace: &Trace,
+    report: &Report,
+    refused: impl Fn(&Image) -> HashSet<u64>,
+) -> Vec<String> {
     let names = Names::new(trace);
     let functions = names.functions();
     let by_name: HashMap<(&str, &str), &Function> = functions
@@ -48,6 +53,7 @@ pub fn unexplained(trace: &Trace, report: &Report) -> Vec<String> {
     rows.retain(|row| is_much(row.self_ns));
     sort::by_key(&mut rows, |row| std::cmp::Reverse(row.self_ns));
     let mut images: HashMap<&str, Option<Image>> = HashMap::new();
+    let mut unrecordable: HashMap<&str, HashSet<u64>> = HashMap::new();
     let mut found: Vec<(&str, Unexplained)> = Vec::new();
     for row in rows.into_iter().take(ROWS) {
         let Some(function) = by_name.get(&(&*row.function, &*row.module)) else {
@@ -60,6 +66,12 @@ pub fn unexplained(trace: &Trace, report: &Report) -> Vec<String> {
         let Some(image) = image else { continue };
         let mut missing = called(image, function);
         missing.retain(|called| !recorded.contains(&called.address));
+        if missing.is_empty() {
+            continue;
+        }
+        let unrecordable = unrecordable.entry(&function.path);
+        let unrecordable = unrecordable.or_insert_with(|| refused(image));
+        missing.retain(|called| !unrecordable.contains(&called.address));
         if missing.is_empty() {
             continue;
         }
