@@ -150,7 +150,7 @@ struct nopal_resync {
 struct nopal_chunk_header {
 	uint32_t magic;             /* 0xC1FC1FC1 (tool) */
 	uint32_t stream_id;         /* 0 (tool) */
-	uint8_t uuid[16];           /* of the trace (tool) */
+	uint8_t uuid[16];           /* the name that the thread has given itself last, with zeroes behind, or none (runtime); of the trace (tool) */
 	uint64_t clock_begin;       /* counter at the first record (runtime) */
 	uint64_t clock_end;         /* bytes of the chunk before the last jump, 0: none (runtime); counter at the last record (tool) */
 	uint64_t content_bits;      /* how much the thread had reserved when it handed the chunk over (runtime), how much it holds (tool) */

@@ -1,6 +1,6 @@
 //! Threads: many over a run, many at once, at full speed.
 
-use nopal_tests::{Case, End, Report, announced_calls, c, scratch};
+use nopal_tests::{Case, End, Report, Start, announced_calls, c, nopal, scratch};
 use std::io::Write;
 
 /// Each thread takes a part of the buffer, and threads may outrun the tool: numbers are exact with `--block` only.
@@ -53,6 +53,27 @@ fn a_thread_has_the_last_of_its_names() {
         last.is_some_and(|line| line.contains("\"second\"")),
         "{notes}"
     );
+}
+
+#[test]
+fn threads_that_end_at_once_have_the_names_that_they_gave_themselves() {
+    let traced = Case::new(c("named_briefly", &[])).check();
+    let mut start = Start::new([nopal()]);
+    start
+        .words
+        .extend(["report", "--threads", "--json"].map(Into::into));
+    start.words.push(traced.directory().into());
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    for thread in 0..20 {
+        let name = format!("\"brief-{thread}\"");
+        assert_eq!(
+            ended.stdout.matches(&name).count(),
+            1,
+            "{name}: {}",
+            ended.stdout
+        );
+    }
 }
 
 #[test]

@@ -4,6 +4,9 @@
  * the call's arguments.
  */
 #include "hooks.h"
+#include "core.h"
+#include "mark.h"
+#include "port.h"
 
 #include <asm/signal.h>
 #include <asm/unistd.h>
@@ -47,6 +50,25 @@ int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *ori
 	return answer;
 }
 
+/* Notes the name that a thread gives itself in its chunk: it may end before the tool asks for it. */
+static void note_name(uint64_t address)
+{
+	uint64_t name[2] = { 0, 0 };
+	struct nopal_text text;
+	if (!nopal_measure(address, &text))
+		return;
+	uint32_t length = text.length < sizeof name ? text.length : sizeof name - 1;
+	struct nopal_context *context = nopal_context_get(nopal_process);
+	/* A child of vfork has the context of its parent. */
+	if (!context || context->thread != port_thread_id() || !nopal_read(address, name, length))
+		return;
+	/* A handler could hand the chunk over, and another thread get it. */
+	uint64_t signals = port_block_signals();
+	if (context->position)
+		__builtin_memcpy(nopal_chunk_of(context->position)->uuid, name, sizeof name);
+	port_restore_signals(signals);
+}
+
 /* Some calls must fail and change nothing, as libseccomp makes them to probe the kernel: a filter at address 0, or
  * strict mode with arguments. */
 void nopal_before_prctl(struct nopal_arguments *arguments)
@@ -56,6 +78,8 @@ void nopal_before_prctl(struct nopal_arguments *arguments)
 		if (mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && arguments->integer[2]))
 			nopal_fall_quiet(mode == SECCOMP_MODE_STRICT);
 	}
+	if ((uint32_t)arguments->integer[0] == PR_SET_NAME)
+		note_name(arguments->integer[1]);
 	/* System calls of this thread from most places become signals, as Wine needs it. */
 	if ((uint32_t)arguments->integer[0] == PR_SET_SYSCALL_USER_DISPATCH && arguments->integer[1] != PR_SYS_DISPATCH_OFF)
 		nopal_fall_quiet(false);

@@ -29,6 +29,8 @@ struct Position {
 pub struct Copied {
     pub name: ChunkName,
     pub state: ChunkPhase,
+    /// The name that the thread has given itself meanwhile, as bytes.
+    pub given: [u8; 16],
     /// Bytes of it that are in the buffer.
     pub used: usize,
     /// The part taken before, and the part taken including this time.
@@ -99,6 +101,7 @@ impl ChunkReader {
         Copied {
             name,
             state,
+            given: region.header(chunk).uuid,
             used: region.copy(chunk, bytes_of(&mut self.buffer)),
             cursor: self.position(name).cursor_in(name.1),
         }
@@ -114,9 +117,11 @@ impl ChunkReader {
         }
         let used = region.copy_growing(chunk, cursor.bytes(), bytes_of(&mut self.buffer));
         // It may have given the chunk back unused, and another have taken it.
-        (name_of(region, chunk) == name).then_some(Copied {
+        let header = region.header(chunk);
+        ((ThreadKey::of(&header), header.sequence) == name).then_some(Copied {
             name,
             state: ChunkPhase::Growing,
+            given: header.uuid,
             used,
             cursor,
         })

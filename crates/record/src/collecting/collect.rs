@@ -264,6 +264,8 @@ impl Collector {
         writer: &mut Writer,
     ) -> Result<bool> {
         self.naming.note(region, writer, copied.name.0)?;
+        self.naming
+            .note_given(writer, copied.name.0, copied.given)?;
         let rest = copied.cursor.bytes() / 8;
         if let Some(sample) = &mut self.sample {
             let first = rest.max(size_of::<ChunkHeader>() / 8);

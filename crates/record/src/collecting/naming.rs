@@ -19,7 +19,11 @@ const NAME_AGE: Duration = Duration::from_millis(10);
 /// The name of a thread that was noted last, and when it was asked for.
 struct Named {
     name: String,
+    /// Whether it was asked for in time. Otherwise the ids may be those of another thread.
+    is_found: bool,
     asked: Instant,
+    /// The name that it had given itself when a chunk of its was read.
+    given: [u8; 16],
     /// Policy, nice level and priority, as the last note has them.
     schedule: Option<(u32, i32, u32)>,
 }
@@ -92,7 +96,9 @@ impl Naming {
             if let Note::Thread { name, .. } = &note {
                 let named = Named {
                     name: name.clone(),
+                    is_found: !name.is_empty(),
                     asked: Instant::now(),
+                    given: [0; 16],
                     schedule: None,
                 };
                 self.named.insert(key, named);
@@ -106,6 +112,27 @@ impl Naming {
             None => Ok(()),
         }
     }
+
+    /// Notes the name that a thread has given itself, as one of its chunks has it, if it has ended meanwhile.
+    pub fn note_given(
+        &mut self,
+        writer: &mut Writer,
+        key: ThreadKey,
+        given: [u8; 16],
+    ) -> Result<()> {
+        let Some(named) = self.named.get_mut(&key) else {
+            return Ok(());
+        };
+        if given == [0; 16] || given == named.given {
+            return Ok(());
+        }
+        named.given = given;
+        let text = given.split(|byte| *byte == 0).next().unwrap_or_default();
+        let text = || String::from_utf8_lossy(text).into_owned();
+        // One that lives may have got another name from another thread.
+        let name = named.present_name(key).unwrap_or_else(text);
+        named.rename(key, name, writer)
+    }
 }
 
 /// A thread that has just taken its chunk has not filled in the header, which was zero.
@@ -116,7 +143,7 @@ pub fn is_whole(key: ThreadKey) -> bool {
 impl Named {
     /// Notes how the thread is scheduled, where that has changed.
     fn ask_schedule(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
-        if self.name.is_empty() {
+        if !self.is_found {
             return Ok(());
         }
         let schedule = nopal_process::schedule(key.thread as i32);
@@ -133,14 +160,22 @@ impl Named {
     fn ask_again(&mut self, key: ThreadKey, writer: &mut Writer) -> Result<()> {
         self.asked = Instant::now();
         self.ask_schedule(key, writer)?;
-        // One that was never found had ended before.
-        let name = match self.name.is_empty() {
-            true => None,
-            false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
-        };
-        let Some(name) = name.filter(|name| *name != self.name) else {
+        match self.present_name(key) {
+            Some(name) => self.rename(key, name, writer),
+            None => Ok(()),
+        }
+    }
+
+    /// None: the thread has ended.
+    fn present_name(&self, key: ThreadKey) -> Option<String> {
+        let name = nopal_process::thread_name(key.process as i32, key.thread as i32);
+        name.ok().filter(|_| self.is_found)
+    }
+
+    fn rename(&mut self, key: ThreadKey, name: String, writer: &mut Writer) -> Result<()> {
+        if name == self.name {
             return Ok(());
-        };
+        }
         self.name.clone_from(&name);
         writer.note(&Note::Thread {
             process: key.process,
