@@ -6,7 +6,7 @@ mod selected;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use nopal_symbols::{Glob, Selection};
+use nopal_symbols::{Glob, Selection, nearest, or_nearest};
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
 use crate::losses;
@@ -194,7 +194,19 @@ fn choices(trace: &Trace, wanted: &Wanted) -> Result<Option<Vec<Choice>>> {
     };
     let by_function: Vec<Choice> = names.functions().iter().map(choice).collect();
     if !by_function.contains(&Choice::Yes) {
-        bail!("no function of this trace matches -F and -N");
+        let is_wanted = |function: &Function| of(&only, function);
+        let near = match wanted.only.as_slice() {
+            [pattern] if !names.functions().iter().any(is_wanted) => {
+                let name = pattern.split('@').next().unwrap_or(pattern);
+                let functions = names.functions().iter();
+                or_nearest(&nearest(
+                    functions.map(|function| function.name.as_str()),
+                    name,
+                ))
+            }
+            _ => String::new(),
+        };
+        bail!("no function of this trace matches -F and -N{near}");
     }
     let sites = 0..names.sites() as u32;
     let choices = sites.map(|site| by_function[names.number(site) as usize]);

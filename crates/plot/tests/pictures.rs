@@ -413,6 +413,8 @@ fn an_empty_picture_says_which_filter_emptied_it() {
         error(&["nothing*"], filter(&[], 0)),
         "no function of this trace matches -F and -N"
     );
+    let mistyped = error(&["raed@*"], filter(&[], 0));
+    assert!(mistyped.ends_with("; the nearest is read"), "{mistyped}");
     let shorter = error(&["read"], filter(&[], 1 << 40));
     assert!(shorter.contains("shorter than 18.3 min"), "{shorter}");
     let other = error(&["read"], filter(&[9], 0));

@@ -70,7 +70,19 @@ fn cpp(raw: &str) -> Option<String> {
             &DemangleOptions::new().recursion_limit(DEEPEST),
         )
         .ok()?;
-    Some(bounded.0)
+    Some(without_empty_packs(bounded.0))
+}
+
+/// The demangler leaves the comma before an empty pack of arguments, and the reference of one of parameters.
+fn without_empty_packs(name: String) -> String {
+    let name = match name.contains(", >") {
+        true => name.replace(", >", ">"),
+        false => name,
+    };
+    match name.strip_suffix("(&&)") {
+        Some(function) => format!("{function}()"),
+        None => name,
+    }
 }
 
 /// Text that fails to grow beyond a limit: a short name can stand for an exponentially long one.
@@ -195,6 +207,10 @@ mod tests {
             ),
             ("_GLOBAL__sub_D_a.cc", "global destructors keyed to a.cc"),
             ("_ZN2ns1fEi.isra.0", "ns::f(int) [clone .isra.0]"),
+            (
+                "_ZSt11make_uniqueIN3app6SquareEJEENSt8__detail9_MakeUniqIT_E15__single_objectEDpOT0_",
+                "std::__detail::_MakeUniq<app::Square>::__single_object std::make_unique<app::Square>()",
+            ),
             ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
             ("_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),
         ] {

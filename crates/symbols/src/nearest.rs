@@ -4,15 +4,17 @@ const MOST: usize = 3;
 const SHORTEST_PART: usize = 3;
 
 /// The names closest to a mistyped one, the nearest first, for an error message. A name with the wanted one as a class
-/// or a namespace is as near as one that differs by a character.
+/// or a namespace is as near as one that differs by a character. Of those equally near, names with a word that begins with
+/// the wanted one come before those that have it within a word.
 pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Vec<&'a str> {
     let wanted: Vec<char> = plain(wanted).chars().take(LONGEST).collect();
     let far = wanted.len() / 3 + 1;
-    let mut close: Vec<(usize, &str)> = Vec::new();
+    let mut close: Vec<(usize, bool, &str)> = Vec::new();
     for name in names {
         let lower: Vec<char> = plain(name).chars().take(LONGEST).collect();
-        let is_word = |word: &[char]| word == wanted;
-        let has_word = lower.split(|char| !is_of_word(*char)).any(is_word);
+        let words = || lower.split(|char| !is_of_word(*char));
+        let has_word = words().any(|word| word == wanted);
+        let is_within = !words().any(|word| word.starts_with(&wanted));
         let limit = close.get(MOST - 1).map_or(far, |worst| worst.0);
         let part =
             wanted.len() >= SHORTEST_PART && lower.windows(wanted.len()).any(|part| part == wanted);
@@ -23,13 +25,14 @@ pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Ve
         let Some(distance) = distance.or(part.then_some(far)) else {
             continue;
         };
-        if !close.iter().any(|other| other.1 == name) {
-            let at = close.partition_point(|other| *other <= (distance, name));
-            close.insert(at, (distance, name));
+        if !close.iter().any(|other| other.2 == name) {
+            let found = (distance, is_within, name);
+            let at = close.partition_point(|other| *other <= found);
+            close.insert(at, found);
             close.truncate(MOST);
         }
     }
-    close.into_iter().map(|(_, name)| name).collect()
+    close.into_iter().map(|(_, _, name)| name).collect()
 }
 
 /// The end of a message that something is not there, with the names that [`nearest`] found, if any.
@@ -116,6 +119,13 @@ mod tests {
         assert_eq!(
             nearest(["sto", "stores", "app::detail::Store<int>::put"], "Store"),
             ["app::detail::Store<int>::put", "stores", "sto"]
+        );
+        assert_eq!(
+            nearest(
+                ["__restore", "app::detail::Store<int>::put", "restores"],
+                "Stor"
+            ),
+            ["app::detail::Store<int>::put", "__restore", "restores"]
         );
     }
 
