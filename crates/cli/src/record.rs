@@ -80,7 +80,7 @@ fn say_attached(target: &Target, left_out: &[String]) {
     // Whoever waits for the message may have a process fork others at once, which are traced.
     let untraced = processes
         .iter()
-        .filter_map(|process| untraced_children(*process));
+        .filter_map(|process| untraced_children(*process, processes));
     let untraced: Vec<String> = untraced.collect();
     left_out.iter().for_each(|line| message::write(line));
     match processes.len() - left_out.len() {
@@ -95,11 +95,13 @@ fn say_attached(target: &Target, left_out: &[String]) {
     untraced.iter().for_each(|line| message::write(line));
 }
 
-/// A line about the processes that a traced one had started before, such as a server's workers.
-fn untraced_children(process: i32) -> Option<String> {
+/// A line about the processes that a traced one had started before, such as a server's workers, and those that it has
+/// started since others of them were `attached` to.
+fn untraced_children(process: i32, attached: &[i32]) -> Option<String> {
     /// The most children that are named.
     const NAMED: usize = 5;
     let mut children = nopal_process::children(process);
+    let some_are = children.iter().any(|child| attached.contains(child));
     children.retain(|child| !nopal_serve::is_traced(*child));
     children.first()?;
     let named = children.iter().take(NAMED).map(|child| {
@@ -111,6 +113,11 @@ fn untraced_children(process: i32) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
+    if some_are {
+        return Some(format!(
+            "not traced are other processes that process {process} has started: {named}{more}"
+        ));
+    }
     Some(format!(
         "not traced are the processes that process {process} had started before: {named}{more}; `nopal attach --children {process}` records all of them"
     ))

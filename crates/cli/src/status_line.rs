@@ -152,6 +152,7 @@ impl Warnings {
             let named = named.join(", ");
             warning += &format!("; to leave out the most frequent: {named}");
         }
+        warning += "; for a smaller trace: -t 10us; for a faster program: --budget 5%";
         Some(warning)
     }
 }
@@ -194,6 +195,9 @@ mod tests {
         assert!(due(&mut warnings, 2 * MUCH, 1, 0));
         assert!(!due(&mut warnings, 2 * MUCH, 9, MANY));
         let text = Warnings::default().of(&progress(MUCH, 0, 0)).unwrap();
-        assert!(text.contains("-N 'parse' (31 %)"), "{text}");
+        assert_eq!(
+            text,
+            "1.00 GiB already, 0 events/s; to leave out the most frequent: -N 'parse' (31 %); for a smaller trace: -t 10us; for a faster program: --budget 5%"
+        );
     }
 }

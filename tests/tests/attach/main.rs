@@ -99,32 +99,36 @@ const ROUNDS: usize = 40;
 
 #[test]
 fn processes_that_were_started_before_are_named() {
-    let mut parent = Start::new(["sh", "-c", "sleep 300 & echo $!; wait"]).spawn();
-    let said = parent.wait_for(|text| text.ends_with('\n'));
-    let name = format!("/proc/{}/comm", said.trim_end());
-    wait_until("the shell's child executes", || {
-        std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")
-    });
+    let script = "sleep 300 & echo $!; sleep 300 & echo $!; wait";
+    let mut parent = Start::new(["sh", "-c", script]).spawn();
+    let said = parent.wait_for(|text| text.lines().count() == 2 && text.ends_with('\n'));
+    let children: Vec<&str> = said.lines().collect();
+    for child in &children {
+        wait_until("the shell's child executes", || {
+            let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
+            name.is_ok_and(|name| name == "sleep\n")
+        });
+    }
     let scratch = scratch();
-    let trace = scratch.path().join("trace");
     let process = parent.id().to_string();
-    let words = [
-        "attach",
-        "--for",
-        "10ms",
-        "-o",
-        trace.to_str().unwrap(),
-        &process,
-    ];
-    let ended = Start::new(std::iter::once(nopal().to_str().unwrap()).chain(words)).run("");
-    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    let named = " had started before: ";
-    assert!(ended.stderr.contains(named), "{}", ended.stderr);
-    assert!(
-        ended.stderr.contains(" sleep; `nopal attach"),
-        "{}",
+    let attach = |trace: &str, processes: &[&str]| {
+        let trace = scratch.path().join(trace);
+        let options = ["attach", "--for", "10ms", "-o", trace.to_str().unwrap()];
+        let words = options.iter().chain(processes).copied();
+        let ended = Start::new(std::iter::once(nopal().to_str().unwrap()).chain(words)).run("");
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
         ended.stderr
+    };
+    let said = attach("one", &[&process]);
+    assert!(said.contains(" had started before: "), "{said}");
+    assert!(said.contains(" sleep; `nopal attach"), "{said}");
+    // Whoever has attached to one of them is not told how to attach to all.
+    let said = attach("some", &[&process, children[0]]);
+    let other = format!(
+        "not traced are other processes that process {process} has started: {} sleep\n",
+        children[1]
     );
+    assert!(said.contains(&other), "{said}");
     parent.signal_group(libc::SIGTERM);
     parent.wait();
 }
