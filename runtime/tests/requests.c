@@ -307,6 +307,19 @@ static enum effect effect_of(void (*hook)(struct nopal_arguments *), struct nopa
 /* An address. */
 #define FILTER 0x1000
 
+/* The host reads beyond its end. */
+static const char name[512] = "worker";
+
+static void names_that_threads_give_themselves_are_in_their_chunks(void)
+{
+	begin();
+	struct nopal_arguments arguments = given(PR_SET_NAME, (uint64_t)name, 0);
+	play(NOPAL_KIND_EXIT, SLOT);
+	nopal_before_prctl(&arguments);
+	const struct nopal_chunk_header *chunk = nopal_chunk_of(nopal_context_get(nopal_process)->position);
+	CHECK(__builtin_memcmp(chunk->uuid, name, sizeof chunk->uuid) == 0);
+}
+
 static void hooks_silence(void)
 {
 	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0)) == QUIET_AND_MUTED);
@@ -314,7 +327,7 @@ static void hooks_silence(void)
 	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0)) == NOTHING);
 	CHECK(effect_of(nopal_before_prctl, given(PR_SET_TSC, PR_TSC_SIGSEGV, 0)) == MUTED);
 	CHECK(effect_of(nopal_before_prctl, given(PR_SET_TSC, PR_TSC_ENABLE, 0)) == NOTHING);
-	CHECK(effect_of(nopal_before_prctl, given(PR_SET_NAME, 1, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_NAME, (uint64_t)name, 0)) == NOTHING);
 	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_STRICT, 0, 0)) == QUIET_AND_MUTED);
 	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_FILTER, 0, FILTER)) == QUIET);
 	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_FILTER, 0, 0)) == NOTHING);
@@ -341,6 +354,8 @@ const struct test request_tests[] = {
 	{ "hooks_make_requests", hooks_make_requests },
 	{ "memory_is_locked_by_the_tool_where_the_kernel_does_not",
 	  memory_is_locked_by_the_tool_where_the_kernel_does_not },
+	{ "names_that_threads_give_themselves_are_in_their_chunks",
+	  names_that_threads_give_themselves_are_in_their_chunks },
 	{ "hooks_silence", hooks_silence },
 	{ 0, 0 },
 };
