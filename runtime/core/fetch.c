@@ -30,15 +30,17 @@ bool nopal_read(uint64_t address, void *to, uint32_t bytes)
 	return true;
 }
 
-bool nopal_measure(uint64_t address, struct nopal_text *text)
+bool nopal_measure(uint64_t address, uint32_t most, struct nopal_text *text)
 {
 	unsigned char piece[PIECE];
 	uint32_t length = 0;
 	bool ends = false;
 	*text = (struct nopal_text){ .address = address };
-	while (!ends && length < NOPAL_TEXT_COUNTED) {
+	while (!ends && length < most) {
 		uint64_t at = address + length;
 		uint32_t bytes = PIECE - (uint32_t)at % PIECE;
+		if (bytes > most - length)
+			bytes = most - length;
 		if (!nopal_read(at, piece, bytes)) {
 			if (!length)
 				return false;
@@ -80,7 +82,7 @@ void nopal_fetch(const struct nopal_mark *mark, const uint64_t *registers)
 		bool found = find(&fetches[i], registers, &values[i]);
 		if (fetches[i].text) {
 			texts[i] = (struct nopal_text){ 0 };
-			found = found && nopal_measure(values[i], &texts[i]);
+			found = found && nopal_measure(values[i], NOPAL_TEXT_COUNTED, &texts[i]);
 			values[i] = (uint64_t)&texts[i];
 		}
 		missing |= (uint64_t)!found << i;

@@ -54,9 +54,9 @@ struct nopal_fetch {
  * or empty. `registers` are 16, in the processor's numbering. */
 void nopal_fetch(const struct nopal_mark *mark, const uint64_t *registers);
 
-/* Measures text that ends with NUL at an address that may be any number; it ends where memory cannot be read. False:
- * nothing can be read. */
-bool nopal_measure(uint64_t address, struct nopal_text *text);
+/* Measures text that ends with NUL at an address that may be any number; it ends where memory cannot be read, or after
+ * `most` bytes. No page behind its end is read. False: nothing can be read. */
+bool nopal_measure(uint64_t address, uint32_t most, struct nopal_text *text);
 
 /* Copies memory that may be unmapped; false, with anything in `to`, if it is, or if no system call is allowed. */
 bool nopal_read(uint64_t address, void *to, uint32_t bytes);

@@ -307,17 +307,33 @@ static enum effect effect_of(void (*hook)(struct nopal_arguments *), struct nopa
 /* An address. */
 #define FILTER 0x1000
 
-/* The host reads beyond its end. */
-static const char name[512] = "worker";
+static const char name[16] = "worker";
+
+/* What the chunk has of a name of which `bytes` bytes are in front of a page that cannot be read. */
+static void name_is_noted(const char *text, uint32_t bytes, const char *noted, bool faults)
+{
+	static _Alignas(SIM_UNREADABLE) char pages[2 * SIM_UNREADABLE];
+	char *at = pages + SIM_UNREADABLE - bytes;
+	begin();
+	sim.unreadable = (uintptr_t)pages + SIM_UNREADABLE;
+	__builtin_strcpy(at, text);
+	struct nopal_arguments arguments = given(PR_SET_NAME, (uint64_t)at, 0);
+	play(NOPAL_KIND_EXIT, SLOT);
+	struct nopal_chunk_header *chunk = nopal_chunk_of(nopal_context_get(nopal_process)->position);
+	__builtin_memset(chunk->uuid, 0, sizeof chunk->uuid);
+	nopal_before_prctl(&arguments);
+	CHECK(__builtin_strncmp((const char *)chunk->uuid, noted, sizeof chunk->uuid) == 0);
+	CHECK((sim.faults > 0) == faults);
+}
 
 static void names_that_threads_give_themselves_are_in_their_chunks(void)
 {
-	begin();
-	struct nopal_arguments arguments = given(PR_SET_NAME, (uint64_t)name, 0);
-	play(NOPAL_KIND_EXIT, SLOT);
-	nopal_before_prctl(&arguments);
-	const struct nopal_chunk_header *chunk = nopal_chunk_of(nopal_context_get(nopal_process)->position);
-	CHECK(__builtin_memcmp(chunk->uuid, name, sizeof chunk->uuid) == 0);
+	name_is_noted("worker", 100, "worker", false);
+	name_is_noted("worker", sizeof "worker", "worker", false);
+	/* The kernel cuts a name, and reads no further. */
+	name_is_noted("a worker of many", 15, "a worker of man", false);
+	/* The call fails. */
+	name_is_noted("worker", sizeof "worker" - 1, "", true);
 }
 
 static void hooks_silence(void)

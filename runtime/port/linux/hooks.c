@@ -50,14 +50,16 @@ int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *ori
 	return answer;
 }
 
-/* Notes the name that a thread gives itself in its chunk: it may end before the tool asks for it. */
+/* Notes the name that a thread gives itself in its chunk: it may end before the tool asks for it. Only memory that the
+ * kernel reads for the call is read: a page behind it may be one that the thread would wait for. */
 static void note_name(uint64_t address)
 {
 	uint64_t name[2] = { 0, 0 };
 	struct nopal_text text;
-	if (!nopal_measure(address, &text))
+	if (!nopal_measure(address, sizeof name - 1, &text))
 		return;
-	uint32_t length = text.length < sizeof name ? text.length : sizeof name - 1;
+	/* With the end, without which the call fails. */
+	uint32_t length = text.length < sizeof name - 1 ? text.length + 1 : sizeof name - 1;
 	struct nopal_context *context = nopal_context_get(nopal_process);
 	/* A child of vfork has the context of its parent. */
 	if (!context || context->thread != port_thread_id() || !nopal_read(address, name, length))

@@ -90,7 +90,7 @@ static struct nopal_text text_of(uint32_t type, uint64_t value)
 	}
 	if (!value)
 		return (struct nopal_text){ (uint64_t)null, sizeof null - 1, 0 };
-	if (!nopal_measure(value, &text))
+	if (!nopal_measure(value, NOPAL_TEXT_COUNTED, &text))
 		return (struct nopal_text){ (uint64_t)fault, sizeof fault - 1, 0 };
 	return text;
 }

@@ -70,6 +70,10 @@ bool port_map_mirror(uintptr_t address, uint64_t bytes, uintptr_t slot)
 bool port_read(uint64_t address, void *to, uint32_t bytes)
 {
 	sim.system_calls++;
+	if (address + bytes - 1 - sim.unreadable < SIM_UNREADABLE) {
+		sim.faults++;
+		return false;
+	}
 	__builtin_memcpy(to, (const void *)address, bytes);
 	return true;
 }

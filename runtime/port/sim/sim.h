@@ -42,6 +42,7 @@ struct sim {
 	uint32_t system_calls;
 	uint32_t clock_reads;
 	uint32_t wakes;
+	uint32_t faults;            /* reads where there is no memory */
 	uint32_t allowed_tracer;
 };
 
