@@ -312,3 +312,27 @@ fn processes_that_others_wait_for_have_their_statuses() {
     assert!(text.contains("status 5"), "{text}");
     assert_eq!(text.contains(" ? "), !kernel_keeps_statuses(), "{text}");
 }
+
+/// The last process, whose memory has gone before its files are closed and its status is known.
+#[test]
+fn a_process_that_ends_last_has_its_status() {
+    let scratch = scratch();
+    let script = "import os, resource, time
+if os.fork():
+    os._exit(5)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+files = 15000 if hard < 0 else min(hard, 15000)
+resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+for file in range(files - 20):
+    os.open('/dev/null', os.O_RDONLY)
+time.sleep(0.3)
+os._exit(3)";
+    let command = ["record", "--", "python3", "-c", script];
+    for _ in 0..8 {
+        let ended = nopal_with(scratch.path(), &command);
+        assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
+        let report = nopal_with(scratch.path(), &["report", "--processes", "--json"]);
+        let has_status = report.stdout.contains("\"status\":3");
+        assert_eq!(has_status, kernel_keeps_statuses(), "{}", report.stdout);
+    }
+}

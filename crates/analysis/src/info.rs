@@ -8,6 +8,7 @@ use nopal_trace::{KernelEvent, Losses, Note, Packet, SiteState, SiteStates, Succ
 use crate::kernel_events::kind;
 use crate::losses;
 use crate::names::{Names, printable};
+use crate::report::exits;
 use crate::span::{begin, end};
 use crate::text::{Align, Table, bytes, count, date, duration, rate, several};
 
@@ -340,15 +341,7 @@ fn end_of(trace: &Trace) -> String {
 }
 
 fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let mut exits: BTreeMap<u32, Option<i32>> = BTreeMap::new();
-    for note in trace.notes() {
-        if let Note::Exit {
-            process, status, ..
-        } = note
-        {
-            exits.insert(*process, *status);
-        }
-    }
+    let exits = exits(trace);
     let mut threads: BTreeMap<u32, u64> = BTreeMap::new();
     for thread in trace.threads() {
         *threads.entry(thread.process).or_default() += 1;
@@ -371,7 +364,7 @@ fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()>
             count(threads.get(&process.process).copied().unwrap_or(0)),
             exits
                 .get(&process.process)
-                .map_or_else(|| "-".to_string(), |status| ending(*status)),
+                .map_or_else(|| "-".to_string(), |(_, status)| ending(*status)),
             match process.executable {
                 "" => "?".to_string(),
                 executable => printable(executable),

@@ -117,17 +117,22 @@ fn calls_of_all_are_there_and_those_of_one_function_together() {
     assert_eq!(starts, [(7, 0), (8, 499_901), (9, 898_999_999_901)]);
 }
 
-/// Of a process that nopal did not start, the end is noticed late: it is not taken for the time of the end.
+/// An end without a status was noticed late: it is not taken for the time of the end. That of a process whose number
+/// another one got is not the other one's.
 #[test]
 fn an_end_without_a_status_is_no_time() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("trace");
     let mut writer = begun(&path, 1_000, "/program", "f");
-    for (process, status) in [(7, Some(3 << 8)), (8, None)] {
+    for (process, counter, status) in [
+        (7, 500_000_000, Some(3 << 8)),
+        (8, 500_000_000, None),
+        (9, 500, Some(7 << 8)),
+    ] {
         record(&mut writer, 1_000, process, 3);
         let exit = Note::Exit {
             process,
-            counter: 500_000_000,
+            counter,
             status,
         };
         writer.note(&exit).unwrap();
@@ -142,7 +147,11 @@ fn an_end_without_a_status_is_no_time() {
         .collect();
     assert_eq!(
         ends,
-        [(499_998_999, false, Some(3 << 8)), (149, true, None)]
+        [
+            (499_998_999, false, Some(3 << 8)),
+            (149, true, None),
+            (149, true, None)
+        ]
     );
     let mut text = Vec::new();
     report::write_processes(&processes, &mut text, 100).unwrap();

@@ -176,9 +176,13 @@ impl Session {
         let inserted =
             insert(&mut tracee, changes, context).and_then(|()| tracee.settle_semaphores(context));
         context.report_unplaced();
-        let region = tracee.region.clone();
-        let ends = &context.shared.ends;
-        ends.watch(process, || has_mapped(process, &region));
+        if inserted.is_ok() {
+            let region = &tracee.region;
+            let ends = &context.shared.ends;
+            ends.watch(process, || has_mapped(process, region));
+        }
+        // The end of one that had this number must not be taken for its own.
+        self.take_ends();
         self.processes.tracees.insert(process, tracee);
         inserted.map(|()| is_switched)
     }

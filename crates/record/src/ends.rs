@@ -4,10 +4,12 @@ use crate::collecting::notes::counter;
 use nopal_beside::Mutex;
 use nopal_process::{Ending, ExitWatch};
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Descriptors that are left for all else, and the share of the others that watched processes may take.
 const LEFT: u64 = 256;
@@ -90,11 +92,12 @@ impl Ends {
         let mut known = self.known.lock();
         loop {
             let mut events = Vec::with_capacity(AT_ONCE);
-            let now = counter();
             let found = epoll::wait(set, spare_capacity(&mut events), Some(&Timespec::default()));
             if !matches!(found, Ok(1..)) {
                 return;
             }
+            // Not before: they may have recorded until then.
+            let now = counter();
             for event in events {
                 let process = event.data.u64() as i32;
                 let Some(mut watch) = known.watched.remove(&process) else {
@@ -115,6 +118,24 @@ impl Ends {
     pub fn take(&self) -> Vec<End> {
         self.notice();
         std::mem::take(&mut self.known.lock().noticed)
+    }
+
+    /// Waits for the ends of all watched processes, this long at most. A process's memory goes before its end is known.
+    pub fn wait(&self, most: Duration) {
+        let deadline = Instant::now() + most;
+        loop {
+            self.notice();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_over = left.is_zero() || self.known.lock().watched.is_empty();
+            let Some(set) = self.set.as_ref().filter(|_| !is_over) else {
+                return;
+            };
+            let mut files = [PollFd::new(set, PollFlags::IN)];
+            let left = Timespec::try_from(left).unwrap_or_default();
+            if !matches!(poll(&mut files, Some(&left)), Ok(_) | Err(Errno::INTR)) {
+                return;
+            }
+        }
     }
 
     /// Ready for reading while there is one that was not noticed.

@@ -17,6 +17,7 @@ pub use functions::{Durations, Report, Row, Sort, functions, functions_and_durat
 pub use kernel::{KernelRow, kernel, write_kernel};
 pub use objects::Objects;
 pub use order::{Column, order};
+pub(crate) use processes::exits;
 pub use processes::{PROCESSES_BY, ProcessRow, processes, write_processes, write_processes_json};
 pub use related::{RELATED_BY, Related, Relation, related, write_related, write_related_json};
 pub use threads::{THREADS_BY, ThreadRow, threads, write_threads, write_threads_json};

@@ -86,6 +86,36 @@ impl ProcessRow {
     }
 }
 
+/// When the processes ended, and with which status if that is known. The end of one whose number another one got later
+/// does not count.
+pub(crate) fn exits(trace: &Trace) -> BTreeMap<u32, (u64, Option<i32>)> {
+    let mut exits = BTreeMap::new();
+    for note in trace.notes() {
+        if let Note::Exit {
+            process,
+            counter,
+            status,
+        } = note
+        {
+            exits.insert(*process, (*counter, *status));
+        }
+    }
+    let threads = trace.threads();
+    let begun = threads.iter().map(|thread| (thread.process, thread.begin));
+    let programs = trace.processes();
+    let begun = begun.chain(
+        programs
+            .iter()
+            .map(|program| (program.process, program.counter)),
+    );
+    for (process, begin) in begun {
+        if exits.get(&process).is_some_and(|(end, _)| *end < begin) {
+            exits.remove(&process);
+        }
+    }
+    exits
+}
+
 /// The selected processes, those with most self time first.
 pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
     let clocks = trace.clocks();
@@ -129,17 +159,7 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
             arguments => printable(&arguments.join(" ")),
         };
     }
-    let mut exits: BTreeMap<u32, (u64, Option<i32>)> = BTreeMap::new();
-    for note in trace.notes() {
-        if let Note::Exit {
-            process,
-            counter,
-            status,
-        } = note
-        {
-            exits.insert(*process, (*counter, *status));
-        }
-    }
+    let exits = exits(trace);
     for row in rows.values_mut() {
         row.inside = trace.inside(row.process, row.process);
         let start = starts.get(&row.process).copied().unwrap_or(0);

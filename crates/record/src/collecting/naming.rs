@@ -80,8 +80,9 @@ impl Naming {
         if !known {
             let now = (region.inode(), key.begin);
             self.recording.insert(key.process, now);
-            self.watch(region, key);
         }
+        // Of a process that is known, too: another one may have its number.
+        self.watch(region, key);
         for note in thread_notes(region, key) {
             let is_known = match note {
                 Note::Process { .. } => known,

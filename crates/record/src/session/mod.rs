@@ -53,6 +53,9 @@ const NAP: Duration = Duration::from_millis(10);
 /// How often processes are looked for that no event has announced.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
+/// The longest wait for the end of processes in which nothing of nopal's is left.
+const ENDING: Duration = Duration::from_millis(100);
+
 /// How often processes are looked for that have come later. A look reads a name or a few lines of each process: some 10 us.
 const GROWTH: Duration = Duration::from_secs(1);
 
@@ -187,6 +190,8 @@ impl Session {
         context.report_unplaced();
         tracee.settle_semaphores(context)?;
         self.watch_end(process);
+        // The end of one that had this number must not be taken for its own.
+        self.take_ends();
         self.processes.tracees.insert(process, tracee);
         Ok(is_switched)
     }
@@ -252,13 +257,13 @@ impl Session {
             {
                 looked = Instant::now();
                 if self.left().is_empty() {
-                    return Ok((ended, Vec::new()));
+                    return Ok((ended, self.await_ends()));
                 }
             } else if let Some(ended) = ended
                 && self.processes.tracees.is_empty()
                 && self.left().is_empty()
             {
-                return Ok((ended, Vec::new()));
+                return Ok((ended, self.await_ends()));
             }
             let asked = signals.take();
             self.enough |= asked.enough && (!self.attached.is_empty() || ended.is_some());
@@ -370,12 +375,19 @@ impl Session {
     }
 
     /// Notes the ends that were noticed, but not that of the first process, which the session itself waits for.
-    fn take_ends(&mut self) {
+    pub(crate) fn take_ends(&mut self) {
         for end in self.context.shared.ends.take() {
             if end.process != self.processes.main {
                 self.ended(end.process, end.counter, end.ending);
             }
         }
+    }
+
+    /// Nothing of nopal's is left in any process: those that are watched end, as a rule.
+    fn await_ends(&mut self) -> Vec<i32> {
+        self.context.shared.ends.wait(ENDING);
+        self.take_ends();
+        Vec::new()
     }
 
     /// A process has ended some time ago. Of one that is watched, the end itself will be noticed.
