@@ -294,6 +294,28 @@ fn a_part_of_the_time_has_only_the_entries_in_it() {
     assert_eq!(text.matches("\"ph\":\"i\"").count() as u64, calls);
 }
 
+/// The records before that time are read as calls, too, since no state before it tells which calls are open.
+#[test]
+fn a_part_of_the_time_has_the_spans_in_it_behind_a_jump() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("uncertain", &[])).options(["--block"]);
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let part = ["--from", "90%"];
+    let expected = report("calls", &part, directory)["leaf"];
+    let said = export(
+        "otlp",
+        &[&part[..], &["--span", "leaf"]].concat(),
+        directory,
+    );
+    assert_eq!(
+        numbers(&read("otlp", directory)["calls"])["leaf"],
+        expected,
+        "{said}"
+    );
+}
+
 #[test]
 fn a_file_that_cannot_be_written_leaves_nothing() {
     let recorded = scratch();

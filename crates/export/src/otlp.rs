@@ -225,15 +225,20 @@ impl Spans<'_> {
         self.chosen[self.names.number(site) as usize]
     }
 
-    fn end(&mut self, frame: &Frame, clock: u64, how: Option<&str>) {
+    /// Takes the span of a call from the open ones.
+    fn take(&mut self, frame: &Frame) -> Option<Open> {
         if !self.is_shown(frame.site()) {
-            return;
+            return None;
         }
         let is_it = |open: &Open| (open.clock, open.site) == (frame.clock, frame.site());
-        let Some(at) = self.open.iter().rposition(is_it) else {
+        let at = self.open.iter().rposition(is_it)?;
+        Some(self.open.remove(at))
+    }
+
+    fn end(&mut self, frame: &Frame, clock: u64, how: Option<&str>) {
+        let Some(open) = self.take(frame) else {
             return;
         };
-        let open = self.open.remove(at);
         let clocks = self.trace.clocks();
         let function = self.names.function(frame.site());
         self.spans.message(2, |one| {
@@ -322,6 +327,11 @@ impl Sink for Spans<'_> {
     #[inline(always)]
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
         self.end(frame, ending.clock, ending.unwound.then_some("unwound"));
+        self.requests.leave(frame);
+    }
+
+    fn dismiss(&mut self, frame: &Frame, _counted: bool) {
+        self.take(frame);
         self.requests.leave(frame);
     }
 
