@@ -5,6 +5,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use serde::{Deserialize, Serialize};
 
+use super::budget::WorkBudget;
 use super::frame::Frame;
 
 /// Most frames set aside; beyond this, the oldest are dropped.
@@ -40,9 +41,13 @@ impl Callers {
 
     /// With more callers, the inner ones. Those with arguments are not known: their notes are of use only while they are
     /// open.
-    pub fn and(&self, inner: &[Frame]) -> Callers {
+    pub fn and(&self, inner: &[Frame], budget: &mut WorkBudget) -> Callers {
         let length = self.frames.len() + inner.len();
-        if self.is_unknown || length > CALLERS_LIMIT || inner.iter().any(|frame| frame.note != 0) {
+        if self.is_unknown
+            || length > CALLERS_LIMIT
+            || !budget.pay_from_surplus(length)
+            || inner.iter().any(|frame| frame.note != 0)
+        {
             return Callers::unknown();
         }
         Callers {

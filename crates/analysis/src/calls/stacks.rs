@@ -100,7 +100,7 @@ impl CallRebuilder {
         } else {
             Vec::new()
         };
-        let callers_beyond = callers.and(&frames);
+        let callers_beyond = callers.and(&frames, &mut self.budget);
         let mut dead = frames.split_off(first);
         let leave = |under: &mut [Frame], inner: &[Frame]| {
             if let (Some(under), Some(inner)) = (under.last_mut(), inner.first()) {
@@ -268,7 +268,8 @@ impl CallRebuilder {
         let (aside, callers) = if is_lost {
             (Vec::new(), NO_CALLERS.clone())
         } else {
-            let callers = self.callers().and(&self.frames[..index + dead]);
+            let callers = callers_of(&self.frames, &self.resumed);
+            let callers = callers.and(&self.frames[..index + dead], &mut self.budget);
             (self.frames.split_off(index + dead), callers)
         };
         let lost = self.frames.split_off(index);
@@ -285,11 +286,7 @@ impl CallRebuilder {
 
     /// The callers of the present stack.
     pub(super) fn callers(&self) -> &Callers {
-        let outermost = self.frames.first().map(|frame| frame.clock);
-        match &self.resumed {
-            Some((clock, callers)) if Some(*clock) == outermost => callers,
-            _ => &NO_CALLERS,
-        }
+        callers_of(&self.frames, &self.resumed)
     }
 
     /// Makes fibers of frames, one a stack.
@@ -318,7 +315,7 @@ impl CallRebuilder {
                 frames[at].child = frames[at].child.saturating_add(part[0].ticks_until(clock));
                 self.fibers.add(Fiber {
                     frames: part,
-                    callers: callers.and(&frames),
+                    callers: callers.and(&frames, &mut self.budget),
                     since: clock,
                     alive,
                     counted,
@@ -342,9 +339,11 @@ impl CallRebuilder {
         let Some(fiber) = self.fibers.remove(key) else {
             return;
         };
-        let callers = self.callers().clone();
-        let left = self.frames.replace(&fiber.frames);
+        let resumed = self.resumed.take();
+        let callers = resumed.filter(|(clock, _)| is_outermost(&self.frames, *clock));
+        let callers = callers.map_or(NO_CALLERS.clone(), |(_, callers)| callers);
         self.resumed = Some((fiber.frames[0].clock, fiber.callers));
+        let left = self.frames.replace(&fiber.frames);
         self.set_aside(left, callers, clock, sink);
         if let Some(top) = self.frames.last_mut() {
             top.child = top.child.saturating_add(clock.saturating_sub(fiber.since));
@@ -353,6 +352,18 @@ impl CallRebuilder {
             sink.resume(&self.frames);
         }
     }
+}
+
+fn callers_of<'a>(frames: &[Frame], resumed: &'a Option<(u64, Callers)>) -> &'a Callers {
+    match resumed {
+        Some((clock, callers)) if is_outermost(frames, *clock) => callers,
+        _ => &NO_CALLERS,
+    }
+}
+
+/// Whether the outermost frame began at `clock`.
+fn is_outermost(frames: &[Frame], clock: u64) -> bool {
+    frames.first().is_some_and(|frame| frame.clock == clock)
 }
 
 /// Whether the second frame is certainly on the same stack as the first.
