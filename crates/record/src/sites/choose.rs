@@ -3,6 +3,7 @@
 
 use crate::sites::files::File;
 use crate::sites::modules::extent;
+use nopal_analysis::sort;
 use nopal_process::Memory;
 use nopal_symbols::{Exports, calls, has_system_call};
 use std::collections::{HashMap, HashSet};
@@ -36,6 +37,8 @@ const MOST_OF_LIBRARY: usize = 10_000;
 /// each of its functions is as long as all of its code.
 const MOST_SEARCHED: usize = 2_000;
 const MOST_BYTES: usize = 8 << 20;
+/// From the first to the last function of a library that is searched, in bytes.
+const MOST_TEXT: usize = 256 << 20;
 
 /// The most boundaries of a file of which a session knows where they lead.
 const MOST_KNOWN: usize = 16;
@@ -125,8 +128,11 @@ pub fn boundary(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
 /// system call. The time of a call is spent in these.
 pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> Arc<HashSet<u64>> {
     let file = &module.file;
-    let is_in = |address: &u64| boundary.contains(&module.base.wrapping_add(*address));
-    let own: Vec<u64> = functions(file).filter(is_in).collect();
+    let extent = extent(module);
+    let own = boundary.iter().filter(|address| extent.contains(address));
+    let own = own.map(|address| address.wrapping_sub(module.base));
+    let mut own: Vec<u64> = own.filter(|one| file.key_of(*one).is_some()).collect();
+    sort::by_key(&mut own, |address| *address);
     let mut known = file.reached.lock();
     if let Some(reached) = known.get(&own) {
         return reached.clone();
@@ -141,13 +147,37 @@ pub fn reached(module: &Loaded, boundary: &HashSet<u64>) -> Arc<HashSet<u64>> {
 
 /// The same from the functions of the file that are in the boundary.
 fn search(file: &File, own: &[u64]) -> HashSet<u64> {
-    let mut all = own.to_vec();
-    let mut reached: HashSet<u64> = all.iter().copied().collect();
-    if all.is_empty() || all.len() == functions(file).count() {
+    let mut reached: HashSet<u64> = own.iter().copied().collect();
+    if own.is_empty() || own.len() == functions(file).count() {
         return reached;
     }
-    let mut known = reached.clone();
-    let mut is_new = |address: &u64| file.key_of(*address).is_some() && known.insert(*address);
+    let first = functions(file).min().unwrap_or(0);
+    let last = functions(file).max().unwrap_or(0);
+    let room = usize::try_from(last - first).ok();
+    let Some(room) = room.filter(|room| *room < MOST_TEXT) else {
+        return reached;
+    };
+    // A bit for each byte of text: a function begins there that is not known yet. Most bytes that look like calls lead to
+    // none, or to one that is known.
+    let mut unknown = vec![0_u64; room / 64 + 1];
+    for begin in functions(file) {
+        let at = (begin - first) as usize;
+        unknown[at / 64] |= 1 << (at % 64);
+    }
+    let mut is_new = |address: &u64| {
+        let at = address.checked_sub(first).map(usize::try_from);
+        let Some(Ok(at)) = at else {
+            return false;
+        };
+        let Some(word) = unknown.get_mut(at / 64) else {
+            return false;
+        };
+        let bit = 1 << (at % 64);
+        let is_new = *word & bit != 0;
+        *word &= !bit;
+        is_new
+    };
+    let mut all: Vec<u64> = own.iter().copied().filter(&mut is_new).collect();
     let mut pointers = file.image.pointers();
     // Those nearest to the boundary come first, and last those that are called by pointers.
     let (mut next, mut bytes) = (0, 0);
