@@ -50,7 +50,7 @@ impl Start {
         let near = states.partition_point(|(packet, _)| is_before(*packet));
         let usable = |(packet, state): &(usize, Vec<u8>)| {
             let (rebuilder, past) = CallRebuilder::resume(state).ok()?;
-            let is_usable = rebuilder.clock() <= from && rebuilder.can_reopen();
+            let is_usable = rebuilder.clock() <= from && rebuilder.can_reopen(&past);
             is_usable.then_some(Start {
                 packet: *packet,
                 rebuilder,
@@ -61,15 +61,19 @@ impl Start {
         let near = near.unwrap_or_default();
         let mut last = near.packet;
         let start = near.clone().follow(thread, |start, packet| {
-            if start.rebuilder.can_reopen() {
+            if start.can_reopen() {
                 last = start.packet;
             }
             packet.clock_end() < from
         });
-        match start.rebuilder.can_reopen() {
+        match start.can_reopen() {
             true => start,
             false => near.follow(thread, |start, _| start.packet < last),
         }
+    }
+
+    fn can_reopen(&self) -> bool {
+        self.rebuilder.can_reopen(&self.past)
     }
 
     /// Takes packets while that is needed.

@@ -320,10 +320,6 @@ impl Sink for Spans<'_> {
         note
     }
 
-    fn note_of_caller(&mut self, frames: &[Frame]) -> u32 {
-        self.requests.enter(frames, None)
-    }
-
     #[inline(always)]
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
         self.end(frame, ending.clock, ending.unwound.then_some("unwound"));

@@ -152,10 +152,6 @@ impl<R: Rows> Sink for Table<'_, R> {
         note
     }
 
-    fn note_of_caller(&mut self, frames: &[Frame]) -> u32 {
-        self.requests.enter(frames, None)
-    }
-
     #[inline(always)]
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
         let state = match ending.unwound {

@@ -186,6 +186,10 @@ impl<P: Pieces> Sink for Chart<P> {
         }
     }
 
+    fn resume(&mut self, frames: &[Frame]) {
+        self.past.resume(frames);
+    }
+
     fn begin_run(&mut self, frames: &[Frame]) {
         self.follow(frames, self.now);
         let room = self.depth + RUN + 1;

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::thread_index::ThreadIndex;
 
 /// Changes whenever an index is made or written differently.
-const VERSION: &[u8; 8] = b"nopal-x5";
+const VERSION: &[u8; 8] = b"nopal-x4";
 
 const HEADER: usize = 16;
 

@@ -36,11 +36,6 @@ impl WorkBudget {
         }
     }
 
-    /// The same, for work that may be left undone: half of the budget is kept for other work.
-    pub fn pay_from_surplus(&mut self, steps: usize) -> bool {
-        self.0.saturating_sub(LIMIT / 2) >= steps && self.pay(steps)
-    }
-
     /// The topmost matching frame, within the budget.
     pub fn search(&mut self, frames: &[Frame], suits: impl Fn(&Frame) -> bool) -> Option<usize> {
         let unseen = frames.len().saturating_sub(self.0);

@@ -2,7 +2,6 @@
 
 use anyhow::{Result, ensure};
 
-use super::fibers::{Callers, Fiber};
 use super::frame::{Frame, Sink};
 use super::known::BEGIN;
 use super::past::Past;
@@ -28,51 +27,30 @@ impl CallRebuilder {
         Ok((rebuilder, past))
     }
 
-    /// Whether the open calls can be given to another sink as if it had received all records: none is known to have
-    /// ended, and the callers of each stack are known.
-    pub fn can_reopen(&self) -> bool {
+    /// Whether the open calls can be given to another sink as if it had received all records: all of them are on the
+    /// present stack, with all of their callers, and are not known to have ended.
+    pub fn can_reopen(&self, past: &Past) -> bool {
         let is_alive = |frame: &Frame| self.known.alive(frame, BEGIN) == BEGIN;
-        let is_known =
-            |fiber: &Fiber| fiber.callers.known().is_some() && fiber.frames.iter().all(is_alive);
-        self.callers().known().is_some()
-            && self.frames.iter().all(is_alive)
-            && self.fibers.fibers().all(is_known)
+        self.fibers.is_empty() && past.is_whole() && self.frames.iter().all(is_alive)
     }
 
-    /// Passes the open calls to another sink, as if they had begun just now: in the order of their begins,
-    /// stack by stack.
+    /// Passes the open calls to another sink, as if they had begun just now.
     pub fn reopen(&mut self, past: &mut Past, sink: &mut dyn Sink) {
         sink.begin_at(self.last_clock);
-        let callers = self.callers().clone();
-        let clock = |frames: &[Frame]| frames.first().map_or(u64::MAX, |frame| frame.clock);
-        let mut fibers: Vec<&mut Fiber> = self.fibers.fibers_mut().collect();
-        fibers.sort_by_key(|fiber| clock(&fiber.frames));
-        let now = clock(&self.frames);
-        let older = fibers.partition_point(|fiber| clock(&fiber.frames) < now);
-        let (older, newer) = fibers.split_at_mut(older);
-        older
-            .iter_mut()
-            .for_each(|fiber| reopen_aside(fiber, past, sink));
-        reopen(&mut self.frames, &callers, past, sink);
-        newer
-            .iter_mut()
-            .for_each(|fiber| reopen_aside(fiber, past, sink));
+        for at in 0..self.frames.len() {
+            let arguments = past.take(&self.frames[at]);
+            self.frames[at].note = 0;
+            self.frames[at].note = sink.reopen(&self.frames[..=at], arguments);
+        }
     }
 
     /// Moves the past up to `clock`, if [`CallRebuilder::can_reopen`]. Calls that ended in the open ones then take no
     /// time.
     pub fn move_to(&mut self, clock: u64) {
-        let resumed = self.callers().clone();
-        for fiber in self.fibers.fibers_mut() {
-            fiber.since = fiber.since.max(clock);
-            fiber.alive = fiber.alive.max(clock);
-        }
-        let aside = self.fibers.fibers_mut().flat_map(|fiber| &mut fiber.frames);
-        for frame in self.frames.iter_mut().chain(aside) {
+        for frame in self.frames.iter_mut() {
             frame.clock = frame.clock.max(clock);
             frame.child = 0;
         }
-        self.resumed = self.frames.first().map(|frame| (frame.clock, resumed));
         let known = &mut self.known;
         known.since = known.since.max(clock);
         known.gap = known.gap.map(|gap| gap.max(clock));
@@ -93,35 +71,5 @@ impl CallRebuilder {
             frame.clock >= clock || is_cut && self.known.alive(frame, clock) == clock
         };
         self.fibers.is_empty() && self.before >= clock && self.frames.iter().all(is_decided)
-    }
-}
-
-/// Passes the calls of a stack that the thread has left to another sink.
-fn reopen_aside(fiber: &mut Fiber, past: &mut Past, sink: &mut dyn Sink) {
-    reopen(&mut fiber.frames, &fiber.callers, past, sink);
-    if !fiber.counted {
-        sink.aside(&fiber.frames);
-    }
-}
-
-/// Passes the calls of a stack to another sink.
-fn reopen(frames: &mut [Frame], callers: &Callers, past: &mut Past, sink: &mut dyn Sink) {
-    let mut open = Vec::with_capacity(frames.len());
-    for caller in callers.known().unwrap_or_default() {
-        open.push(*caller);
-        let note = sink.note_of_caller(&open);
-        if let Some(caller) = open.last_mut() {
-            caller.note = note;
-        }
-    }
-    let under = open.len();
-    for frame in frames {
-        let arguments = past.take(frame);
-        frame.note = 0;
-        open.push(*frame);
-        frame.note = sink.reopen(&open, arguments);
-        if let Some(last) = open[under..].last_mut() {
-            last.note = frame.note;
-        }
     }
 }

@@ -137,11 +137,6 @@ pub trait Sink {
     fn reopen(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         self.enter(frames, arguments)
     }
-    /// The note that the last of these frames has as the caller of calls on another stack. It is not open any more, or
-    /// is passed to `reopen` itself.
-    fn note_of_caller(&mut self, _frames: &[Frame]) -> u32 {
-        0
-    }
     /// `frame` has ended; `frames` are those under it.
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]);
     /// `frame`, which has begun, is left out after all, as were all calls in it; `counted` as for [`Sink::lose`].

@@ -10,11 +10,18 @@ use super::frame::{Ending, Frame, Plain, Sink};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Past {
     arguments: Arguments,
+    /// The present frames may have callers on other stacks, which the rebuilder does not know any more.
+    is_cut_off: bool,
 }
 
 impl Past {
     pub(super) fn is_sound(&self) -> bool {
         self.arguments.is_sound()
+    }
+
+    /// Whether all callers of the present frames are among them.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.is_cut_off
     }
 
     pub(super) fn take(&mut self, frame: &Frame) -> Option<[u64; 6]> {
@@ -35,7 +42,8 @@ impl Sink for Past {
         0
     }
 
-    fn enter(&mut self, _frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        self.is_cut_off &= frames.len() > 1;
         arguments.map_or(0, |arguments| self.arguments.keep(arguments))
     }
 
@@ -48,4 +56,8 @@ impl Sink for Past {
     }
 
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
+
+    fn resume(&mut self, _frames: &[Frame]) {
+        self.is_cut_off = true;
+    }
 }

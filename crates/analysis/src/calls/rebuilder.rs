@@ -5,7 +5,7 @@ use nopal_trace::{OpenCall, Packet};
 use serde::{Deserialize, Serialize};
 
 use super::budget::WorkBudget;
-use super::fibers::{Callers, Fibers};
+use super::fibers::Fibers;
 use super::frame::{Ending, Frame, Sink};
 use super::known::{BEGIN, Known};
 use super::slots::below;
@@ -40,8 +40,6 @@ enum NoCall {
 pub struct CallRebuilder {
     pub(super) frames: Stack,
     pub(super) fibers: Fibers,
-    /// The callers of the stack that the thread has returned to last, and the clock of its outermost frame.
-    pub(super) resumed: Option<(u64, Callers)>,
     pub(super) arrival: Option<Arrival>,
     pub(super) last_clock: u64,
     /// Counter at the last entry or exit, and at the one before it.

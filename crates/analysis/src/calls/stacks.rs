@@ -2,7 +2,7 @@
 
 use nopal_abi::{Style, tag_of};
 
-use super::fibers::{Callers, Fiber, Key, NO_CALLERS};
+use super::fibers::{Fiber, Key};
 use super::frame::{Ending, Frame, Sink};
 use super::rebuilder::{Arrival, CallRebuilder};
 use super::slots::{above, below, nearest};
@@ -85,7 +85,6 @@ impl CallRebuilder {
     fn overwrite(&mut self, key: Key, caller: u64, sink: &mut dyn Sink) {
         let Some(Fiber {
             mut frames,
-            callers,
             since,
             alive,
             counted,
@@ -100,7 +99,6 @@ impl CallRebuilder {
         } else {
             Vec::new()
         };
-        let callers_beyond = callers.and(&frames, &mut self.budget);
         let mut dead = frames.split_off(first);
         let leave = |under: &mut [Frame], inner: &[Frame]| {
             if let (Some(under), Some(inner)) = (under.last_mut(), inner.first()) {
@@ -110,10 +108,9 @@ impl CallRebuilder {
         leave(&mut dead, &beyond);
         leave(&mut frames, &dead);
         self.give_up(dead, alive, counted, sink);
-        for (frames, callers) in [(beyond, callers_beyond), (frames, callers)] {
+        for frames in [beyond, frames] {
             self.fibers.add(Fiber {
                 frames,
-                callers,
                 since,
                 alive,
                 counted,
@@ -265,12 +262,10 @@ impl CallRebuilder {
                 .all(|frame| frame.style() == Style::Only)
         };
         let is_lost = left == 0 || !self.budget.pay(left) || only();
-        let (aside, callers) = if is_lost {
-            (Vec::new(), NO_CALLERS.clone())
+        let aside = if is_lost {
+            Vec::new()
         } else {
-            let callers = callers_of(&self.frames, &self.resumed);
-            let callers = callers.and(&self.frames[..index + dead], &mut self.budget);
-            (self.frames.split_off(index + dead), callers)
+            self.frames.split_off(index + dead)
         };
         let lost = self.frames.split_off(index);
         if self.before < clock
@@ -281,22 +276,11 @@ impl CallRebuilder {
             under.bound();
         }
         self.give_up(lost, self.before, true, sink);
-        self.set_aside(aside, callers, clock, sink);
-    }
-
-    /// The callers of the present stack.
-    pub(super) fn callers(&self) -> &Callers {
-        callers_of(&self.frames, &self.resumed)
+        self.set_aside(aside, clock, sink);
     }
 
     /// Makes fibers of frames, one a stack.
-    fn set_aside(
-        &mut self,
-        mut frames: Vec<Frame>,
-        callers: Callers,
-        clock: u64,
-        sink: &mut dyn Sink,
-    ) {
+    fn set_aside(&mut self, mut frames: Vec<Frame>, clock: u64, sink: &mut dyn Sink) {
         if frames.is_empty() {
             return;
         }
@@ -315,7 +299,6 @@ impl CallRebuilder {
                 frames[at].child = frames[at].child.saturating_add(part[0].ticks_until(clock));
                 self.fibers.add(Fiber {
                     frames: part,
-                    callers: callers.and(&frames, &mut self.budget),
                     since: clock,
                     alive,
                     counted,
@@ -324,7 +307,6 @@ impl CallRebuilder {
         }
         self.fibers.add(Fiber {
             frames,
-            callers,
             since: clock,
             alive,
             counted,
@@ -339,12 +321,8 @@ impl CallRebuilder {
         let Some(fiber) = self.fibers.remove(key) else {
             return;
         };
-        let resumed = self.resumed.take();
-        let callers = resumed.filter(|(clock, _)| is_outermost(&self.frames, *clock));
-        let callers = callers.map_or(NO_CALLERS.clone(), |(_, callers)| callers);
-        self.resumed = Some((fiber.frames[0].clock, fiber.callers));
         let left = self.frames.replace(&fiber.frames);
-        self.set_aside(left, callers, clock, sink);
+        self.set_aside(left, clock, sink);
         if let Some(top) = self.frames.last_mut() {
             top.child = top.child.saturating_add(clock.saturating_sub(fiber.since));
         }
@@ -352,18 +330,6 @@ impl CallRebuilder {
             sink.resume(&self.frames);
         }
     }
-}
-
-fn callers_of<'a>(frames: &[Frame], resumed: &'a Option<(u64, Callers)>) -> &'a Callers {
-    match resumed {
-        Some((clock, callers)) if is_outermost(frames, *clock) => callers,
-        _ => &NO_CALLERS,
-    }
-}
-
-/// Whether the outermost frame began at `clock`.
-fn is_outermost(frames: &[Frame], clock: u64) -> bool {
-    frames.first().is_some_and(|frame| frame.clock == clock)
 }
 
 /// Whether the second frame is certainly on the same stack as the first.

@@ -123,17 +123,6 @@ impl Sink for Selected<'_> {
         }
     }
 
-    fn note_of_caller(&mut self, frames: &[Frame]) -> u32 {
-        let [under @ .., frame] = frames else {
-            return NEVER;
-        };
-        let note = self.note(frame.site(), under.last().map(|under| under.note));
-        note.unwrap_or_else(|| {
-            let first = under.partition_point(|frame| frame.note == NOT_YET);
-            self.worker.note_of_caller(&frames[first..])
-        })
-    }
-
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
         if frame.note >= NOT_YET {
             return;

@@ -281,27 +281,18 @@ impl<'a> Grower<'a> {
         self.tree.without_empty()
     }
 
-    /// The node of a call of a function in the one with the note `caller`.
+    /// The node of a call of a function that begins in the one with the note `caller`.
     #[inline(always)]
-    fn within(&mut self, caller: u32, function: u32) -> u32 {
+    fn begin(&mut self, caller: u32, function: u32) -> u32 {
         let parent = match caller & !MERGED {
             ROOT => self.base,
             parent => parent,
         };
         let node = self.tree.child(parent, function);
-        match node == parent {
-            true => node | MERGED,
-            false => node,
+        if node == parent {
+            return node | MERGED;
         }
-    }
-
-    /// The same, for a call that begins.
-    #[inline(always)]
-    fn begin(&mut self, caller: u32, function: u32) -> u32 {
-        let node = self.within(caller, function);
-        if node & MERGED == 0 {
-            self.tree.nodes[node as usize].calls += 1;
-        }
+        self.tree.nodes[node as usize].calls += 1;
         node
     }
 
@@ -351,14 +342,6 @@ impl Sink for Grower<'_> {
             .number_of_call(self.process, frame.site(), address)
             .unwrap_or_else(|| self.names.number(frame.site()));
         self.begin(under.last().map_or(ROOT, |frame| frame.note), function)
-    }
-
-    fn note_of_caller(&mut self, frames: &[Frame]) -> u32 {
-        let [under @ .., frame] = frames else {
-            return ROOT;
-        };
-        let caller = under.last().map_or(ROOT, |frame| frame.note);
-        self.within(caller, self.names.number(frame.site()))
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {

@@ -1,6 +1,5 @@
 mod hostile;
 mod programs;
-mod reopened;
 mod rules;
 mod runs;
 mod tape;
