@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nopal_tests::{Case, End, Program, Report, Running, scratch};
+use nopal_tests::{Case, End, Program, Report, Running, Start, nopal, scratch};
 
 fn installed(path: &str) -> Case {
     assert!(Path::new(path).exists(), "{path} must be installed");
@@ -28,6 +28,18 @@ fn python() {
         .options(["--block"])
         .check();
     assert_eq!(traced.report.calls("Py_BytesMain"), 1);
+}
+
+/// It jumps back into a call that then returns; the places on the stack of its calls were estimated.
+#[test]
+fn a_shell_that_exits() {
+    let traced = installed("/bin/dash").arguments(["-c", "exit 4"]).traced();
+    assert_eq!(traced.ended.end, End::Code(4), "{}", traced.said);
+    let mut replay = Start::new([nopal().as_os_str(), "replay".as_ref()]);
+    replay.words.push(traced.directory().into());
+    let replay = replay.run("").stdout;
+    assert!(replay.contains("_Exit"), "{replay}");
+    assert!(!replay.contains("began before"), "{replay}");
 }
 
 #[test]

@@ -171,6 +171,11 @@ impl CallRebuilder {
             self.go_to(fiber, ending.clock, sink);
             return self.end_at(index, false, ending, sink);
         }
+        // Where no call was open before, the estimate may be too low.
+        let may_be = |frame: &Frame| frame.ends_with(key) && !frame.is_exact();
+        if let Some(index) = self.budget.search(&self.frames, may_be) {
+            return self.end_at(index, true, ending, sink);
+        }
         if lowest > 0 {
             self.arrive(lowest, Style::Wrapped, ending.clock, sink);
         }
