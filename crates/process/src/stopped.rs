@@ -383,12 +383,26 @@ impl Stopped {
         &mut self.threads
     }
 
-    /// Lets one of the threads run for a moment, and stops it at [`Stop::Interrupted`] or [`Stop::Group`] again.
+    /// Lets one of the threads run for a moment, and stops it at [`Stop::Interrupted`] or [`Stop::Group`] again. If it
+    /// ends in that moment, it is not among the threads any more.
     ///
     /// If it executes a program in that moment, the kernel ends all others, and makes it wait until those that are
     /// traced have been waited for: then the error is [`StopError::Executes`].
     pub fn run_for_a_moment(&mut self, thread: usize) -> Result<Event> {
         self.threads[thread].run_for_a_moment()?;
+        let event = self.settle(thread)?;
+        if let Event::Ended(_) = event {
+            let ended = self.threads.remove(thread);
+            // The kernel has not reported its end yet.
+            if ended.ending().is_none() && ended.pid() == self.pid {
+                self.first = Some(ended);
+            }
+        }
+        Ok(event)
+    }
+
+    /// Waits until a thread that was let run has stopped again, or ended.
+    fn settle(&mut self, thread: usize) -> Result<Event> {
         loop {
             let running = &mut self.threads[thread];
             match running.settle_until(Instant::now() + BETWEEN_SWEEPS)? {

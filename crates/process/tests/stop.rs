@@ -260,6 +260,28 @@ fn a_process_that_executes_while_one_thread_runs_survives() {
 }
 
 #[test]
+fn a_thread_that_ends_while_it_runs_for_a_moment_is_not_held_any_more() {
+    let program = compile("churn");
+    let mut running = Running::start(&program, &["stay"]);
+    assert_eq!(running.line(), "ready");
+    let mut ended = 0;
+    while ended < 3 {
+        let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        for thread in (0..stopped.threads().len()).rev() {
+            let held = stopped.threads().len();
+            if let Event::Ended(_) = stopped.run_for_a_moment(thread).unwrap() {
+                ended += 1;
+                assert_eq!(stopped.threads().len(), held - 1);
+                break;
+            }
+        }
+        assert_eq!(stopped.positions().unwrap().len(), stopped.threads().len());
+        assert!(stopped.detach_all().is_empty());
+    }
+    assert!(alive(running.pid()));
+}
+
+#[test]
 fn a_child_in_the_memory_of_a_held_parent_stands_still() {
     let program = compile("parent");
     let mut running = Running::start(&program, &[]);

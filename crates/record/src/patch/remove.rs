@@ -60,6 +60,8 @@ pub fn remove(journal: &Journal) -> Result<()> {
                 None => Ok(()),
             }
         }
+        // So has one that was killed meanwhile.
+        Err(_) if !nopal_process::alive(journal.process) => Ok(()),
         done => done,
     }
 }
