@@ -85,6 +85,29 @@ fn a_hot_function_is_off_and_a_slow_one_is_recorded() {
     }
 }
 
+/// Its records are measured although they are not written.
+#[test]
+fn a_flight_recorder_has_a_budget() {
+    let case = Case::new(c("budget", &[])).arguments(["2000"]);
+    // Recordings of one program begin with what the last one has kept.
+    let cache = scratch();
+    let case = case.environment("XDG_CACHE_HOME", cache.path());
+    let options = ["--flight", "--buffer", "16M", "--budget", "5%"];
+    let recording = case.options(options).traced();
+    assert_eq!(recording.ended.end, End::Code(0), "{}", recording.said);
+    let info = said_by(&["info"], &recording);
+    assert!(
+        info.contains("\nbudget     5 % of the processor time: "),
+        "{info}"
+    );
+    assert!(tells(&info, "off", "tiny") > 0, "{info}");
+    let (tiny, slow) = (row(&recording, "tiny"), row(&recording, "slow"));
+    assert!(tiny["off_ns"].as_u64().unwrap() > 0, "{tiny}");
+    assert_eq!(tiny["calls_are_least"], true, "{tiny}");
+    assert!(slow["calls"].as_u64().unwrap() > 0, "{slow}");
+    assert!(slow.get("off_ns").is_none(), "{slow}");
+}
+
 /// How often `nopal info` reports that a function went to a state.
 fn tells(info: &str, state: &str, function: &str) -> usize {
     let told = |line: &&str| {

@@ -175,11 +175,6 @@ impl Draft<'_> {
     }
 
     fn budget(&mut self, share: Option<Share>) -> Result<()> {
-        let is_flight = self.lookup.facts().no_snapshots.is_none();
-        ensure!(
-            share.is_none() || !is_flight,
-            "a flight recorder (--flight) cannot have a budget: its records are not read before they are given up"
-        );
         self.state.budget = share;
         if share.is_none() {
             self.state.spared = Spared::default();

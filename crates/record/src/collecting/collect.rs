@@ -94,7 +94,11 @@ impl Collector {
             .round(region, writer, most, &self.heartbeat)?;
         let freed = match self.keep {
             Keep::All => self.write(region, writer, ChunkPhase::HandedOver, most),
-            Keep::Newest => self.give_up(region, usize::MAX, writer),
+            Keep::Newest => {
+                let measured = self.measure_kept(region, most);
+                let given_up = self.give_up(region, usize::MAX, writer)?;
+                Ok(measured + given_up)
+            }
         }?;
         Ok(given + freed)
     }

@@ -501,7 +501,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                 next_flush = Instant::now() + SECOND;
                 let regions = shared.regions();
                 activity.forget_all_but(&regions);
-                collector.forget_open_calls(&regions);
+                collector.forget_past(&regions);
                 collector
                     .subscription
                     .forget_ended(&regions, &mut shared.writer.lock());

@@ -64,8 +64,11 @@ impl Collector {
             .collect()
     }
 
-    /// Forgets the open calls of threads that have no records any more.
-    pub fn forget_open_calls(&mut self, regions: &[Arc<Region>]) {
+    /// Forgets the open calls of threads that have no records any more, and what was measured of other regions.
+    pub fn forget_past(&mut self, regions: &[Arc<Region>]) {
+        if let Some(meter) = &mut *self.meter.lock() {
+            meter.forget_all_but(regions);
+        }
         if self.open_calls.is_empty() {
             return;
         }

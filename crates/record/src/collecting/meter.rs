@@ -1,7 +1,13 @@
 //! Measures what the recording of each function costs, and what it tells, while there is a budget.
 
-use nopal_abi::{Cursor, Event};
-use std::collections::HashSet;
+use crate::collecting::chunk_reader::{ChunkName, name_of};
+use crate::collecting::collect::Collector;
+use crate::collecting::notes::counter;
+use crate::memory::region::Region;
+use nopal_abi::{CHUNK_FULL, ChunkHeader, Cursor, Event};
+use nopal_trace::ChunkPhase;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Calls within each other that are measured: of deeper ones only the records count.
 const DEEPEST: usize = 256;
@@ -30,8 +36,9 @@ impl Reading {
 }
 
 /// The records of all sites.
-#[derive(Default)]
 pub struct Meter {
+    /// When it began, by the counter.
+    begun: u64,
     /// By site.
     sites: Vec<Reading>,
     /// The sites with records since the last reading.
@@ -40,9 +47,23 @@ pub struct Meter {
     /// Processes that have recorded since the meter began.
     processes: HashSet<u32>,
     open: Vec<(u32, u64)>,
+    /// What has been read of each chunk that stays, by the region's inode.
+    kept: HashMap<u64, Vec<Option<ChunkName>>>,
 }
 
 impl Meter {
+    pub fn new() -> Meter {
+        Meter {
+            begun: counter(),
+            sites: Vec::new(),
+            busy: Vec::new(),
+            records: 0,
+            processes: HashSet::new(),
+            open: Vec::new(),
+            kept: HashMap::new(),
+        }
+    }
+
     /// Records that a process has made, each once.
     pub fn take(&mut self, process: u32, words: &[u64]) {
         self.processes.insert(process);
@@ -67,6 +88,11 @@ impl Meter {
                 _ => {}
             }
         }
+    }
+
+    pub fn forget_all_but(&mut self, regions: &[Arc<Region>]) {
+        let is_there = |inode| regions.iter().any(|region| region.inode() == inode);
+        self.kept.retain(|inode, _| is_there(*inode));
     }
 
     fn count(&mut self, site: u32) {
@@ -113,6 +139,38 @@ impl Meter {
     }
 }
 
+impl Collector {
+    /// Measures what the flight recorder keeps: the chunks that were handed over since, `most` of them. Returns how many.
+    pub fn measure_kept(&mut self, region: &Region, most: usize) -> usize {
+        let mut meter = self.meter.lock();
+        let Some(meter) = &mut *meter else {
+            return 0;
+        };
+        let mut kept = meter.kept.remove(&region.inode()).unwrap_or_default();
+        kept.resize(region.chunks(), None);
+        let mut measured = 0;
+        for (chunk, known) in kept.iter_mut().enumerate() {
+            if measured == most || region.chunk_state(chunk) != CHUNK_FULL {
+                continue;
+            }
+            let name = name_of(region, chunk);
+            if known.replace(name) == Some(name) || region.header(chunk).clock_begin < meter.begun {
+                continue;
+            }
+            let copied = self.reader.copy(region, chunk, ChunkPhase::Settled);
+            let words = self
+                .reader
+                .words(&copied)
+                .get(size_of::<ChunkHeader>() / 8..);
+            meter.take(name.0.process, words.unwrap_or_default());
+            self.heartbeat.beat();
+            measured += 1;
+        }
+        meter.kept.insert(region.inode(), kept);
+        measured
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,7 +179,7 @@ mod tests {
     #[test]
     fn calls_are_measured_that_begin_and_end_in_a_part() {
         let word = |clock, kind, site| Word::new(kind, site, 8, clock).0;
-        let mut meter = Meter::default();
+        let mut meter = Meter::new();
         meter.take(
             4711,
             &[

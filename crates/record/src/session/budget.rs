@@ -5,6 +5,7 @@ use crate::budget::policy::{Kept, Load, Look, Policy, State};
 use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note};
 use crate::memory::region::Region;
+use crate::options::WhenFull;
 use crate::session::Session;
 use crate::sites::files::File;
 use anyhow::Result;
@@ -273,7 +274,7 @@ impl Session {
                 held.lost = shared.counts().lost.all();
                 held.used.begin(self.processes.tracees.keys().copied());
                 self.budget = Some(held);
-                *shared.meter() = Some(Meter::default());
+                *shared.meter() = Some(Meter::new());
             }
         }
         let percent = share.map(Share::percent);
@@ -387,9 +388,13 @@ impl Session {
         // An event that is lost takes as long, and whose it is is not known.
         let lost = shared.counts().lost.all().saturating_sub(held.lost) as f64;
         let records = meter.records() as f64;
-        // Nor is it known of what waits to be collected. It was made since the last look, but for what waited then.
+        // Nor is it known of what waits to be collected. It was made since the last look, but for what waited then. What a
+        // flight recorder keeps does not wait.
         let regions = shared.regions();
-        let waiting = waiting(&regions);
+        let waiting = match self.options.when_full {
+            WhenFull::Flight => 0.0,
+            _ => waiting(&regions),
+        };
         let more = lost + waiting - held.waiting;
         let record = record * (1.0 + more / records.max(1.0)).max(0.0);
         if !held.is_due(records * record) {
