@@ -154,7 +154,7 @@ fn a_slow_case_is_kept_before_its_records_are_given_up() {
     let section = ["--keep-slowest", "1", "nobody..handle_request"];
     let case = requests(scratch.path()).options(section);
     let ended = case.traced_start(&trace).run("fast 3\n");
-    let expected = "nopal: no case of nobody..handle_request was recorded: none was kept\n";
+    let expected = "nopal: no case of nobody..handle_request was kept: no recorded function or marker is named \"nobody\"\n";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 }
 

@@ -51,7 +51,10 @@ pub fn found_nothing(shared: &Shared) -> Vec<String> {
     let tracers = shared.tracers.lock();
     let in_vain = tracers.iter().filter(|tracer| tracer.live.keeps_nothing());
     in_vain
-        .map(|tracer| format!("no case of {} was recorded: none was kept", tracer.name))
+        .map(|LiveTracer { name, live, .. }| match live.check() {
+            Err(why) => format!("no case of {name} was kept: {why:#}"),
+            Ok(()) => format!("no case of {name} was recorded: none was kept"),
+        })
         .collect()
 }
 
