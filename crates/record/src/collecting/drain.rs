@@ -35,6 +35,9 @@ use std::time::{Duration, Instant};
 
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
 const LONGEST_NAP: Duration = Duration::from_millis(2);
+/// Chunks in a round, or a part of a region in a round, after which the next one comes soon. At fewer chunks a round, most
+/// wake-ups would find nothing.
+const MUCH: usize = 8;
 /// Where nobody has recorded anything for a second, and nobody waits for records. The heartbeat must not stop longer.
 const IDLE_NAP: Duration = Duration::from_millis(10);
 /// Bytes of a buffer that programs fill in a second at most, if they are to be collected at all.
@@ -241,6 +244,13 @@ impl Shared {
 
     pub fn regions(&self) -> Vec<Arc<Region>> {
         self.regions.lock().clone()
+    }
+
+    /// The chunks of the smallest region.
+    fn fewest_chunks(&self) -> usize {
+        let regions = self.regions.lock();
+        let chunks = regions.iter().map(|region| region.chunks());
+        chunks.min().unwrap_or(0)
     }
 
     /// Of all regions that there are at the time.
@@ -525,7 +535,8 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                 shared.change_flushes(|flushes| flushes.done = asked);
             }
         }
-        nap = match freed > 0 || asked.is_some() {
+        let much = (shared.fewest_chunks() / MUCH).clamp(1, MUCH);
+        nap = match freed >= much || asked.is_some() {
             true => SHORTEST_NAP,
             false => nap * 2,
         };
@@ -536,7 +547,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             && !system.is_active()
             && !shared.writer.lock().has_subscribers();
         nap = nap.min(match is_idle {
-            true => idle_nap(&shared.regions()),
+            true => idle_nap(shared.fewest_chunks()),
             false => LONGEST_NAP,
         });
         std::thread::park_timeout(nap);
@@ -589,9 +600,8 @@ impl Activity {
 }
 
 /// However suddenly a program begins to record, no region is full before the next look.
-fn idle_nap(regions: &[Arc<Region>]) -> Duration {
-    let chunks = regions.iter().map(|region| region.chunks()).min();
-    let bytes = (chunks.unwrap_or(0) * CHUNK_BYTES) as u64;
+fn idle_nap(chunks: usize) -> Duration {
+    let bytes = (chunks * CHUNK_BYTES) as u64;
     let filled = Duration::from_micros(bytes * 1_000_000 / FILLED);
     filled.clamp(LONGEST_NAP, IDLE_NAP)
 }
