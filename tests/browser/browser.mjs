@@ -11,8 +11,8 @@ export const browser = await chromium.launch({ executablePath: "/usr/bin/chromiu
 /** The timeout of every wait in milliseconds: long, as the machine may be busy. */
 const PATIENCE = 120_000;
 
-/** Opens the page in a browser of its own, and collects its errors. */
-export async function open(address, viewport = { width: 1280, height: 720 }, ready = settled) {
+/** Opens a window, then the page in it after `before`, and collects its errors. */
+export async function open(address, viewport = { width: 1280, height: 720 }, ready = settled, before = async () => {}) {
 	const context = await browser.newContext({ viewport, colorScheme: "dark" });
 	context.setDefaultTimeout(PATIENCE);
 	const page = await context.newPage();
@@ -27,6 +27,7 @@ export async function open(address, viewport = { width: 1280, height: 720 }, rea
 			page.wrongs.push(`asked ${request.url()}`);
 		}
 	});
+	await before();
 	await page.goto(address);
 	await ready(page);
 	return page;

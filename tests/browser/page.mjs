@@ -241,7 +241,8 @@ const steps = {
 		await page.mouse.click(640, 145);
 		await page.waitForSelector("#panel-call table");
 		assert.ok((await page.textContent("#panel-call")).includes("<img"));
-		assert.equal(await page.locator("img, script:not([src])").count(), 0);
+		assert.equal(await page.locator("img, script:not([src], #traces)").count(), 0);
+		assert.equal(await page.locator("#traces").count(), 1);
 		await done(page);
 	},
 

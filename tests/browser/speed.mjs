@@ -8,6 +8,8 @@ const ZOOMS = [1 / 4, 1e-3, 1e-6];
 /** Moves of the mouse at each of them, some milliseconds apart. */
 const MOVES = 120;
 const STEP = 6;
+/** Milliseconds from a new window to the request of the page. */
+const CALM = 2000;
 
 /** When every timeline has a picture, in milliseconds since the page was asked for. */
 const picture = async page => {
@@ -64,7 +66,8 @@ async function memory() {
 const blank = await browser.newPage();
 console.log(`blank_bytes ${await memory()}`);
 await blank.close();
-const page = await open(process.argv[2], undefined, picture);
+// For a second, a new window keeps both processors busy with the browser's own pages.
+const page = await open(process.argv[2], undefined, picture, () => new Promise(resolve => setTimeout(resolve, CALM)));
 console.log(`picture_ms ${page.picture}`);
 await settled(page);
 const panned = [];

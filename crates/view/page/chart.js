@@ -3,7 +3,7 @@
 // A row of cells is a row of pixels of an image, which is then stretched to the height of the row. While new cells are
 // asked for, the image of the old ones is moved and stretched, so that the chart follows the pointer at once.
 
-/** @import {Cells, Name, Picture, Shown} from "./types.js" */
+/** @import {Cells, Name, Part, Picture, Shown} from "./types.js" */
 /** @import {View} from "./view.js" */
 /** @import {Color} from "./colors.js" */
 
@@ -35,11 +35,15 @@ export class Chart {
 		this.colors = [];
 		/** @type {Picture | null} */
 		this.picture = null;
+		/** @type {Cells | null} the last ones that have arrived: those of the picture, or soon */
+		this.latest = null;
 		/** @type {Picture | null} */
 		this.whole = null;
 		/** @type {AbortController | null} */
 		this.asking = null;
 		this.wanted = "";
+		/** @type {Part | null} the part that was asked for last */
+		this.part = null;
 		/** @type {ReturnType<typeof setTimeout> | undefined} */
 		this.rest = undefined;
 		this.isDue = false;
@@ -65,8 +69,10 @@ export class Chart {
 		this.wanted = "";
 		this.tracks?.reset();
 		if (this.picture) {
-			this.picture.image = this.imageOf(this.picture.cells);
+			this.show(this.picture.cells);
 		}
+		// The first frame may take longer than the answer.
+		this.ask();
 		this.update();
 		this.askWhole();
 	}
@@ -122,20 +128,35 @@ export class Chart {
 		});
 	}
 
+	/**
+	 * The part of the time to ask for: the shown one, and a margin on each side. While the view moves at the same scale and
+	 * half of a margin is left, it is the same part.
+	 * @returns {Part}
+	 */
+	partToAsk() {
+		const { from, until } = this.view;
+		const [shown, margin] = [until - from, Math.round((until - from) * MARGIN)];
+		const width = this.canvas.clientWidth * (window.devicePixelRatio || 1);
+		const last = this.part;
+		if (last?.shown === shown && last.width === width && until + margin / 2 <= last.end
+			&& (last.begin === 0 || from - margin / 2 >= last.begin)) {
+			return last;
+		}
+		const [begin, end] = [Math.max(0, from - margin), until + margin];
+		const columns = Math.max(1, Math.min(MOST_COLUMNS, Math.round(width * (end - begin) / shown)));
+		return { begin, end, columns, shown, width };
+	}
+
 	/** Asks for the visible cells, unless they are there. */
 	ask() {
-		const { from, until, trace } = this.view;
-		const width = this.canvas.clientWidth;
-		const margin = Math.round((until - from) * MARGIN);
-		const begin = Math.max(0, from - margin);
-		const end = until + margin;
-		if (width === 0 || end <= begin) {
+		const { trace } = this.view;
+		const part = this.part = this.partToAsk();
+		const { begin, end, columns } = part;
+		if (part.width === 0 || end <= begin) {
 			return;
 		}
 		const rows = this.rows();
-		const scale = window.devicePixelRatio || 1;
-		const columns = Math.min(MOST_COLUMNS, Math.round(width * scale * (end - begin) / (until - from)));
-		this.tracks?.ask(begin, end, Math.max(1, columns));
+		this.tracks?.ask(begin, end, columns);
 		const wanted = JSON.stringify([begin, end, columns, rows, trace.duration]);
 		if (wanted === this.wanted || rows.length === 0) {
 			return;
@@ -146,10 +167,13 @@ export class Chart {
 		const asking = this.asking = new AbortController();
 		const get = async (/** @type {boolean} */ exact) => {
 			try {
-				const cells = await this.view.api.cells(begin, end, Math.max(1, columns), rows, exact, asking.signal);
-				this.picture = { cells, image: this.imageOf(cells) };
+				const cells = await this.view.api.cells(begin, end, columns, rows, exact, asking.signal);
+				this.latest = cells;
+				await this.show(cells);
+				if (asking.signal.aborted) {
+					return;
+				}
 				this.onCells(cells.isExact || exact);
-				this.draw();
 				if (!cells.isExact && !exact) {
 					this.rest = setTimeout(() => get(true), REST);
 				}
@@ -173,7 +197,9 @@ export class Chart {
 		}
 		try {
 			const cells = await this.view.api.cells(0, Math.max(1, trace.duration), columns, rows, false);
-			this.whole = { cells, image: this.imageOf(cells) };
+			const image = await this.imageOf(cells);
+			this.whole?.image.close();
+			this.whole = { cells, image };
 			this.drawOverview();
 		} catch (error) {
 			this.onError(error);
@@ -181,16 +207,40 @@ export class Chart {
 	}
 
 	/**
-	 * An image with a pixel for each cell.
+	 * Draws cells, unless others have been asked for by the time that their image is there.
+	 * @param {Cells} cells
+	 */
+	async show(cells) {
+		const image = await this.imageOf(cells);
+		if (cells !== this.latest) {
+			image.close();
+			return;
+		}
+		this.picture?.image.close();
+		this.picture = { cells, image };
+		this.draw();
+	}
+
+	/**
+	 * An image with a pixel for each cell. It is a bitmap, since a canvas waits for the browser's process for graphics, and
+	 * keeps its memory until it is collected; a bitmap is closed when another one takes its place.
+	 * @param {Cells} cells
+	 * @param {Color[]} [colors]
+	 * @param {Set<number> | null} [found]
+	 */
+	imageOf(cells, colors, found) {
+		return createImageBitmap(this.pixelsOf(cells, colors, found));
+	}
+
+	/**
+	 * A pixel for each cell.
 	 * @param {Cells} cells
 	 * @param {Color[]} colors
 	 * @param {Set<number> | null} found what is not dim, if there is any
 	 */
-	imageOf(cells, colors = this.colors, found = this.found) {
+	pixelsOf(cells, colors = this.colors, found = this.found) {
 		const { columns, data } = cells;
 		const high = cells.rows.reduce((sum, { depths }) => sum + depths, 0);
-		const image = document.createElement("canvas");
-		[image.width, image.height] = [columns, Math.max(1, high)];
 		const pixels = new ImageData(columns, Math.max(1, high));
 		const words = new Uint32Array(pixels.data.buffer);
 		const ground = parse(styled("--ground"));
@@ -224,8 +274,7 @@ export class Chart {
 				before = covered;
 			}
 		}
-		/** @type {CanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
-		return image;
+		return pixels;
 	}
 
 	draw() {

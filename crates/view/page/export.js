@@ -156,15 +156,15 @@ function svg({ chart, labels }) {
 	const text = (/** @type {string} */ what, /** @type {number} */ x, /** @type {number} */ y, /** @type {string} */ color) =>
 		parts.push(`<text x="${x.toFixed(1)}" y="${(y + 4).toFixed(1)}" fill="${color}">${escaped(what)}</text>`);
 	parts.push(`<svg x="${left}" y="${AXIS}" width="${chart.canvas.clientWidth}" height="${height - AXIS}">`);
+	const words = new Uint32Array(chart.picture ? chart.pixelsOf(chart.picture.cells).data.buffer : new ArrayBuffer(0));
 	for (const { image, first, rows, left: x, top, wide, names } of chart.shown()) {
-		const pixels = /** @type {CanvasRenderingContext2D} */ (image.getContext("2d")).getImageData(0, first, image.width, rows);
-		const words = new Uint32Array(pixels.data.buffer);
 		const step = wide / image.width;
 		for (let row = 0; row < rows; row++) {
+			const start = (first + row) * image.width;
 			for (let begin = 0; begin < image.width;) {
-				const color = words[row * image.width + begin];
+				const color = words[start + begin];
 				let end = begin + 1;
-				while (end < image.width && words[row * image.width + end] === color) {
+				while (end < image.width && words[start + end] === color) {
 					end++;
 				}
 				if (color !== 0 && x + end * step > 0 && x + begin * step < width) {

@@ -17,27 +17,19 @@ const help = /** @type {HTMLDialogElement} */ (byId("help"));
 const linked = /** @type {HTMLInputElement} */ (byId("linked"));
 const align = /** @type {HTMLSelectElement} */ (byId("align"));
 
-const timelines = await load();
+const timelines = load();
 /** The timeline that the keys move, and that the panels show. */
 let active = timelines[0];
 const link = timelines.length > 1 ? new Link(timelines) : null;
 const details = new Details(timelines, { search, look: (...point) => active.look(...point), fail });
 
-async function load() {
-	try {
-		const views = Array.from({ length: await traces() }, async (_, number) => {
-			const api = new Api(number);
-			return new View(api, await api.trace());
-		});
-		const page = {
-			fail, show, found, selected,
-			clicked: (/** @type {Timeline} */ timeline, /** @type {string} */ name) => link && timeline === active && search(name),
-		};
-		return (await Promise.all(views)).map((view, at, all) => new Timeline(view, all.length > 1 ? "AB"[at] : "", page));
-	} catch (error) {
-		fail(error);
-		throw error;
-	}
+function load() {
+	const page = {
+		fail, show, found, selected,
+		clicked: (/** @type {Timeline} */ timeline, /** @type {string} */ name) => link && timeline === active && search(name),
+	};
+	const views = traces().map((trace, number) => new View(new Api(number), trace));
+	return views.map((view, at, all) => new Timeline(view, all.length > 1 ? "AB"[at] : "", page));
 }
 
 /** @param {unknown} error */

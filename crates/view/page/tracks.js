@@ -45,12 +45,15 @@ export class Tracks {
 		this.wanted = "";
 		/** @type {AbortController | null} */
 		this.asking = null;
+		this.wantedWakes = "";
+		/** @type {AbortController | null} */
+		this.askingWakes = null;
 	}
 
 	/** Forgets what was read: the trace, or the colours, have changed. */
 	reset() {
 		this.described.clear();
-		this.wanted = "";
+		this.wanted = this.wantedWakes = "";
 	}
 
 	/**
@@ -86,6 +89,7 @@ export class Tracks {
 	 * @param {number} columns
 	 */
 	async ask(from, until, columns) {
+		this.askWakes();
 		const { view } = this;
 		const threads = view.trace.has_processors
 			? view.seen(this.chart.canvas.clientHeight).map(line => line.thread).filter(thread => thread >= 0) : [];
@@ -106,13 +110,16 @@ export class Tracks {
 				return;
 			}
 			const cells = await view.api.lanes(track, description.lanes.length, from, until, columns, signal);
-			this.lanes.set(track, { cells, image: this.chart.imageOf(cells, this.colors.get(track) ?? [], null) });
+			const image = await this.chart.imageOf(cells, this.colors.get(track) ?? [], null);
+			if (signal.aborted) {
+				image.close();
+				return;
+			}
+			this.lanes.get(track)?.image.close();
+			this.lanes.set(track, { cells, image });
 		});
 		if (view.trace.has_processors) {
 			asked.push(this.askStates(threads, from, until, columns, signal));
-			asked.push(view.api.wakes(Math.max(0, view.from), Math.max(1, view.until), signal).then(wakes => {
-				this.wakes = wakes;
-			}));
 		}
 		const results = await Promise.allSettled(asked);
 		if (signal.aborted) {
@@ -127,6 +134,26 @@ export class Tracks {
 		this.chart.draw();
 	}
 
+	/** Asks for the wake-ups in the shown time. */
+	async askWakes() {
+		const { view } = this;
+		const wanted = JSON.stringify([view.from, view.until, view.trace.duration]);
+		if (!view.trace.has_processors || wanted === this.wantedWakes) {
+			return;
+		}
+		this.wantedWakes = wanted;
+		this.askingWakes?.abort();
+		const { signal } = this.askingWakes = new AbortController();
+		try {
+			this.wakes = await view.api.wakes(Math.max(0, view.from), Math.max(1, view.until), signal);
+			this.chart.draw();
+		} catch (error) {
+			if (!signal.aborted) {
+				this.chart.onError(error);
+			}
+		}
+	}
+
 	/**
 	 * @param {number[]} threads
 	 * @param {number} from
@@ -136,9 +163,7 @@ export class Tracks {
 	 */
 	async askStates(threads, from, until, columns, signal) {
 		const bytes = await this.view.api.states(threads, from, until, columns, signal);
-		const image = document.createElement("canvas");
-		[image.width, image.height] = [columns, Math.max(1, threads.length * 2)];
-		const pixels = new ImageData(image.width, image.height);
+		const pixels = new ImageData(columns, Math.max(1, threads.length * 2));
 		const ground = parse(styled("--ground"));
 		const colors = STATES.map(name => parse(styled(name)));
 		const entered = parse(styled("--bad"));
@@ -157,7 +182,12 @@ export class Tracks {
 				pixels.data.set([...entered, 255], place + columns * 4);
 			}
 		}
-		/** @type {CanvasRenderingContext2D} */ (image.getContext("2d")).putImageData(pixels, 0, 0);
+		const image = await createImageBitmap(pixels);
+		if (signal.aborted) {
+			image.close();
+			return;
+		}
+		this.states?.image.close();
 		this.states = { from, until, columns, threads, bytes, image };
 	}
 

@@ -238,12 +238,12 @@
 
 /** @typedef {{thread: number, at: number, depth: number}} Point */
 
-/** @typedef {{cells: Cells, image: HTMLCanvasElement}} Picture */
+/** @typedef {{cells: Cells, image: ImageBitmap}} Picture */
 /** @typedef {{text: string, x: number, y: number}} Name */
 /**
  * Rows of an image, and the place where they are drawn.
  * @typedef {object} Shown
- * @property {HTMLCanvasElement} image
+ * @property {ImageBitmap} image
  * @property {number} first
  * @property {number} rows
  * @property {number} left
@@ -259,8 +259,18 @@
  * @property {number} columns
  */
 
+/**
+ * A part of the time that is asked for.
+ * @typedef {object} Part
+ * @property {number} begin
+ * @property {number} end
+ * @property {number} columns
+ * @property {number} shown the time that the view showed
+ * @property {number} width that it had, in pixels of the screen
+ */
+
 /** @typedef {Drawn & {values: Values}} CurvePicture */
-/** @typedef {Drawn & {threads: number[], bytes: Uint8Array, image: HTMLCanvasElement}} StatesPicture */
+/** @typedef {Drawn & {threads: number[], bytes: Uint8Array, image: ImageBitmap}} StatesPicture */
 
 /**
  * The calls by which a timeline tells the page of events.

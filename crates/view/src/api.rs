@@ -24,7 +24,6 @@ const BINARY: &str = "application/octet-stream";
 
 pub fn answer(path: &str, query: &str, traces: &[Shown]) -> Response {
     let answered = match path {
-        "traces" => json(&traces.len()),
         "diff" => diff::diff(traces, query).map(|body| Response::new(JSON, body)),
         _ => match of_trace(path, traces) {
             Some((shown, name)) => return answer_of(shown, name, query),
@@ -32,6 +31,16 @@ pub fn answer(path: &str, query: &str, traces: &[Shown]) -> Response {
         },
     };
     answered.unwrap_or_else(refused)
+}
+
+/// The descriptions of all traces, as a list in JSON.
+pub fn traces(traces: &[Shown]) -> Result<String> {
+    let described = traces.iter().map(|shown| {
+        shown.refresh();
+        shown.with(|state| Ok(serde_json::to_string(&describe::trace(state))?))
+    });
+    let described: Vec<String> = described.collect::<Result<_>>()?;
+    Ok(format!("[{}]", described.join(",")))
 }
 
 /// `0/functions`: the first trace, and what is asked of it.
@@ -75,7 +84,7 @@ fn unknown() -> Response {
     Response::refusal("404 Not Found", "no such request")
 }
 
-fn refused(error: anyhow::Error) -> Response {
+pub fn refused(error: anyhow::Error) -> Response {
     Response::refusal("422 Unprocessable Content", &format!("{error:#}"))
 }
 

@@ -168,7 +168,7 @@ impl Response {
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{length}\r\n\
              Content-Security-Policy: {POLICY}\r\nX-Content-Type-Options: nosniff\r\n\
              Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
-             Cross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n\r\n"
+             Cache-Control: no-store\r\n\r\n"
         )
         .into_bytes();
         match body {

@@ -117,9 +117,10 @@ fn answer(request: &Request, traces: &[Shown], token: &str) -> Response {
     if let Some(name) = name.strip_prefix("api/") {
         return api::answer(name, query, traces);
     }
-    match page::file(name) {
-        Some(file) => Response::new(file.kind, file.content),
-        None => Response::refusal("404 Not Found", "no such file"),
+    match page::file(name, || api::traces(traces)) {
+        Ok(Some(file)) => Response::new(file.kind, file.content),
+        Ok(None) => Response::refusal("404 Not Found", "no such file"),
+        Err(error) => api::refused(error),
     }
 }
 
