@@ -78,6 +78,12 @@ fn open(directory: &Path) -> Result<Trace> {
         );
     }
     let trace = Trace::open(directory)?;
+    tell_damage(&trace);
+    Ok(trace)
+}
+
+/// Reports the damage of a trace, if there is some, in one line.
+pub fn tell_damage(trace: &Trace) {
     if let Some(first) = trace.damage().first() {
         let more = match trace.damage_count() {
             0 | 1 => String::new(),
@@ -91,7 +97,6 @@ fn open(directory: &Path) -> Result<Trace> {
         );
         IS_DAMAGED.store(true, Ordering::Relaxed);
     }
-    Ok(trace)
 }
 
 impl Subject {

@@ -13,6 +13,7 @@ use nopal_trace::Trace;
 use nopal_view::{Server, Shown};
 
 use crate::arguments::{Input, More, View};
+use crate::open::tell_damage;
 use crate::output;
 use crate::progress::Progress;
 
@@ -35,13 +36,23 @@ pub fn run(arguments: &View) -> Result<()> {
     if !arguments.no_browser {
         open(&address);
     }
-    server.run()
+    thread::scope(|scope| {
+        let check = || server.check(tell_damage);
+        if nopal_beside::try_spawn(scope, check).is_none() {
+            check();
+        }
+        server.run()
+    })
 }
 
 /// A trace with its index.
 fn shown(what: &Path) -> Result<Shown> {
-    let trace = Input::new([directory(what)?], &More::default()).open()?;
+    let directory = directory(what)?;
     let workers = thread::available_parallelism().map_or(1, usize::from);
+    if let Some(shown) = Shown::unchecked(&directory, workers) {
+        return Ok(shown);
+    }
+    let trace = Input::new([directory], &More::default()).open()?;
     let progress = Progress::new("making the index");
     let update = |done, all| progress.update(done, all);
     Ok(Shown::new(trace, workers, Some(&update)))

@@ -7,8 +7,9 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The size that the kernel maps around a page that is read (`fault_around_bytes`), a multiple of any page size.
 const AROUND: usize = 1 << 16;
@@ -45,6 +46,11 @@ impl Mapping {
     /// The first byte from `offset` on that is in a hole, or the end.
     pub fn hole_from(&self, offset: u64) -> u64 {
         self.seek(offset, SeekFrom::Hole(offset))
+    }
+
+    /// Reads words of the file without mapping them; none if it cannot be opened again.
+    pub fn reader(&self) -> Option<Reader> {
+        directory::open(&self.path).ok().map(Reader)
     }
 
     fn seek(&self, offset: u64, to: SeekFrom) -> u64 {
@@ -85,5 +91,15 @@ impl Mapping {
             // The memory stays taken at worst.
             let _ = advised;
         }
+    }
+}
+
+/// A file of a trace, read piece by piece.
+pub struct Reader(File);
+
+impl Reader {
+    /// Fills `words` from a byte of the file on. Returns whether it has so many.
+    pub fn read(&self, offset: u64, words: &mut [u64]) -> bool {
+        self.0.read_exact_at(words.as_mut_bytes(), offset).is_ok()
     }
 }

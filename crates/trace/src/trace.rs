@@ -85,7 +85,12 @@ pub struct Cost {
 
 impl Trace {
     pub fn open(directory: &Path) -> Result<Trace> {
-        Trace::read(directory, Vec::new())
+        Trace::read(directory, Vec::new(), false)
+    }
+
+    /// Opens a trace by the headers of its packets. Damage of its records is not noticed: only [`Trace::open`] shows it.
+    pub fn open_by_headers(directory: &Path) -> Result<Trace> {
+        Trace::read(directory, Vec::new(), true)
     }
 
     /// The current state of the same trace. Packets that had been read are not checked again; only damage of the others
@@ -98,10 +103,10 @@ impl Trace {
             ..
         } = self;
         streams.extend(processors.into_iter().map(|(_, stream)| stream));
-        Trace::read(&directory, streams)
+        Trace::read(&directory, streams, false)
     }
 
-    fn read(directory: &Path, known: Vec<StreamFile>) -> Result<Trace> {
+    fn read(directory: &Path, known: Vec<StreamFile>, by_headers: bool) -> Result<Trace> {
         let name = directory.display();
         match fs::metadata(directory) {
             Ok(found) if found.is_dir() => {}
@@ -164,7 +169,7 @@ impl Trace {
                 trace.damaged(&file, line, 0, what);
             }
         }
-        trace.read_streams(known)?;
+        trace.read_streams(known, by_headers)?;
         trace.place_open_calls();
         trace.gather_threads();
         // Where something is missing, it may have been the ends of calls.
@@ -174,7 +179,7 @@ impl Trace {
         Ok(trace)
     }
 
-    fn read_streams(&mut self, known: Vec<StreamFile>) -> Result<()> {
+    fn read_streams(&mut self, known: Vec<StreamFile>, by_headers: bool) -> Result<()> {
         let known = known
             .into_iter()
             .map(|stream| (stream.name.clone(), stream));
@@ -189,7 +194,7 @@ impl Trace {
             announced: files.streams,
             is_all,
         };
-        let streams = self.read_class(threads, &mut known)?;
+        let streams = self.read_class(threads, &mut known, by_headers)?;
         self.streams = streams.into_iter().map(|(_, stream)| stream).collect();
         let processors = Class {
             stream: PROCESSOR_STREAM,
@@ -198,7 +203,7 @@ impl Trace {
             announced: files.processors,
             is_all,
         };
-        self.processors = self.read_class(processors, &mut known)?;
+        self.processors = self.read_class(processors, &mut known, by_headers)?;
         for at in 0..self.processors.len() {
             let (number, stream) = &mut self.processors[at];
             let read = stream.packets.len();
@@ -253,6 +258,7 @@ impl Trace {
         &mut self,
         class: Class,
         known: &mut HashMap<String, StreamFile>,
+        by_headers: bool,
     ) -> Result<Vec<(u32, StreamFile)>> {
         let mut streams = Vec::new();
         for &number in &class.files {
@@ -271,7 +277,10 @@ impl Trace {
                 }
                 continue;
             }
-            let expected = Expected::new(class.stream, number, self.uuid, &self.session);
+            let expected = Expected {
+                by_headers,
+                ..Expected::new(class.stream, number, self.uuid, &self.session)
+            };
             let known = known.remove(&name);
             let mut stream = self.read_stream(name, expected, known)?;
             let length = stream.file.bytes().len() as u64;

@@ -1,5 +1,7 @@
 // Connects the traces, their timelines, the panels, and keys.
 
+/** @import {Trace} from "./types.js" */
+
 import { Api, traces } from "./api.js";
 import { Details } from "./details.js";
 import { Link } from "./link.js";
@@ -311,17 +313,23 @@ matchMedia("(prefers-color-scheme: light)").addEventListener("change", applyThem
 describe();
 restore();
 
+/**
+ * Whether it grows, or is shown before damage would be known.
+ * @param {Trace} trace
+ */
+const mayChange = trace => trace.is_growing || !trace.is_checked;
+
 /** @param {Timeline} timeline */
 async function grow(timeline) {
 	const { chart, view } = timeline;
 	try {
 		const trace = await view.api.trace();
-		if (trace.duration !== view.trace.duration || trace.calls !== view.trace.calls) {
+		if (trace.duration !== view.trace.duration || trace.calls !== view.trace.calls || trace.losses !== view.trace.losses) {
 			view.grow(trace);
 			describe();
 			chart.reset();
 		}
-		if (!trace.is_growing) {
+		if (!mayChange(trace)) {
 			return;
 		}
 	} catch (error) {
@@ -329,7 +337,7 @@ async function grow(timeline) {
 	}
 	setTimeout(grow, EACH, timeline);
 }
-for (const timeline of timelines.filter(({ view }) => view.trace.is_growing)) {
+for (const timeline of timelines.filter(({ view }) => mayChange(view.trace))) {
 	setTimeout(grow, EACH, timeline);
 }
 

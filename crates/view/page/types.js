@@ -26,6 +26,7 @@
  * @property {number} duration
  * @property {number} realtime
  * @property {boolean} is_growing
+ * @property {boolean} is_checked whether damage is known
  * @property {number} calls
  * @property {string} losses
  * @property {Thread[]} threads

@@ -37,7 +37,8 @@ pub fn answer(path: &str, query: &str, traces: &[Shown]) -> Response {
 pub fn traces(traces: &[Shown]) -> Result<String> {
     let described = traces.iter().map(|shown| {
         shown.refresh();
-        shown.with(|state| Ok(serde_json::to_string(&describe::trace(state))?))
+        let is_checked = shown.is_checked();
+        shown.with(|state| Ok(serde_json::to_string(&describe::trace(state, is_checked))?))
     });
     let described: Vec<String> = described.collect::<Result<_>>()?;
     Ok(format!("[{}]", described.join(",")))
@@ -51,11 +52,14 @@ fn of_trace<'a>(path: &'a str, traces: &'a [Shown]) -> Option<(&'a Shown, &'a st
 
 fn answer_of(shown: &Shown, name: &str, query: &str) -> Response {
     let query = Query::new(query);
-    if name == "trace" {
-        shown.refresh();
+    let is_checked = shown.is_checked();
+    match name {
+        "trace" => shown.refresh(),
+        "export" => shown.wait_until_checked(),
+        _ => {}
     }
     let answered = shown.with(|state| match name {
-        "trace" => json(&describe::trace(state)),
+        "trace" => json(&describe::trace(state, is_checked)),
         "cells" => cells::cells(state, &query).map(|body| Response::new(BINARY, body)),
         "stack" => json(&calls::stack(state, &query)?),
         "step" => json(&calls::step(state, &query)?),

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nopal_trace::Trace;
 use uuid::Uuid;
 
 use crate::http::{Request, Requests, Response};
@@ -17,6 +18,9 @@ use crate::{Shown, api, page};
 const MOST_CLIENTS: usize = 64;
 /// A client that neither sends nor reads for so long is dropped.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// From the begin until checksums are compared.
+const CHECK: Duration = Duration::from_secs(2);
 
 pub struct Server {
     listener: TcpListener,
@@ -46,6 +50,15 @@ impl Server {
     /// The address of the page.
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/{}/", self.port, self.token)
+    }
+
+    /// Compares the checksums of traces that are shown before that; `damaged` is told of those that are damaged.
+    pub fn check(&self, damaged: impl Fn(&Trace)) {
+        // Until then, the first picture needs the processors.
+        if self.traces.iter().any(|shown| !shown.is_checked()) {
+            thread::sleep(CHECK);
+        }
+        self.traces.iter().for_each(|shown| shown.check(&damaged));
     }
 
     /// Answers until the process ends.

@@ -1,7 +1,9 @@
 //! The trace that is shown, its index and its names.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -130,17 +132,64 @@ pub struct Shown {
     workers: usize,
     /// None after a growing trace could not be read again.
     state: RwLock<Option<State>>,
+    /// Its checksums have been compared: damage is known.
+    is_checked: AtomicBool,
 }
 
 impl Shown {
     /// Shows a trace, and makes its index if there is none.
     pub fn new(trace: Trace, workers: usize, progress: Option<Progress>) -> Shown {
         let index = Index::open(&trace, workers, progress);
+        Shown::of(trace, index, workers, true)
+    }
+
+    /// Shows a trace with its index before its checksums are compared, which takes a second for some gigabytes. None if
+    /// there is no index, or something is wrong already.
+    pub fn unchecked(directory: &Path, workers: usize) -> Option<Shown> {
+        let trace = Trace::open_by_headers(directory).ok()?;
+        if trace.is_growing() || trace.damage_count() > 0 {
+            return None;
+        }
+        let index = Index::kept(&trace)?;
+        Some(Shown::of(trace, index, workers, false))
+    }
+
+    fn of(trace: Trace, index: Index, workers: usize, is_checked: bool) -> Shown {
         Shown {
             directory: trace.directory().to_owned(),
             workers,
             state: RwLock::new(Some(State::new(trace, index))),
+            is_checked: AtomicBool::new(is_checked),
         }
+    }
+
+    pub fn is_checked(&self) -> bool {
+        self.is_checked.load(Ordering::Acquire)
+    }
+
+    /// Waits until [`Shown::check`] has been here: for an answer that is kept.
+    pub fn wait_until_checked(&self) {
+        while !self.is_checked() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Compares the checksums, unless that was done. If the trace is damaged, `damaged` is told, and what is intact is
+    /// shown from then on.
+    pub fn check(&self, damaged: impl FnOnce(&Trace)) {
+        if self.is_checked() {
+            return;
+        }
+        let trace = Trace::open(&self.directory).ok();
+        if trace.as_ref().is_none_or(|trace| trace.damage_count() > 0) {
+            let state = trace.map(|trace| {
+                damaged(&trace);
+                let index = Index::open(&trace, self.workers, None);
+                State::new(trace, index)
+            });
+            *self.state.write() = state;
+        }
+        self.is_checked.store(true, Ordering::Release);
     }
 
     pub fn directory(&self) -> &Path {
@@ -173,5 +222,47 @@ impl Shown {
             index.extend(&trace, self.workers, None);
             *state = Some(State::new(trace, index));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nopal_trace::synthetic::{self, Shape};
+
+    use super::*;
+
+    #[test]
+    fn damage_behind_the_index_is_found_by_the_check() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("trace");
+        synthetic::write(&directory, &Shape::default()).unwrap();
+        assert!(Shown::unchecked(&directory, 1).is_none(), "it has no index");
+        Shown::new(Trace::open(&directory).unwrap(), 1, None);
+        let calls = |shown: &Shown| {
+            let sum = |state: &State| state.index.threads.iter().map(|thread| thread.calls).sum();
+            shown.with(|state| Ok(sum(state))).unwrap()
+        };
+        let damage = |shown: &Shown| shown.with(|state| Ok(state.trace.damage_count())).unwrap();
+
+        let shown = Shown::unchecked(&directory, 1).unwrap();
+        let all: u64 = calls(&shown);
+        shown.check(|_| panic!("it is intact"));
+        assert!(shown.is_checked());
+        assert_eq!(calls(&shown), all);
+
+        let stream = directory.join("stream-0");
+        let mut bytes = std::fs::read(&stream).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&stream, bytes).unwrap();
+        let shown = Shown::unchecked(&directory, 1).unwrap();
+        assert_eq!((calls(&shown), damage(&shown)), (all, 0));
+        let mut told = 0;
+        shown.check(|trace| told = trace.damage_count());
+        assert_eq!((told, damage(&shown)), (1, 1));
+        assert!(calls(&shown) < all && shown.is_checked());
+
+        // The index is now that of the intact part.
+        assert!(Shown::unchecked(&directory, 1).is_none());
     }
 }

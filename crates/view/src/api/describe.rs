@@ -16,6 +16,8 @@ pub struct Description {
     duration: u64,
     realtime: u64,
     is_growing: bool,
+    /// Whether damage of its records is known.
+    is_checked: bool,
     calls: u64,
     /// The losses of the trace, in words; empty if there are none.
     losses: String,
@@ -44,7 +46,7 @@ pub struct Thread {
     missing: Vec<(u64, u64)>,
 }
 
-pub fn trace(state: &State) -> Description {
+pub fn trace(state: &State, is_checked: bool) -> Description {
     let names = ThreadNames::new(&state.trace);
     let infos = state.trace.threads();
     let threads = infos
@@ -86,6 +88,7 @@ pub fn trace(state: &State) -> Description {
         duration: state.ns(state.end),
         realtime: state.trace.clocks().realtime_ns(state.begin),
         is_growing: state.trace.is_growing(),
+        is_checked,
         calls: state.index.threads.iter().map(|thread| thread.calls).sum(),
         losses: losses::line(&state.trace).unwrap_or_default(),
         threads: threads.collect(),
