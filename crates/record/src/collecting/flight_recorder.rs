@@ -15,18 +15,16 @@ impl Collector {
     /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest, of which it gives up so many
     /// at most, unless they are awaited. Returns how many.
     pub fn give_up(&mut self, region: &Region, most: usize, writer: &mut Writer) -> Result<usize> {
-        let mut full: Vec<(u64, usize)> = Vec::new();
-        let mut taken = 0;
-        for chunk in 0..region.chunks() {
-            match region.chunk_state(chunk) {
-                CHUNK_FULL => full.push((region.header(chunk).clock_begin, chunk)),
-                CHUNK_OWNED => {}
-                _ => continue,
-            }
-            taken += 1;
-        }
+        let taken = region.occupancy().taken;
         let kept_free = (region.in_use() / 4).max(1);
         let missing = (taken + kept_free).saturating_sub(region.in_use());
+        if missing == 0 {
+            return Ok(0);
+        }
+        let full = (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) == CHUNK_FULL);
+        let mut full: Vec<(u64, usize)> = full
+            .map(|chunk| (region.header(chunk).clock_begin, chunk))
+            .collect();
         full.sort_unstable();
         full.truncate(missing.min(most));
         for (given_up, (_, chunk)) in full.iter().enumerate() {
@@ -43,6 +41,9 @@ impl Collector {
             self.totals.dropped += events;
             let open_calls = self.open_calls.entry(copied.name.0).or_default();
             open_calls.pass(&header, records, events);
+            if let Some(meter) = &mut *self.meter.lock() {
+                meter.take_last(region, *chunk, copied.name.0.process, records);
+            }
             region.free(*chunk, copied.used);
             self.subscription.freed(region, *chunk);
         }

@@ -1,6 +1,5 @@
 //! Measures what the recording of each function costs, and what it tells, while there is a budget.
 
-use crate::collecting::chunk_reader::{ChunkName, name_of};
 use crate::collecting::collect::Collector;
 use crate::collecting::notes::counter;
 use crate::memory::region::Region;
@@ -47,8 +46,8 @@ pub struct Meter {
     /// Processes that have recorded since the meter began.
     processes: HashSet<u32>,
     open: Vec<(u32, u64)>,
-    /// What has been read of each chunk that stays, by the region's inode.
-    kept: HashMap<u64, Vec<Option<ChunkName>>>,
+    /// Chunks that stay full, by the region's inode: which of them have been measured.
+    kept: HashMap<u64, Vec<bool>>,
 }
 
 impl Meter {
@@ -90,6 +89,22 @@ impl Meter {
         }
     }
 
+    /// Records of a chunk that is given up: the last time for those that have not been measured.
+    pub fn take_last(&mut self, region: &Region, chunk: usize, process: u32, words: &[u64]) {
+        let kept = self.kept.get_mut(&region.inode());
+        let known = kept.and_then(|kept| kept.get_mut(chunk));
+        let was_known = known.is_some_and(std::mem::take);
+        if !was_known && self.has_seen_begin_of(region, chunk) {
+            self.take(process, words);
+        }
+    }
+
+    /// Whether a chunk was begun after the meter.
+    fn has_seen_begin_of(&self, region: &Region, chunk: usize) -> bool {
+        region.header(chunk).clock_begin >= self.begun
+    }
+
+    /// Forgets the chunks of other regions.
     pub fn forget_all_but(&mut self, regions: &[Arc<Region>]) {
         let is_there = |inode| regions.iter().any(|region| region.inode() == inode);
         self.kept.retain(|inode, _| is_there(*inode));
@@ -147,14 +162,16 @@ impl Collector {
             return 0;
         };
         let mut kept = meter.kept.remove(&region.inode()).unwrap_or_default();
-        kept.resize(region.chunks(), None);
+        kept.resize(region.chunks(), false);
         let mut measured = 0;
-        for (chunk, known) in kept.iter_mut().enumerate() {
-            if measured == most || region.chunk_state(chunk) != CHUNK_FULL {
-                continue;
+        let new = kept.iter_mut().enumerate();
+        let new = new.filter(|(chunk, known)| !**known && region.chunk_state(*chunk) == CHUNK_FULL);
+        for (chunk, known) in new {
+            if measured == most {
+                break;
             }
-            let name = name_of(region, chunk);
-            if known.replace(name) == Some(name) || region.header(chunk).clock_begin < meter.begun {
+            *known = true;
+            if !meter.has_seen_begin_of(region, chunk) {
                 continue;
             }
             let copied = self.reader.copy(region, chunk, ChunkPhase::Settled);
@@ -162,7 +179,7 @@ impl Collector {
                 .reader
                 .words(&copied)
                 .get(size_of::<ChunkHeader>() / 8..);
-            meter.take(name.0.process, words.unwrap_or_default());
+            meter.take(copied.name.0.process, words.unwrap_or_default());
             self.heartbeat.beat();
             measured += 1;
         }
