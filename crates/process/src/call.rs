@@ -1,14 +1,17 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::gadget::Gadget;
+use crate::information::times_scheduled;
 use crate::ptrace::{self, Request};
 use crate::way_back::WayBack;
 use crate::{Event, Memory, Registers, Stop, Stopped, Thread};
 
 /// The time for which a thread runs in [`Thread::run_for_a_moment`].
 const MOMENT: Duration = Duration::from_micros(20);
+/// The time for which a thread that runs for a moment may wait for a processor.
+const FOR_A_PROCESSOR: Duration = Duration::from_millis(10);
 /// Signals that an instruction itself can cause. To block one of these would, if it came, reset the program's handling.
 const SYNCHRONOUS: u64 = bit(libc::SIGSEGV)
     | bit(libc::SIGBUS)
@@ -302,10 +305,17 @@ impl Thread {
         if let Event::Ended(_) = self.settle()? {
             return Ok(());
         }
+        let before = times_scheduled(self.pid(), self.tid());
         self.restart(Request::Continue, 0)?;
-        // Interrupted at once, it would not execute an instruction.
-        std::thread::sleep(MOMENT);
-        self.interrupt()
+        // Interrupted before it has a processor, it would not execute an instruction.
+        let begun = Instant::now();
+        loop {
+            std::thread::sleep(MOMENT);
+            let waits = before.is_some() && times_scheduled(self.pid(), self.tid()) == before;
+            if !waits || begun.elapsed() >= FOR_A_PROCESSOR {
+                return self.interrupt();
+            }
+        }
     }
 
     /// The registers as they would be when the thread next runs: inside a restartable sequence the kernel aborts it, as

@@ -120,6 +120,13 @@ pub fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// How often a thread has got a processor. `None`: it has ended, or the kernel does not count.
+pub(crate) fn times_scheduled(pid: i32, tid: i32) -> Option<u64> {
+    let text = contents(&format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let times = std::str::from_utf8(&text).ok()?.split_whitespace().nth(2)?;
+    times.parse().ok().filter(|times| *times > 0)
+}
+
 /// The threads of a process, zombies among them.
 pub fn threads(pid: i32) -> Result<Vec<i32>> {
     let path = format!("/proc/{pid}/task");

@@ -175,25 +175,26 @@ fn unwinding(
 /// whether all have, and no thread has come meanwhile.
 pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
     let process = stopped.pid();
+    let is_out = |thread: &Thread| -> Result<bool> {
+        let registers = thread.registers()?;
+        Ok(!journal.is_generated(registers.instruction_pointer()))
+    };
     let (mut all_out, mut any_ran) = (true, false);
-    for number in 0..stopped.threads().len() {
-        let is_out = |stopped: &Stopped| -> Result<bool> {
-            let registers = stopped.threads()[number].registers()?;
-            Ok(!journal.is_generated(registers.instruction_pointer()))
-        };
+    // From the last one, as a thread that ends is not among them any more.
+    for number in (0..stopped.threads().len()).rev() {
         if waiting.contains(&stopped.threads()[number].tid()) {
             continue;
         }
-        let mut out = is_out(stopped)?;
+        let mut out = is_out(&stopped.threads()[number])?;
         for _ in 0..MOST_MOMENTS {
             if out {
                 break;
             }
             any_ran = true;
-            if let Event::Ended(_) = stopped.run_for_a_moment(number)? {
-                return Ok(false);
-            }
-            out = is_out(stopped)?;
+            out = match stopped.run_for_a_moment(number)? {
+                Event::Ended(_) => true,
+                Event::Stopped(_) => is_out(&stopped.threads()[number])?,
+            };
         }
         all_out &= out;
     }
