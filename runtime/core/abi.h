@@ -15,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 3
+#define NOPAL_ABI_VERSION 4
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *

@@ -5,7 +5,7 @@ mod arch;
 mod block;
 mod process;
 
-pub use arch::{BREAKPOINT, jump, reads_pointer};
+pub use arch::{BREAKPOINT, jump, reads_pointer, short_jump};
 
 pub use block::{
     BLOCK_BOUND, Block, BlockBuilder, EntryOnly, FETCH_CONSTANT, FETCH_LOADS, FETCHES, Fetch,

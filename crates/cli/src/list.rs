@@ -150,6 +150,7 @@ fn how(site: &Site) -> &'static str {
         How::PatchableEntry => "patchable entry",
         How::Fentry => "fentry",
         How::XraySled => "xray sled",
+        How::ShortJump => "short jump",
     }
 }
 

@@ -107,6 +107,11 @@ impl<'a> Frames<'a> {
         self.entries.iter().map(|entry| entry.start..entry.end)
     }
 
+    /// Whether an entry covers the address.
+    pub fn cover(&self, address: u64) -> bool {
+        self.entry_at(address).is_some()
+    }
+
     /// The functions with exception tables and where the tables are.
     pub fn exceptions(&self) -> impl Iterator<Item = (u64, u64)> {
         self.entries

@@ -48,12 +48,15 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Findings> {
             copies_stacks: judge.manners.copies_stacks,
             walks_frames: judge.walks_frames.load(Ordering::Relaxed),
         };
-        if functions.len() < WORTH_A_THREAD {
-            return Ok(judged(judge.several(functions)));
-        }
-        let (first, second) = functions.split_at(functions.len() / 2);
-        let (mut verdicts, others) = both(|| judge.several(first), || judge.several(second));
-        verdicts.extend(others);
+        let mut verdicts = if functions.len() < WORTH_A_THREAD {
+            judge.several(functions)
+        } else {
+            let (first, second) = functions.split_at(functions.len() / 2);
+            let (mut verdicts, others) = both(|| judge.several(first), || judge.several(second));
+            verdicts.extend(others);
+            verdicts
+        };
+        judge.use_padding(functions, &mut verdicts);
         Ok(judged(verdicts))
     })
 }
@@ -227,7 +230,7 @@ impl Judge<'_> {
                 if frame.walked {
                     self.walks_frames.store(true, Ordering::Relaxed);
                 }
-                let site = self.site(&mut context, function, frame);
+                let site = self.site(&mut context, function, frame, JUMP);
                 let special = self.special(function);
                 match (special.or_else(|| self.passes_flags(function)), site) {
                     (None, Ok(site)) => Verdict::Possible(site),
@@ -262,11 +265,13 @@ impl Judge<'_> {
         function.indirect || self.resolvers.binary_search(&function.address).is_ok()
     }
 
-    fn site(
+    /// `least`: the bytes of the jump at the function's start.
+    pub fn site(
         &self,
         context: &mut UnwindContext<usize>,
         function: &Function,
         frame: Frame,
+        least: usize,
     ) -> Result<Site, Reason> {
         let start = function.address;
         let end = start.saturating_add(function.size);
@@ -296,7 +301,7 @@ impl Judge<'_> {
             return Err(Reason::PopsArguments);
         }
 
-        let window = self.window(start, function.size, JUMP)?;
+        let window = self.window(start, function.size, least)?;
         if (number + 1..number + window.bytes.len()).any(|number| self.flow.reached.get(number)) {
             return Err(Reason::EnteredInside);
         }
@@ -320,6 +325,7 @@ impl Judge<'_> {
             window: window.bytes.len() as u8,
             expected,
             how: arch::how(&window, self.memory, &self.fentry),
+            hole: None,
             keeps_frame: frame.kept,
             walks_frames: frame.walked,
             entries_only: self.manners.entries_only.get(&start).copied().or(profiled),
@@ -337,7 +343,15 @@ impl Judge<'_> {
 
     /// The reason against displacing these bytes, anywhere in a function, if any.
     pub fn refuse_touched(&self, window: &Window<'_>) -> Result<(), Reason> {
-        let touched = window.start..window.end();
+        self.refuse_written(window.start..window.end())?;
+        if window.may_fault(|address| self.is_handled(address)) {
+            return Err(Reason::HandlesFaults);
+        }
+        Ok(())
+    }
+
+    /// The reason against writing these bytes, if any.
+    pub fn refuse_written(&self, touched: Range<u64>) -> Result<(), Reason> {
         let sequence = self
             .sequences
             .partition_point(|range| range.end <= touched.start);
@@ -355,9 +369,6 @@ impl Judge<'_> {
             .is_some_and(|&place| place < touched.end)
         {
             return Err(Reason::TextRelocation);
-        }
-        if window.may_fault(|address| self.is_handled(address)) {
-            return Err(Reason::HandlesFaults);
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ mod code;
 mod elements;
 mod exceptions;
 mod frames;
+mod holes;
 mod judge;
 mod loader;
 mod plan;
@@ -31,7 +32,7 @@ pub use profile::{Untimed, keep_untimed, kept_untimed};
 pub use reason::Reason;
 pub use vectors::{VectorUse, vector_use};
 
-pub use arch::{JUMP, LONGEST_WINDOW};
+pub use arch::{JUMP, LONGEST_WINDOW, SHORT_JUMP};
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,14 @@
 use std::borrow::Cow;
+use std::ops::Range;
 
 use anyhow::Result;
 use nopal_symbols::Image;
 use serde::{Deserialize, Serialize};
 
 use crate::body::Name;
+use crate::holes;
 use crate::judge::{self, Verdict};
-use crate::{Body, LONGEST_WINDOW, Reason};
+use crate::{Body, JUMP, LONGEST_WINDOW, Reason};
 
 /// All functions of a file: each is either a site or refused. All by address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct Site {
     /// The bytes in the file, `window` of them.
     pub expected: [u8; LONGEST_WINDOW],
     pub how: How,
+    /// The address of the padding that holds the jump to the thunk, where the function has room for a short one only.
+    pub hole: Option<u64>,
     /// The function links its frame to its caller's by the frame pointer.
     pub keeps_frame: bool,
     /// The function follows such links to its callers.
@@ -81,6 +85,8 @@ pub enum How {
     Fentry,
     /// A jump over NOPs, as of `-fxray-instrument`.
     XraySled,
+    /// Room for a short jump only.
+    ShortJump,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,6 +186,20 @@ impl Site {
             Ok(name) => name.into(),
             Err(_) => String::from_utf8_lossy(&self.name),
         }
+    }
+
+    /// Whether its jumps need some of these bytes.
+    pub fn needs(&self, bytes: &Range<u64>) -> bool {
+        let overlaps = |start: u64, length: u64| {
+            start < bytes.end && bytes.start < start.saturating_add(length)
+        };
+        overlaps(self.address, self.window.into())
+            || self.hole.is_some_and(|hole| overlaps(hole, JUMP as u64))
+    }
+
+    /// The distance of the short jump to the hole, if it has one.
+    pub fn reach(&self) -> Option<i8> {
+        self.hole.and_then(|hole| holes::reach(self.address, hole))
     }
 
     pub fn expected(&self) -> &[u8] {

@@ -184,6 +184,7 @@ impl Probes<'_, '_> {
             window: window.bytes.len() as u8,
             expected,
             how: How::Jump,
+            hole: None,
             keeps_frame: false,
             walks_frames: false,
             entries_only: None,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::body::{Name, Parts, part};
 use crate::elements::{ABSOLUTE, FIXUP, Fields, PLACE, RESTORED, ROW, elements};
+use crate::holes;
 use crate::{Body, How, LONGEST_WINDOW, Plan, Reason, Refused, Site};
 
 /// The rest is, in little-endian: the sites, followed by the hooks; their fixups, maps, and rows; then the bytes of
@@ -28,8 +29,8 @@ struct Head<'a> {
 }
 
 /// Address and size; the numbers of code bytes, name bytes, fixups, map entries and rows; how it begins, its window,
-/// flags, and why only its entries are recorded: 0, or a reason's number plus 1.
-const SITE: usize = 2 * 8 + 5 * 2 + 4;
+/// flags, why only its entries are recorded: 0, or a reason's number plus 1; and how far its hole is, or 0.
+const SITE: usize = 2 * 8 + 5 * 2 + 5;
 const KEEPS_FRAME: u8 = 1;
 const WALKS_FRAMES: u8 = 2;
 pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
@@ -70,6 +71,7 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
             How::PatchableEntry => 1,
             How::Fentry => 2,
             How::XraySled => 3,
+            How::ShortJump => 4,
         };
         let flags = [
             (site.keeps_frame, KEEPS_FRAME),
@@ -81,7 +83,8 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
             Some(reason) => reason.number()? + 1,
             None => 0,
         };
-        out.extend([how, site.window, flags, entries_only]);
+        let reach = site.reach().unwrap_or(0);
+        out.extend([how, site.window, flags, entries_only, reach as u8]);
     }
     for kind in 0..3 {
         bodies().for_each(|body| out.extend_from_slice(body.stored()[kind]));
@@ -125,6 +128,7 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             1 => How::PatchableEntry,
             2 => How::Fentry,
             3 => How::XraySled,
+            4 => How::ShortJump,
             _ => bail!("an unknown kind of site"),
         };
         let window = stored.u8();
@@ -137,6 +141,14 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             Some(number) => Some(Reason::from_number(number)?),
             None => None,
         };
+        let hole = match stored.u8() as i8 {
+            0 => None,
+            reach => Some(holes::reached(address, reach)),
+        };
+        ensure!(
+            hole.is_some() == (how == How::ShortJump),
+            "a short jump without a hole"
+        );
         let expected_at = text.next(window.into(), 1)?;
         let mut expected = [0; LONGEST_WINDOW];
         expected[..window.into()].copy_from_slice(part(all, &expected_at));
@@ -152,6 +164,7 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             window,
             expected,
             how,
+            hole,
             keeps_frame: flags & KEEPS_FRAME != 0,
             walks_frames: flags & WALKS_FRAMES != 0,
             entries_only,

@@ -6,7 +6,7 @@ mod x86_64;
 
 // Code that the tool writes into a program's text, and into a thunk.
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{BREAKPOINT, SWITCHED_ON, jump, switched_over};
+pub use x86_64::{BREAKPOINT, SWITCHED_ON, jump, short_jump, switched_over};
 // Code and sizes for filling in templates.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{DISTANCE, IMMEDIATE, NEVER_RUN, RED_ZONE, distance, pushes};

@@ -1,7 +1,7 @@
 //! x86-64.
 
 use anyhow::{Result, ensure};
-use nopal_plan::JUMP;
+use nopal_plan::{JUMP, SHORT_JUMP};
 
 /// `int3`
 pub const BREAKPOINT: u8 = 0xcc;
@@ -22,6 +22,11 @@ pub const SWITCHED_ON: [u8; 2] = [0x66, 0x90];
 /// A short jump to `distance` bytes behind its start.
 pub const fn switched_over(distance: u64) -> [u8; 2] {
     [0xeb, (distance - 2) as u8]
+}
+
+/// A short jump over `distance`, from its end.
+pub const fn short_jump(distance: i8) -> [u8; SHORT_JUMP] {
+    [0xeb, distance as u8]
 }
 
 /// A jump over `distance`, from its end.

@@ -5,9 +5,9 @@
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-// Sizes of a jump and of its window.
+// Sizes of jumps and of their windows.
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{JUMP, LONGEST_WINDOW};
+pub use x86_64::{JUMP, LONGEST_WINDOW, SHORT_JUMP};
 // Numbers of DWARF and ELF, and the size of a breakpoint.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{BREAKPOINT, RELATIVE, RETURN_ADDRESS, STACK_POINTER};
@@ -20,6 +20,6 @@ pub(crate) use x86_64::{Frame, SPECIAL, frame, is_restorer, of_return_addresses,
 // The bytes that a jump displaces, why they are there, and the same instructions elsewhere.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{Callee, Displaced, Loops, Window, how, relocate};
-// The instructions of a function.
+// The instructions of a function, and what stands behind it.
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::Instructions;
+pub(crate) use x86_64::{Instructions, ends_flow, is_padding};

@@ -37,7 +37,7 @@ impl Loaded {
 /// All writes of patching, worked out beforehand.
 pub struct Patches {
     bodies: (u64, Vec<u8>),
-    jumps: Vec<(u64, [u8; JUMP])>,
+    jumps: Vec<(u64, Vec<u8>)>,
     code: Vec<(u64, usize)>,
 }
 
@@ -67,12 +67,14 @@ impl Patches {
         for site in sites {
             let body_at = at + next as u64;
             site.body.place(base, body_at, &mut bodies[next..]).unwrap();
-            let address = base + site.address;
+            let address = base + site.hole.unwrap_or(site.address);
             let distance =
                 i32::try_from(body_at.wrapping_sub(address + JUMP as u64).cast_signed()).unwrap();
-            let mut jump = [0xe9; JUMP];
+            let mut jump = vec![0xe9; JUMP];
             jump[1..].copy_from_slice(&distance.to_le_bytes());
             jumps.push((address, jump));
+            let short = site.reach();
+            jumps.extend(short.map(|reach| (base + site.address, vec![0xeb, reach as u8])));
             next += site.body.code().len().next_multiple_of(16);
         }
         let code = image
@@ -117,7 +119,7 @@ impl Patches {
         let jumps = self
             .jumps
             .iter()
-            .flat_map(|&(at, jump)| (0..).zip(jump).map(move |(index, byte)| (at + index, byte)));
+            .flat_map(|(at, jump)| (*at..).zip(jump.iter().copied()));
         for (at, byte) in bodies.chain(jumps) {
             // SAFETY: it is either in the room for bodies or in the code, both writable.
             unsafe { ptr::write_volatile(at as *mut u8, byte) };

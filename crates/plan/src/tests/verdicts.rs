@@ -34,6 +34,67 @@ fn short_functions_need_padding() {
     assert_eq!(planned.site("last").body.code(), [0x31, 0xc0, 0xc3]);
 }
 
+/// A function with room for a short jump, and what is around it.
+fn short_with(before: &str, behind: &str) -> Planned {
+    let short = "xor %eax, %eax\n1: dec %edi\njnz 1b\nret";
+    library(&format!(
+        ".p2align 4\n{before}\n.globl f\n.type f, @function\nf: {short}\n.size f, .-f\n{behind}
+         .globl g\n.type g, @function\ng: mov $1, %eax\nret\n.size g, .-g"
+    ))
+}
+
+#[test]
+fn short_jumps_lead_to_padding_within_their_reach() {
+    let hole = |planned: &Planned| {
+        let site = planned.site("f");
+        (site.how == How::ShortJump).then(|| (site.hole.unwrap() - site.address) as i64)
+    };
+    let five = ".byte 0x66, 0x90, 0xcc, 0xcc, 0xcc";
+    assert_eq!(hole(&short_with("", five)), Some(7));
+    // The last place that it reaches, and the first that it does not.
+    let far = |code: usize| {
+        let function =
+            ".globl h\n.type h, @function\nh: .rept N\npush %rax\n.endr\nret\n.size h, .-h";
+        format!("{}\n{five}", function.replace('N', &code.to_string()))
+    };
+    assert_eq!(hole(&short_with("", &far(121))), Some(129));
+    assert_eq!(short_with("", &far(122)).reason("f"), Reason::EnteredInside);
+    // One function for each piece.
+    let two = library(
+        ".macro short name\n.globl \\name\n.type \\name, @function
+         \\name: xor %eax, %eax\n2: dec %edi\njnz 2b\nret\n.size \\name, .-\\name\n.endm
+         .p2align 4\nshort a\nshort b\nshort c\n.byte 0x66, 0x90, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc
+         .globl g\n.type g, @function\ng: mov $1, %eax\nret\n.size g, .-g",
+    );
+    assert_eq!(two.site("a").hole, Some(two.address("c") + 7));
+    assert_eq!(two.site("b").hole, Some(two.address("c") + 12));
+    assert_eq!(two.reason("c"), Reason::EnteredInside);
+}
+
+#[test]
+fn other_bytes_between_functions_are_no_room_for_short_jumps() {
+    let refused = |behind: &str| {
+        let planned = short_with("", behind);
+        assert_eq!(planned.reason("f"), Reason::EnteredInside, "{behind}");
+    };
+    // Less than a jump; data; room that a compiler has left to be patched; code without a symbol.
+    refused(".byte 0x66, 0x90, 0xcc, 0xcc");
+    refused(".byte 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0x00");
+    refused("nop\nnop\nnop\nnop\nnop");
+    refused("1: .byte 0x66, 0x90, 0xcc, 0xcc, 0xcc\njmp 1b");
+    let of = |last: &str, more: &str| {
+        refused(&format!(
+            ".globl h\n.type h, @function\nh: push %rax\n{last}\n.size h, .-h
+             8: .byte 0x66, 0x90, 0xcc, 0xcc, 0xcc\n{more}"
+        ));
+    };
+    // What runs on there; what calls return to; what something leads to.
+    of("pop %rax", "");
+    of("call g", "");
+    of("lea 8f(%rip), %rax\nret", "");
+    of("ret", ".section .data.rel.ro, \"aw\"\n.quad 8b\n.text");
+}
+
 #[test]
 fn what_is_not_padding_is_left_alone() {
     let planned = library("function f\nret\nend f\n.byte 0x01, 0x02, 0x03, 0x04, 0x05, 0x06");
@@ -54,9 +115,11 @@ fn jumps_into_the_window_are_seen() {
          function fine\npush %rax\npop %rax\nnop\nnop\nnop\n3: ret\njmp 3b\nend fine
          .section .data.rel.ro, \"aw\"\n.quad 2b",
     );
-    for name in ["own", "entered", "is_called", "is_taken", "relocated"] {
+    for name in ["entered", "is_called", "is_taken", "relocated"] {
         assert_eq!(planned.reason(name), Reason::EnteredInside, "{name}");
     }
+    // Its first instruction has room for a short jump.
+    assert_eq!(planned.site("own").how, How::ShortJump);
     for name in ["other", "called", "taken", "fine"] {
         planned.site(name);
     }

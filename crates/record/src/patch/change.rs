@@ -1,8 +1,8 @@
 //! Changes to a program's text.
 
 use anyhow::{Context, Result};
-use nopal_agent::{BREAKPOINT, Switched, Thunk, jump};
-use nopal_plan::{JUMP, LONGEST_WINDOW, Site};
+use nopal_agent::{BREAKPOINT, Switched, Thunk, jump, short_jump};
+use nopal_plan::{JUMP, LONGEST_WINDOW, SHORT_JUMP, Site};
 use nopal_process::{Memory, Patch};
 use nopal_symbols::MARKER_NOP;
 use std::ops::Range;
@@ -22,6 +22,9 @@ pub enum Kind {
     Probe,
     /// A breakpoint that leads to one.
     Breakpoint,
+    /// A jump to a function's thunk in padding, to which a short jump at the function leads. It is there before that is,
+    /// and after: a thread may be on its way from one to the other.
+    Hole,
 }
 
 /// A change at a place, and how to undo it.
@@ -33,6 +36,8 @@ pub struct Change {
     /// The address of the displaced instructions.
     pub body: u64,
     pub kind: Kind,
+    /// The distance of a short jump to the hole that holds the jump to `entry`; 0 without.
+    pub(super) reach: i8,
     pub(super) window: u8,
     pub(super) before: [u8; LONGEST_WINDOW],
 }
@@ -46,9 +51,41 @@ impl Change {
             entry: thunk.entry,
             body: thunk.body,
             kind,
+            reach: site.reach().unwrap_or(0),
         };
         i32::try_from(change.distance()).context("a thunk is out of reach")?;
         Ok(change)
+    }
+
+    /// The jump in a function's hole, which has these bytes in the file.
+    pub fn of_hole(function: &Change, padding: [u8; JUMP]) -> Result<Change> {
+        let mut before = [0; LONGEST_WINDOW];
+        before[..JUMP].copy_from_slice(&padding);
+        let change = Change {
+            address: function.hole().context("a function without a hole")?,
+            window: JUMP as u8,
+            before,
+            kind: Kind::Hole,
+            reach: 0,
+            ..*function
+        };
+        i32::try_from(change.distance()).context("a thunk is out of reach")?;
+        Ok(change)
+    }
+
+    /// Where the function's short jump leads, if it has one.
+    pub fn hole(&self) -> Option<u64> {
+        let end = self.address.wrapping_add(SHORT_JUMP as u64);
+        (self.reach != 0).then(|| end.wrapping_add_signed(self.reach.into()))
+    }
+
+    pub fn is_hole(&self) -> bool {
+        self.kind == Kind::Hole
+    }
+
+    /// Whether this is the jump in a function's hole, to the same thunk.
+    pub fn serves(&self, function: &Change) -> bool {
+        self.is_hole() && function.hole() == Some(self.address) && function.entry == self.entry
     }
 
     /// A word of data that is an address in generated code, and `idle` without.
@@ -60,6 +97,7 @@ impl Change {
             entry: value,
             body: value,
             kind: Kind::Word,
+            reach: 0,
             window: 8,
             before,
         }
@@ -67,13 +105,16 @@ impl Change {
 
     /// Whether this may be changed, and undone: others could have written into generated code, from which it was read.
     pub(super) fn is_possible(&self) -> bool {
+        let may_be_short = matches!(self.kind, Kind::Function(_) | Kind::Hook | Kind::Probe);
         let least = match self.kind {
             Kind::Breakpoint => 1,
+            _ if self.reach != 0 => SHORT_JUMP,
             _ => JUMP,
         };
         let off = [MARKER_NOP, [0; JUMP]];
         (least..=LONGEST_WINDOW).contains(&self.window.into())
             && self.address < 1 << 47
+            && (self.reach == 0 || may_be_short)
             && (self.kind == Kind::Word || i32::try_from(self.distance()).is_ok())
             && (self.kind != Kind::Marker || off.iter().any(|off| off == self.before()))
     }
@@ -118,6 +159,7 @@ impl Change {
             entry: on,
             body: on,
             kind: Kind::Marker,
+            reach: 0,
         };
         i32::try_from(change.distance()).context("the code of a marker is out of reach")?;
         Ok(change)
@@ -146,7 +188,7 @@ impl Change {
         match self.kind {
             Kind::Function(_) => Some(self.switch(Switched::Off).to_vec()),
             Kind::Hook | Kind::Probe => Some(jump(distance.ok()?).to_vec()),
-            Kind::Marker | Kind::Word | Kind::Breakpoint => None,
+            Kind::Marker | Kind::Word | Kind::Breakpoint | Kind::Hole => None,
         }
     }
 
@@ -208,6 +250,7 @@ impl Change {
         match self.kind {
             Kind::Word => after[..8].copy_from_slice(&self.entry.to_le_bytes()),
             Kind::Breakpoint => after[0] = BREAKPOINT,
+            _ if self.reach != 0 => after[..SHORT_JUMP].copy_from_slice(&short_jump(self.reach)),
             _ => after[..JUMP].copy_from_slice(&jump(self.distance() as i32)),
         }
         after
@@ -238,6 +281,18 @@ impl Patches<'_> {
             .map(|(change, after)| Patch {
                 address: change.address,
                 expected: change.before(),
+                new: after,
+            })
+            .collect()
+    }
+
+    /// Those of the same places that lead elsewhere, from what `others` have written there.
+    pub fn redirection<'a>(&'a self, others: &'a Patches<'_>) -> Vec<Patch<'a>> {
+        let pairs = self.pairs().zip(others.pairs());
+        pairs
+            .map(|((change, after), (_, before))| Patch {
+                address: change.address,
+                expected: before,
                 new: after,
             })
             .collect()

@@ -50,17 +50,24 @@ impl Tracee {
     ) -> Result<()> {
         self.uncover(&changes)?;
         self.list_breakpoints(&changes)?;
+        let (holes, changes): (Vec<Change>, Vec<Change>) =
+            changes.into_iter().partition(Change::is_hole);
+        self.fill_holes(behind, holes)?;
+        // A short jump leads nowhere else.
+        let (changes, lost): (Vec<Change>, Vec<Change>) = changes
+            .into_iter()
+            .partition(|change| change.hole().is_none() || self.is_served(change));
         let outcomes = self
             .memory
             .write_patches_over(behind, &Patches::of(&changes).insertion())?;
         let mut different = BTreeMap::<&str, u64>::new();
-        for (change, outcome) in changes.iter().zip(&outcomes) {
-            if *outcome != Outcome::Written {
-                let module = self.module_at(change.address);
-                *different
-                    .entry(module.map_or("?", |module| &module.name))
-                    .or_default() += 1;
-            }
+        let unwritten = changes.iter().zip(&outcomes);
+        let unwritten = unwritten.filter(|(_, outcome)| **outcome != Outcome::Written);
+        for change in unwritten.map(|(change, _)| change).chain(&lost) {
+            let module = self.module_at(change.address);
+            *different
+                .entry(module.map_or("?", |module| &module.name))
+                .or_default() += 1;
         }
         for (module, count) in different {
             context.warnings.push(format!(
@@ -72,6 +79,52 @@ impl Tracee {
         let written = written.filter(|(_, outcome)| *outcome == Outcome::Written);
         self.changes.add(written.map(|(change, _)| change));
         self.settle_markers(context)
+    }
+
+    /// Writes the jumps in holes, over earlier ones to other thunks. Nothing runs that could be in one of them.
+    fn fill_holes(&mut self, behind: &Behind, holes: Vec<Change>) -> Result<()> {
+        let there = |hole: &Change| {
+            let found = self
+                .changes
+                .binary_search_by_key(&hole.address, |change| change.address);
+            found.ok().map(|index| self.changes[index])
+        };
+        let (old, new): (Vec<Change>, Vec<Change>) =
+            holes.into_iter().partition(|hole| there(hole).is_some());
+        let former: Vec<Change> = old.iter().filter_map(there).collect();
+        let (patches, before) = (Patches::of(&old), Patches::of(&former));
+        let mut written = Vec::new();
+        let mut keep = |changes: &[Change], outcomes: Vec<Outcome>| {
+            let pairs = changes.iter().zip(outcomes);
+            let done = pairs.filter(|(_, outcome)| *outcome == Outcome::Written);
+            written.extend(done.map(|(change, _)| *change));
+        };
+        keep(
+            &old,
+            self.memory.write_patches(&patches.redirection(&before))?,
+        );
+        let insertion = Patches::of(&new);
+        keep(
+            &new,
+            self.memory
+                .write_patches_over(behind, &insertion.insertion())?,
+        );
+        let is_rewritten = |change: &mut Change| {
+            let mut rewritten = written.iter().filter(|_| change.is_hole());
+            rewritten.any(|new| new.address == change.address)
+        };
+        self.changes.take(is_rewritten).for_each(drop);
+        self.changes.add(written);
+        Ok(())
+    }
+
+    /// Whether the hole of a function holds the jump to its thunk.
+    fn is_served(&self, function: &Change) -> bool {
+        let hole = function.hole().unwrap_or_default();
+        let found = self
+            .changes
+            .binary_search_by_key(&hole, |change| change.address);
+        found.is_ok_and(|index| self.changes[index].serves(function))
     }
 
     /// Puts jumps into the text while all threads stand still. A thread that stands in a window goes on in the
@@ -96,6 +149,11 @@ impl Tracee {
         if search.hidden {
             waiting.extend(0..changes.len());
         }
+        // A short jump waits with the one that it leads to.
+        let late = waiting.iter().map(|index| changes[*index]);
+        let late: Vec<Change> = late.filter(Change::is_hole).collect();
+        let waits = |change: &Change| late.iter().any(|hole| hole.serves(change));
+        waiting.extend((0..changes.len()).filter(|index| waits(&changes[*index])));
         let mut now = Vec::with_capacity(changes.len());
         let mut later = Vec::new();
         for (index, change) in changes.into_iter().enumerate() {

@@ -40,6 +40,8 @@ pub struct Journal {
     /// The ranges of generated code. Each agent's image stands at the beginning of one.
     pub code: Vec<Range<u64>>,
     pub changes: Vec<Change>,
+    /// The same and the jumps in holes, at which a thread may be on its way there; sorted.
+    pub ways: Vec<Range<u64>>,
     /// The program may have addresses of generated code.
     pub code_stays: bool,
     /// Code that unwinds, sorted.
@@ -66,7 +68,7 @@ impl Journal {
     }
 
     pub fn is_generated(&self, address: u64) -> bool {
-        self.code.iter().any(|code| code.contains(&address))
+        self.ways.iter().any(|way| way.contains(&address))
     }
 
     /// The stack parts that were ever mirrored.
@@ -174,6 +176,11 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
         (number > 0 && number != process && nopal_process::has_mapping(number, holds))
             .then_some(number)
     };
+    let holes = changes.iter().filter(|change| change.is_hole());
+    let holes = holes.map(|hole| hole.address..hole.address + 1);
+    let mut ways: Vec<Range<u64>> = code.iter().cloned().chain(holes).collect();
+    ways.sort_unstable_by_key(|way| way.start);
+    ways.dedup();
     Ok(Journal {
         process,
         region: region.start..region.end,
@@ -189,6 +196,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
         traps: head_at + nopal_agent::traps_offset(),
         mirror: head.mirror,
         code,
+        ways,
         changes,
         code_stays: head.code_stays != 0,
         unwinders: unwinders(head_at, head.unwinder_count, memory)?,

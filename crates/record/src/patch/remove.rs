@@ -74,6 +74,8 @@ fn take_out(journal: &Journal) -> Result<()> {
         .changes
         .iter()
         .partition(|change| matches!(change.kind, Kind::Hook | Kind::Marker | Kind::Word));
+    // A thread may be at the jump in a hole.
+    let (holes, sites): (Vec<Change>, Vec<Change>) = sites.iter().partition(|it| it.is_hole());
     for attempt in 0..ATTEMPTS {
         while is_frozen(journal.process) && nopal_process::alive(journal.process) {
             std::thread::sleep(WHILE_FROZEN);
@@ -82,7 +84,7 @@ fn take_out(journal: &Journal) -> Result<()> {
         restore::take_back(&sites, &memory)?;
         let out = run_out(journal, &mut stopped, &[])?;
         let search =
-            stopped.search_stacks_and_live_ones(&journal.code, ELSEWHERE, &journal.unwinders)?;
+            stopped.search_stacks_and_live_ones(&journal.ways, ELSEWHERE, &journal.unwinders)?;
         let careful = attempt + 1 < ATTEMPTS;
         let unwinding = unwinding(journal, &stopped, &memory, &search, careful)?;
         let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
@@ -90,6 +92,7 @@ fn take_out(journal: &Journal) -> Result<()> {
             restore::take_back(&hooks, &memory)?;
             let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
+                restore::take_back(&holes, &memory)?;
                 if journal.code_stays {
                     // Each takes more than one store, so no thread may run.
                     restore::lead_past(hooks.iter().chain(probes(&sites)), &memory)?;

@@ -17,7 +17,8 @@ pub struct Stored {
     kind: u8,
     window: u8,
     before: [u8; LONGEST_WINDOW],
-    reserved: [u8; 3],
+    reach: i8,
+    reserved: [u8; 2],
 }
 
 impl Stored {
@@ -29,6 +30,7 @@ impl Stored {
             Kind::Word => (3, 0),
             Kind::Probe => (4, 0),
             Kind::Breakpoint => (5, 0),
+            Kind::Hole => (6, 0),
         };
         Stored {
             address: change.address.to_le_bytes(),
@@ -39,7 +41,8 @@ impl Stored {
             kind,
             window: change.window,
             before: change.before,
-            reserved: [0; 3],
+            reach: change.reach,
+            reserved: [0; 2],
         }
     }
 
@@ -57,8 +60,10 @@ impl Stored {
                 3 => Kind::Word,
                 4 => Kind::Probe,
                 5 => Kind::Breakpoint,
+                6 => Kind::Hole,
                 _ => return None,
             },
+            reach: self.reach,
             window: self.window,
             before: self.before,
         };
@@ -85,18 +90,25 @@ mod tests {
             Kind::Hook,
             Kind::Probe,
             Kind::Breakpoint,
+            Kind::Hole,
         ];
         let jumps = kinds.map(|kind| Change {
             address: 0x7f00_0000_1000,
             entry: 0x7f00_4000_1000,
             body: 0x7f00_4000_1040,
             kind,
+            reach: 0,
             window: 6,
             before: [7; LONGEST_WINDOW],
         });
+        let short = Change {
+            reach: -5,
+            window: 2,
+            ..jumps[0]
+        };
         let marker = Change::of_marker(0x1000, MARKER_NOP, 0x2000).unwrap();
         let word = Change::of_word(0x1000, 1, u64::MAX);
-        for change in jumps.into_iter().chain([marker, word]) {
+        for change in jumps.into_iter().chain([short, marker, word]) {
             assert_eq!(same(&change), Some(change));
         }
     }
@@ -109,7 +121,7 @@ mod tests {
             change(&mut stored);
             stored.change()
         };
-        assert_eq!(all(&|stored| stored.kind = 6), None);
+        assert_eq!(all(&|stored| stored.kind = 7), None);
         assert_eq!(all(&|stored| stored.window = 4), None);
         assert_eq!(
             all(&|stored| stored.window = LONGEST_WINDOW as u8 + 1),

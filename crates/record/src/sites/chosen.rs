@@ -35,7 +35,8 @@ impl Chosen<'_> {
         let hooks = self.hooks.iter().map(|(site, _)| *site);
         let sites = self.sites.iter().map(|(site, _)| *site).chain(hooks);
         let bound = |site: &Site| {
-            thunk_bound(site.body.code().len(), site.body.rows().len()) + size_of::<Stored>()
+            let stored = (1 + usize::from(site.hole.is_some())) * size_of::<Stored>();
+            thunk_bound(site.body.code().len(), site.body.rows().len()) + stored
         };
         let markers = (self.markers.len() + self.marker_words.len()) * size_of::<Stored>();
         let probe = |probe: &Arc<Placed>| {

@@ -6,6 +6,7 @@ use crate::patch::change::{Change, Patches};
 use crate::patch::remove::PATIENCE;
 use crate::sites::choose::Loaded;
 use crate::sites::chosen::Chosen;
+use crate::sites::generate::fill;
 use crate::sites::modules::extent;
 use crate::tracee::{PatchContext, Settings, Tracee, under_new_filter};
 use anyhow::{Context, Result};
@@ -61,9 +62,13 @@ impl Tracee {
                     changes.binary_search_by_key(&here, |change| change.address)
                 };
                 let site = module.file.plan.site(address);
-                let bytes = site.as_ref().map_or(1, |site| u64::from(site.window));
-                let window = here..here + bytes;
-                if probes.iter().any(|probe| probe.overlaps(&window)) {
+                let needs = |probe: &Change| {
+                    let theirs = probe.window();
+                    let theirs = theirs.start.wrapping_sub(module.base)
+                        ..theirs.end.wrapping_sub(module.base);
+                    site.as_ref().is_ok_and(|site| site.needs(&theirs))
+                };
+                if probes.iter().any(needs) {
                     let reason = "a probe needs the same bytes".to_owned();
                     refused.extend(module.file.key_at(address).map(|key| (key, reason)));
                     continue;
@@ -75,6 +80,9 @@ impl Tracee {
                     let change = self.taken_out[place];
                     known.push(here);
                     if self.records(&change, capture, &context.settings) {
+                        if change.hole().is_some() {
+                            changes.push(fill(&module, &change)?);
+                        }
                         changes.push(change);
                         continue;
                     }
@@ -106,7 +114,7 @@ impl Tracee {
         self.insert(changes, context)?;
         for change in wanted {
             let there = |other: &Change| other.address.cmp(&change.address);
-            if self.changes.binary_search_by(there).is_ok() {
+            if change.is_hole() || self.changes.binary_search_by(there).is_ok() {
                 continue;
             }
             if let Some(module) = self.module_at(change.address) {

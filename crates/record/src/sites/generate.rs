@@ -17,7 +17,7 @@ use nopal_agent::{
 };
 use nopal_beside::both;
 use nopal_control::Control;
-use nopal_plan::{Body, FrameChange, Site};
+use nopal_plan::{Body, FrameChange, JUMP, Site};
 use nopal_process::Thread;
 use std::ops::Range;
 use zerocopy::IntoBytes;
@@ -187,7 +187,8 @@ impl Tracee {
         let sites = chosen.sites.iter().map(|(site, _)| *site).chain(hooks);
         let sites = sites.map(|site| module.base.wrapping_add(site.address));
         let mut markers = chosen.markers.iter();
-        changes.iter().map(|change| change.address).eq(sites)
+        let changes = changes.iter().filter(|change| !change.is_hole());
+        changes.map(|change| change.address).eq(sites)
             && markers.all(|change| self.knows_marker(change))
     }
 
@@ -301,6 +302,11 @@ impl Maker<'_> {
                 block.switch_off(&thunk);
             }
         }
+        let holes = changes.iter().filter(|change| change.hole().is_some());
+        let holes = holes.map(|change| fill(module, change));
+        // Behind the others, which are in the order of what was chosen.
+        let holes = holes.collect::<Result<Vec<Change>>>()?;
+        changes.extend(holes);
         let all = [&changes, &chosen.markers, &chosen.marker_words];
         let undo: Vec<Stored> = all.into_iter().flatten().map(Stored::new).collect();
         let block = block.finish_into(undo.as_bytes(), keep)?;
@@ -313,6 +319,17 @@ impl Maker<'_> {
         };
         Ok((made, changes))
     }
+}
+
+/// The jump in a function's hole.
+pub fn fill(module: &Loaded, function: &Change) -> Result<Change> {
+    let hole = function.hole().unwrap_or_default();
+    let padding = module
+        .file
+        .image
+        .bytes(hole.wrapping_sub(module.base), JUMP)
+        .and_then(|bytes| bytes.try_into().ok());
+    Change::of_hole(function, padding.context("a hole outside of its file")?)
 }
 
 /// The displaced instructions as they must be at `at`.

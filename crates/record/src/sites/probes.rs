@@ -574,18 +574,16 @@ impl Chosen<'_> {
         let mut left = Vec::new();
         let probes = self.probes.clone();
         self.sites.retain(|(site, _)| {
-            let window = site.address..site.address + u64::from(site.window);
             let taken = probes.iter().find(|probe| {
                 let theirs = &probe.site;
-                window.start < theirs.address + u64::from(theirs.window)
-                    && theirs.address < window.end
+                site.needs(&(theirs.address..theirs.address + u64::from(theirs.window)))
             });
             if let Some(probe) = taken.filter(|probe| probe.call.is_none()) {
                 left.push(format!(
                     "{}: not traced: the probe at {} needs the same bytes; one at {} would not",
                     named(file, site.address),
                     probe.place,
-                    named(file, window.end)
+                    named(file, site.address + u64::from(site.window))
                 ));
             }
             taken.is_none()

@@ -8,6 +8,7 @@ mod input;
 mod instructions;
 mod kind;
 mod manners;
+mod padding;
 mod relocate;
 mod special;
 mod spread;
@@ -23,6 +24,7 @@ pub(crate) use how::{Callee, how};
 pub(crate) use input::{Input, Start};
 pub(crate) use instructions::Instructions;
 pub(crate) use manners::Judged;
+pub(crate) use padding::{ends_flow, is_padding};
 pub(crate) use relocate::{Loops, STACK_POINTER, relocate};
 pub(crate) use special::{SPECIAL, is_restorer};
 pub(crate) use sweep::{Flow, sweep};
@@ -33,6 +35,9 @@ pub(crate) use window::{Displaced, Window};
 
 /// Bytes of `jmp rel32`.
 pub const JUMP: usize = 5;
+
+/// Bytes of `jmp rel8`.
+pub const SHORT_JUMP: usize = 2;
 
 /// No window is longer: four bytes of short instructions, then one of the longest that there are.
 pub const LONGEST_WINDOW: usize = JUMP - 1 + 15;
