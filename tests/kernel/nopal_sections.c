@@ -5,6 +5,7 @@
  * for long.
  */
 #include <linux/interrupt.h>
+#include <linux/irq_work.h>
 #include <linux/irqflags.h>
 #include <linux/module.h>
 #include <linux/preempt.h>
@@ -111,6 +112,45 @@ static noinline void within_softirq(unsigned int microseconds)
 	tasklet_kill(&tasklet);
 }
 
+static unsigned int of_interrupt;
+
+/* The section that the interrupt itself began ends before this one. */
+static void on_interrupt(struct irq_work *work)
+{
+	local_irq_enable();
+	switch_irqs_off(of_interrupt);
+	local_irq_disable();
+}
+
+static DEFINE_IRQ_WORK(interrupt, on_interrupt);
+
+static void interrupt_here(unsigned int microseconds)
+{
+	of_interrupt = microseconds;
+	irq_work_queue(&interrupt);
+	while (irq_work_is_busy(&interrupt))
+		cpu_relax();
+}
+
+static noinline void within_interrupt(unsigned int microseconds)
+{
+	interrupt_here(microseconds);
+}
+
+static void on_softirq_interrupted(struct tasklet_struct *tasklet)
+{
+	interrupt_here(of_softirq);
+}
+
+static DECLARE_TASKLET(interrupted_tasklet, on_softirq_interrupted);
+
+static noinline void within_interrupt_of_softirq(unsigned int microseconds)
+{
+	of_softirq = microseconds;
+	tasklet_schedule(&interrupted_tasklet);
+	tasklet_kill(&interrupted_tasklet);
+}
+
 /* Ticks of a pair of cli and sti, the least of several runs: instructions, if the emulator counts these. */
 static noinline void measure(unsigned int pairs)
 {
@@ -140,6 +180,8 @@ static const struct {
 	{ "lock_with_softirqs_off", lock_with_softirqs_off },
 	{ "overlap", overlap },
 	{ "within_softirq", within_softirq },
+	{ "within_interrupt", within_interrupt },
+	{ "within_interrupt_of_softirq", within_interrupt_of_softirq },
 	{ "measure", measure },
 };
 

@@ -44,12 +44,14 @@ static inline unsigned long nopal_preempt_count(void)
 #endif
 }
 
-/* The parameters of a probe of sched_switch. */
+/* The parameters of a probe of sched_switch, and what the previous task waits for. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0)
 #define NOPAL_SWITCH_PARAMETERS \
 	void *unused, bool preempt, struct task_struct *previous, struct task_struct *next, unsigned int state
+#define NOPAL_SWITCH_STATE state
 #else
 #define NOPAL_SWITCH_PARAMETERS void *unused, bool preempt, struct task_struct *previous, struct task_struct *next
+#define NOPAL_SWITCH_STATE READ_ONCE(previous->__state)
 #endif
 
 /* The text of a module that is no part of its beginning. */

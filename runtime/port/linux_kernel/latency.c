@@ -15,12 +15,14 @@
 
 #define TIMEOUT_SECONDS 60
 
-enum { WAKEUP = NOPAL_MODES, TRACERS };
+enum { WAKEUP = NOPAL_MODES, SWITCHES, EVENTS, TRACERS };
 static const char *const names[] = {
 	[NOPAL_IRQS] = "irqsoff",
 	[NOPAL_PREEMPT] = "preemptoff",
 	[NOPAL_JOINT] = "preemptirqsoff",
 	[WAKEUP] = "wakeup",
+	[SWITCHES] = "sched_switch",    /* these two measure nothing */
+	[EVENTS] = "events",
 };
 
 /* The results of a tracer on a processor. There is one writer at a time, which no other writer interrupts. Readers
@@ -221,6 +223,14 @@ static int wakeup_on(void)
 	return 0;
 }
 
+/* ---- sched_switch and events ---- */
+
+static void trace_events(int number, bool to)
+{
+	bool all = number == EVENTS ? to : on[EVENTS], switches = number == SWITCHES ? to : on[SWITCHES];
+	nopal_markers_trace(all ? "*" : switches ? "sched_switch@" KBUILD_MODNAME : 0);
+}
+
 /* ---- commands ---- */
 
 static int number_of(const char *name)
@@ -235,21 +245,25 @@ int nopal_tracer_switch(const char *name, bool to, char *error, size_t room)
 {
 	int number = number_of(name);
 	if (number < 0) {
-		snprintf(error, room, "there is no tracer %s: a kernel has irqsoff, preemptoff, preemptirqsoff and wakeup", name);
+		snprintf(error, room, "there is no tracer %s: a kernel has irqsoff, preemptoff, preemptirqsoff, wakeup, sched_switch and events",
+			 name);
 		return -ENOENT;
 	}
 	if (on[number] == to)
 		return 0;
-	if (!results[number])
+	bool measures = number <= WAKEUP;
+	if (measures && !results[number])
 		results[number] = vzalloc(nr_cpu_ids * sizeof *results[number]);
-	if (!chunks[number])
+	if (measures && !chunks[number])
 		chunks[number] = vzalloc((size_t)nr_cpu_ids * NOPAL_CHUNK_BYTES);
-	if (!results[number] || !chunks[number])
+	if (measures && (!results[number] || !chunks[number]))
 		return -ENOMEM;
 	int failed = 0;
 	error[0] = 0;
 	if (number < WAKEUP)
 		failed = switch_sections(number, to, error, room);
+	else if (!measures)
+		trace_events(number, to);
 	else if (to)
 		failed = wakeup_on();
 	else
@@ -419,9 +433,55 @@ void nopal_tracers_show(struct seq_file *file)
 		seq_printf(file, "# wakeup: %llu not followed for want of room, %llu never ran\n", wakeup->begins_lost, wakeup->never_ended);
 }
 
+/* The histogram of all processors: exact up to 63 ticks, and within 1/32 above. */
+static void show_histogram(struct seq_file *file, int number)
+{
+	struct nopal_histogram *sum = vzalloc(sizeof *sum);
+	uint64_t longest = 0, total = 0, count = 0, least = U64_MAX, most = 0;
+	if (!sum)
+		return;
+	for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
+		nopal_histogram_merge(sum, &results[number][processor].own.histogram);
+		longest = max(longest, results[number][processor].longest);
+	}
+	for (uint32_t bucket = 0; bucket < NOPAL_HISTOGRAM_BUCKETS; bucket++) {
+		uint64_t low = nopal_histogram_low(bucket);
+		if (!sum->buckets[bucket])
+			continue;
+		least = min(least, low);
+		/* Only those that may become the worst case are told exactly. */
+		most = longest > low ? min(longest, nopal_histogram_high(bucket)) : low;
+		total += sum->buckets[bucket] * nopal_microseconds_of(low);
+		count += sum->buckets[bucket];
+	}
+	seq_printf(file, "#Minimum latency: %llu microseconds\n#Average latency: %llu microseconds\n",
+		   count ? nopal_microseconds_of(least) : 0, count ? total / count : 0);
+	seq_printf(file, "#Maximum latency: %llu microseconds\n#Total samples: %llu\n#usecs         samples\n",
+		   nopal_microseconds_of(most), count);
+	for (uint32_t bucket = 0; bucket < NOPAL_HISTOGRAM_BUCKETS;) {
+		uint64_t microseconds = nopal_microseconds_of(nopal_histogram_low(bucket)), cases = 0;
+		for (; bucket < NOPAL_HISTOGRAM_BUCKETS; bucket++) {
+			if (nopal_microseconds_of(nopal_histogram_low(bucket)) != microseconds)
+				break;
+			cases += sum->buckets[bucket];
+		}
+		if (cases)
+			seq_printf(file, "%6llu %15llu\n", microseconds, cases);
+	}
+	vfree(sum);
+}
+
 void nopal_tracer_trace(struct seq_file *file, const char *name)
 {
 	int number = number_of(name ? name : shown);
+	if (number > WAKEUP) {
+		nopal_events_show(file, names[number], number == SWITCHES);
+		return;
+	}
+	if (nopal_latency_shows_histogram() && number >= 0 && results[number]) {
+		show_histogram(file, number);
+		return;
+	}
 	struct nopal_worst worst;
 	uint8_t *chunk = kvmalloc(NOPAL_CHUNK_BYTES, GFP_KERNEL);
 	if (number < 0 || !results[number] || !chunk || !find_worst(number, &worst, chunk))

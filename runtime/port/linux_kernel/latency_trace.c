@@ -4,14 +4,18 @@
  * ended, and the functions that its processor entered meanwhile, if they were recorded. An unknown value is `-`.
  */
 #include <linux/utsname.h>
+#include <linux/ctype.h>
+#include "device.h"
 #include "latency_trace.h"
 #include "module.h"
+#include "nopal.h"
+#include "nopal_probe.h"
 #include "records.h"
 
 #define DEPTH_AT_MOST 64
 #define ROWS_AT_MOST 2000
 
-static bool verbose, symonly;   /* under nopal_lock */
+static bool verbose, symonly, histogram;        /* under nopal_lock */
 
 int nopal_tracer_option(const char *word)
 {
@@ -22,9 +26,16 @@ int nopal_tracer_option(const char *word)
 		verbose = on;
 	else if (!strcmp(word, "symonly"))
 		symonly = on;
+	else if (!strcmp(word, "histogram"))
+		histogram = on;
 	else
 		return -EINVAL;
 	return 0;
+}
+
+bool nopal_latency_shows_histogram(void)
+{
+	return histogram;
 }
 
 /* ---- the functions that were entered meanwhile ---- */
@@ -170,6 +181,16 @@ static char flag_of_interrupt(uint32_t count)
 	return hard && soft ? 'H' : hard ? 'h' : soft ? 's' : '.';
 }
 
+void nopal_flags_write(char flags[NOPAL_FLAGS_BYTES], uint32_t count, bool irqs_off, bool need_resched)
+{
+	uint32_t depth = count & PREEMPT_MASK;
+	flags[0] = irqs_off ? 'd' : '.';
+	flags[1] = need_resched ? 'n' : '.';
+	flags[2] = flag_of_interrupt(count);
+	flags[3] = depth > 9 ? '9' : depth ? '0' + depth : '.';
+	flags[4] = 0;
+}
+
 static const char legend[] = "                 _------=> CPU#            \n"
 			     "                / _-----=> irqs-off        \n"
 			     "               | / _----=> need-resched    \n"
@@ -203,10 +224,8 @@ void nopal_latency_trace_show(struct seq_file *file, const char *tracer, const s
 	seq_puts(file, "\n");
 	if (!verbose && rows)
 		seq_puts(file, legend);
-	uint32_t depth = worst->count & PREEMPT_MASK;
-	char flags[] = { worst->irqs_off ? 'd' : '.', worst->need_resched ? 'n' : '.', flag_of_interrupt(worst->count),
-			 depth > 9 ? '9' : depth ? '0' + depth : '.', 0 };
-	char count[16];
+	char flags[NOPAL_FLAGS_BYTES], count[16];
+	nopal_flags_write(flags, worst->count, worst->irqs_off, worst->need_resched);
 	snprintf(count, sizeof count, "%08x", worst->count);
 	struct row begin = {
 		.name = worst->name,
@@ -234,4 +253,181 @@ void nopal_latency_trace_show(struct seq_file *file, const char *tracer, const s
 		nopal_show_place(file, worst->to, shows_addresses(file));
 		seq_puts(file, "\n");
 	}
+}
+
+/* ---- events of markers ---- */
+
+/* The values of an event, as in the record: those of text have its length, and where it is. */
+struct values {
+	struct {
+		uint64_t word;
+		const char *text;       /* 0: it is no text */
+	} each[NOPAL_VALUES];
+	uint32_t count;
+};
+
+static struct values values_of(const struct nopal_seen *seen, const uint32_t *types)
+{
+	struct values values = { .count = 0 };
+	const uint64_t *at = seen->words + 2, *end = seen->words + seen->count;
+	if (seen->event >> NOPAL_EVENT_WORDS_SHIFT == NOPAL_EVENT_VARIABLE)
+		at++;
+	while (values.count < NOPAL_VALUES && at < end) {
+		uint32_t type = types[values.count / 6] >> (values.count % 6 * 4) & 15;
+		uint64_t word = *at++;
+		if (!type)
+			break;
+		if (type == NOPAL_TYPE_STRING || type == NOPAL_TYPE_BYTES) {
+			word = (uint32_t)word;
+			if (word > (end - at) * 8)
+				break;
+			values.each[values.count].text = (const char *)at;
+			at += DIV_ROUND_UP(word, 8);
+		}
+		values.each[values.count++].word = word;
+	}
+	return values;
+}
+
+/* The name of a task may hold any bytes. */
+static void copy_text(char *to, size_t room, const struct values *values, uint32_t number)
+{
+	size_t length = number < values->count && values->each[number].text ? values->each[number].word : 0;
+	length = min(length, room - 1);
+	for (size_t i = 0; i < length; i++)
+		to[i] = isprint(values->each[number].text[i]) ? values->each[number].text[i] : '?';
+	to[length] = 0;
+}
+
+/* The format with the values in place of its conversions. */
+static void show_values(struct seq_file *file, const struct nopal_description *marker, const struct values *values)
+{
+	const char *at = marker->format;
+	seq_printf(file, "%s ", marker->name);
+	for (uint32_t i = 0; *at; at++) {
+		if (*at != '%' || i == values->count) {
+			seq_putc(file, *at);
+			continue;
+		}
+		char text[64];
+		for (at++; *at && !isalpha(*at); at++)
+			continue;
+		for (; *at && strchr("hlqjzt", *at); at++)
+			continue;
+		copy_text(text, sizeof text, values, i);
+		if (values->each[i].text)
+			seq_printf(file, "\"%s\"", text);
+		else if (*at == 'd' || *at == 'i')
+			seq_printf(file, "%lld", values->each[i].word);
+		else
+			seq_printf(file, *at == 'p' || *at == 'x' ? "0x%llx" : "%llu", values->each[i].word);
+		i++;
+		if (!*at)
+			break;
+	}
+}
+
+/* The values of events.c. */
+enum { PREVIOUS, PREVIOUS_ID, PREVIOUS_RANK, STATE, NEXT, NEXT_ID, NEXT_RANK, SWITCH_FLAGS, SWITCH_VALUES };
+enum { WOKEN, WOKEN_ID, WOKEN_RANK, TARGET, WAKEUP_FLAGS, WAKEUP_VALUES };
+
+/* The name of the task that each processor runs, as far as switches tell. */
+struct running {
+	uint32_t thread;
+	char name[TASK_COMM_LEN];
+};
+
+struct event {
+	const struct nopal_description *marker;
+	bool is_switch, is_wakeup;
+	struct values values;
+};
+
+static struct event event_of(const struct nopal_seen *seen)
+{
+	const uint32_t *types;
+	bool is_own;
+	struct event event = { .marker = nopal_marker_of(seen->event, &types, &is_own) };
+	if (event.marker) {
+		event.values = values_of(seen, types);
+		event.is_switch = is_own && event.values.count == SWITCH_VALUES;
+		event.is_wakeup = is_own && event.values.count == WAKEUP_VALUES;
+	}
+	return event;
+}
+
+static void show_event(struct seq_file *file, struct row *row, const struct event *event, struct running *running)
+{
+	const struct values *values = &event->values;
+	char flags[NOPAL_FLAGS_BYTES] = "----", text[TASK_COMM_LEN], state[2];
+	if (event->is_switch || event->is_wakeup)
+		copy_text(flags, sizeof flags, values, event->is_switch ? SWITCH_FLAGS : WAKEUP_FLAGS);
+	if (event->is_switch) {
+		copy_text(running->name, sizeof running->name, values, PREVIOUS);
+		running->thread = row->thread;
+	}
+	bool is_known = running->name[0] && running->thread == row->thread;
+	row->name = !row->thread ? "<idle>" : is_known ? running->name : "<...>";
+	row->flags = flags;
+	show_head(file, row);
+	if (event->is_switch) {
+		copy_text(state, sizeof state, values, STATE);
+		copy_text(text, sizeof text, values, NEXT);
+		seq_printf(file, "%lld:%lld:%s --> %lld:%lld %s", values->each[PREVIOUS_ID].word, values->each[PREVIOUS_RANK].word,
+			   state, values->each[NEXT_ID].word, values->each[NEXT_RANK].word, text);
+		copy_text(running->name, sizeof running->name, values, NEXT);
+		running->thread = values->each[NEXT_ID].word;
+	} else if (event->is_wakeup) {
+		copy_text(text, sizeof text, values, WOKEN);
+		seq_printf(file, "%u + %lld:%lld %s", row->thread, values->each[WOKEN_ID].word, values->each[WOKEN_RANK].word, text);
+	} else {
+		show_values(file, event->marker, values);
+	}
+	seq_putc(file, '\n');
+}
+
+static void show_events(struct seq_file *file, const char *tracer, bool switches_alone, struct nopal_seen *all, uint32_t count,
+			struct running *running)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < count; i++) {
+		struct event event = event_of(&all[i]);
+		if (event.marker && all[i].processor < nr_cpu_ids && (!switches_alone || event.is_switch))
+			all[kept++] = all[i];
+	}
+	uint32_t first = kept - min_t(uint32_t, kept, ROWS_AT_MOST);
+	seq_printf(file, "%s latency trace v1.1.5 on %s\n latency: 0 us, #%u/%u, CPU#- | (M:- VP:0, KP:0, SP:0 HP:0 #P:%u)\n",
+		   tracer, init_utsname()->release, kept - first, kept, num_online_cpus());
+	seq_puts(file, "    | task: - (uid:- nice:- policy:- rt_prio:-)\n\n");
+	if (!verbose && kept)
+		seq_puts(file, legend);
+	for (uint32_t i = first; i < kept; i++) {
+		struct event event = event_of(&all[i]);
+		struct row row = {
+			.thread = all[i].thread,
+			.processor = all[i].processor,
+			.count = "-",
+			.number = i - first,
+			.clock = all[i].clock,
+			.ticks = all[i].clock - all[first].clock,
+			.next = all[min(i + 1, kept - 1)].clock - all[first].clock,
+		};
+		show_event(file, &row, &event, &running[row.processor]);
+	}
+}
+
+void nopal_events_show(struct seq_file *file, const char *tracer, bool switches_alone)
+{
+	struct running *running = kvcalloc(nr_cpu_ids, sizeof *running, GFP_KERNEL);
+	uint32_t count;
+	if (nopal_context_hold()) {
+		seq_puts(file, "# a recording has the buffer\n");
+	} else {
+		struct nopal_seen *all = nopal_records_events(&count);
+		if (all && running)
+			show_events(file, tracer, switches_alone, all, count, running);
+		kvfree(all);
+		nopal_context_let_go();
+	}
+	kvfree(running);
 }

@@ -23,6 +23,10 @@ struct nopal_worst {
 	char name[TASK_COMM_LEN];
 };
 
+/* Four flags and a NUL: irqs-off, need-resched, hardirq or softirq, depth of preemption by its count. */
+#define NOPAL_FLAGS_BYTES 5
+void nopal_flags_write(char flags[NOPAL_FLAGS_BYTES], uint32_t count, bool irqs_off, bool need_resched);
+
 uint64_t nopal_microseconds_of(uint64_t ticks);
 /* A place, after the lock function that was called there. */
 void nopal_show_place(struct seq_file *file, uint64_t place, bool with_address);
@@ -31,5 +35,11 @@ void nopal_show_place(struct seq_file *file, uint64_t place, bool with_address);
  * not known. Call it under nopal_lock. */
 void nopal_latency_trace_show(struct seq_file *file, const char *tracer, const struct nopal_worst *worst, const void *chunk,
 			      bool irqs_are_off);
+
+/* The same of a tracer that shows the events of markers: switches of tasks alone, or all. */
+void nopal_events_show(struct seq_file *file, const char *tracer, bool switches_alone);
+
+/* Whether histograms are to be shown instead. */
+bool nopal_latency_shows_histogram(void);
 
 #endif

@@ -42,7 +42,7 @@ struct marker {
 	struct nopal_description description;   /* copies */
 	uint32_t types[2];
 	struct nopal_mark mark;
-	bool recorded;                          /* by WRITE_ONCE */
+	bool recorded, traced;                  /* by a name; by a tracer. By WRITE_ONCE */
 	bool on;
 	struct connections __rcu *connections;  /* 0: none */
 };
@@ -57,6 +57,7 @@ struct pattern {
 };
 static LIST_HEAD(patterns);
 static uint32_t pattern_count;
+static const char *traced;      /* the pattern of the tracers' markers; 0: none */
 
 static DEFINE_PER_CPU(uint32_t, nested);
 
@@ -130,7 +131,9 @@ static void call(struct nopal_marker *place, const uint64_t *values)
 				connections->each[i].probe(connections->each[i].data, &marker->description, values);
 		this_cpu_dec(nested);
 	}
-	if (READ_ONCE(marker->recorded) && nopal_context_wants()) {
+	/* A recording has the markers that it names. */
+	bool wanted = READ_ONCE(marker->recorded) || (READ_ONCE(marker->traced) && !nopal_context_is_mapped());
+	if (wanted && nopal_context_wants()) {
 		if (marker->mark.shape >> NOPAL_SHAPE_VALUES)
 			record_with_text(marker, values);
 		else
@@ -145,7 +148,7 @@ static void call(struct nopal_marker *place, const uint64_t *values)
 static void set(struct marker *marker)
 {
 	struct nopal_marker *place = marker->place;
-	bool on = place && (marker->recorded || rcu_access_pointer(marker->connections));
+	bool on = place && (marker->recorded || marker->traced || rcu_access_pointer(marker->connections));
 	if (on == marker->on)
 		return;
 	marker->on = on;
@@ -157,6 +160,8 @@ static void set(struct marker *marker)
 		static_key_slow_dec(&place->key.key);
 		WRITE_ONCE(place->call, 0);
 	}
+	if (marker->module == THIS_MODULE)
+		nopal_event_switch(marker->description.name, on);
 }
 
 static bool matches(const char *pattern, const struct marker *marker)
@@ -170,11 +175,14 @@ static bool matches(const char *pattern, const struct marker *marker)
 static void decide(struct marker *marker)
 {
 	const struct pattern *pattern;
-	bool recorded = false;
+	bool recorded = false, refused = false;
 	list_for_each_entry(pattern, &patterns, list)
-		if (matches(pattern->text, marker))
+		if (matches(pattern->text, marker)) {
 			recorded = pattern->on;
+			refused = !pattern->on;
+		}
 	WRITE_ONCE(marker->recorded, recorded);
+	WRITE_ONCE(marker->traced, traced && !refused && matches(traced, marker));
 	set(marker);
 }
 
@@ -209,7 +217,7 @@ int nopal_markers_switch(const char *text, uint32_t length, bool on)
 	list_for_each_entry_safe(pattern, next, &patterns, list)
 		if (strlen(pattern->text) == length && !memcmp(pattern->text, text, length))
 			forget(pattern);
-	if (on || any_is_on()) {
+	if (on || traced || any_is_on()) {
 		if (pattern_count == PATTERNS_AT_MOST)
 			return -ENOSPC;
 		pattern = kzalloc(sizeof *pattern, GFP_KERNEL);
@@ -221,7 +229,7 @@ int nopal_markers_switch(const char *text, uint32_t length, bool on)
 		pattern_count++;
 	}
 	decide_all();
-	if (!any_is_on())
+	if (!traced && !any_is_on())
 		nopal_markers_reset();
 	return 0;
 }
@@ -232,6 +240,26 @@ void nopal_markers_reset(void)
 	list_for_each_entry_safe(pattern, next, &patterns, list)
 		forget(pattern);
 	decide_all();
+}
+
+void nopal_markers_trace(const char *pattern)
+{
+	traced = pattern;
+	if (!traced && !any_is_on())
+		nopal_markers_reset();
+	decide_all();
+}
+
+const struct nopal_description *nopal_marker_of(uint32_t event, const uint32_t **types, bool *is_own)
+{
+	const struct marker *marker;
+	list_for_each_entry(marker, &markers, list)
+		if (marker->mark.event == event) {
+			*types = marker->types;
+			*is_own = marker->module == THIS_MODULE;
+			return &marker->description;
+		}
+	return 0;
 }
 
 void nopal_markers_show(struct seq_file *file)
@@ -551,9 +579,11 @@ void nopal_markers_end(void)
 	struct marker *marker, *next;
 	unregister_module_notifier(&notifier);
 	mutex_lock(&nopal_lock);
+	traced = 0;
 	nopal_markers_reset();
 	mutex_unlock(&nopal_lock);
 	nopal_wait_for_tasks();
 	list_for_each_entry_safe(marker, next, &markers, list)
 		drop(marker);
+	INIT_LIST_HEAD(&markers);
 }

@@ -85,6 +85,11 @@ int nopal_tracepoints_join(struct nopal_tracepoint *points, uint32_t count);
 /* Afterwards no probe runs. Sleeps. */
 void nopal_tracepoints_leave(struct nopal_tracepoint *points, uint32_t count);
 
+/* ---- events.c: the kernel's tracepoints as markers of this module ---- */
+
+/* Under nopal_lock. Joins the tracepoint of the marker with this name, or leaves it. Sleeps. */
+void nopal_event_switch(const char *name, bool on);
+
 /* ---- context.c: the host that core needs ---- */
 
 int nopal_context_begin(uint32_t chunks);
@@ -194,11 +199,16 @@ void nopal_traces_end(void);
 
 /* ---- markers.c: markers of modules ---- */
 
+struct nopal_description;
 struct nopal_device_markers;
 
 /* Under nopal_lock. Begins or ends the recording of the markers with a name, also of those that come later. */
 int nopal_markers_switch(const char *name, uint32_t length, bool on);
 void nopal_markers_reset(void);
+/* Has the markers that match a pattern recorded while no recording has the buffer, unless a name is off; 0: none. */
+void nopal_markers_trace(const char *pattern);
+/* The marker of an event, and the types of its values. `is_own`: one of events.c. 0: there is none. */
+const struct nopal_description *nopal_marker_of(uint32_t event, const uint32_t **types, bool *is_own);
 void nopal_markers_show(struct seq_file *file);
 /* Tells the tool of all markers. */
 int nopal_markers_tell(struct nopal_device_markers *wanted);
@@ -223,7 +233,7 @@ void nopal_probes_reset(void);
 void nopal_probes_end(void);
 void nopal_probes_show(struct seq_file *file);
 
-/* ---- latency.c: the tracers irqsoff, preemptoff, preemptirqsoff, wakeup ---- */
+/* ---- latency.c: the tracers irqsoff, preemptoff, preemptirqsoff, wakeup; sched_switch, events ---- */
 
 /* Under nopal_lock. -ENOENT: there is no tracer of this name. */
 int nopal_tracer_switch(const char *name, bool on, char *error, size_t room);
@@ -233,9 +243,9 @@ int nopal_tracer_reset(const char *name);
 int nopal_tracer_choose(const char *name);
 void nopal_tracers_threshold(uint32_t microseconds);
 void nopal_tracers_show(struct seq_file *file);
-/* The worst case of a tracer, in the format of latency_trace. */
+/* The worst case of a tracer, or its events, in the format of latency_trace; or its histogram. */
 void nopal_tracer_trace(struct seq_file *file, const char *name);
-/* Sets an option of its format: verbose or symonly, or with `no` before it. -EINVAL: another word. */
+/* Sets an option of its format: verbose, symonly or histogram, or with `no` before it. -EINVAL: another word. */
 int nopal_tracer_option(const char *word);
 int nopal_tracers_begin(void);
 void nopal_tracers_end(void);

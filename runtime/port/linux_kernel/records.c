@@ -7,6 +7,7 @@
  * A chunk is read in place, up to the first record that is reserved and not stored. The tool's field packet_bits of its
  * header says how much of it has been read. A chunk that is full and read is zeroed and free, as the tool leaves it.
  */
+#include <linux/sort.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 #include <linux/workqueue.h>
@@ -25,7 +26,7 @@ struct stream {
 	uint32_t index;
 	bool is_full;                           /* it was, before its records were looked at */
 	struct nopal_reading reading;
-	const uint64_t *given;                  /* behind the last record that was given out */
+	const uint64_t *given;                  /* behind the last record that was given out, or passed over */
 	struct nopal_record next;
 	bool has_next;
 };
@@ -84,6 +85,15 @@ bool nopal_record_next(struct nopal_reading *reading, struct nopal_record *recor
 			if (upper >> 4 == NOPAL_EVENT_RESYNC) {
 				reading->clock_high = resync->clock >> 32;
 				reading->thread = resync->thread;
+			} else if (reading->with_events) {
+				*record = (struct nopal_record){
+					.clock = words[1],
+					.thread = reading->thread,
+					.event = upper >> 4,
+					.words = words,
+					.count = count,
+				};
+				return true;
 			}
 			continue;
 		}
@@ -186,6 +196,9 @@ static bool look(struct stream *stream)
 		else if (is_new)
 			stream->given = stream->reading.at;
 	}
+	/* Behind it are none but events of markers. */
+	if (!stream->has_next && stream->chunk)
+		stream->given = max(stream->given, stream->reading.at);
 	return stream->has_next;
 }
 
@@ -336,6 +349,51 @@ int nopal_records_count(struct nopal_counts *all, uint64_t *queued)
 	*queued = all->records - given.records;
 	nopal_context_let_go();
 	return 0;
+}
+
+static int by_clock(const void *one, const void *other)
+{
+	const struct nopal_seen *first = one, *second = other;
+	return first->clock < second->clock ? -1 : first->clock > second->clock;
+}
+
+/* Returns the number of events, and stores as many as there is room for. */
+static uint32_t gather(struct nopal_seen *to, uint32_t room)
+{
+	uint32_t count = 0;
+	for (uint32_t index = 0; index < nopal_kernel.chunk_limit; index++) {
+		struct stream stream;
+		struct nopal_record record;
+		if (state_of(index) == NOPAL_CHUNK_FREE || !READ_ONCE(chunk_at(index)->thread_begin))
+			continue;
+		begin_reading(&stream, index);
+		stream.reading.with_events = true;
+		while (nopal_record_next(&stream.reading, &record)) {
+			bool is_there = record.event && stream.reading.at > stream.given;
+			if (is_there && count < room)
+				to[count] = (struct nopal_seen){
+					.clock = record.clock,
+					.words = record.words,
+					.count = record.count,
+					.event = record.event,
+					.thread = record.thread,
+					.processor = stream.chunk->thread_begin & 0xffff,
+				};
+			count += is_there;
+		}
+		cond_resched();
+	}
+	return count;
+}
+
+struct nopal_seen *nopal_records_events(uint32_t *count)
+{
+	uint32_t room = gather(0, 0);
+	struct nopal_seen *all = kvcalloc(room + 1, sizeof *all, GFP_KERNEL);
+	/* More may have come meanwhile. */
+	*count = all ? min(gather(all, room), room) : 0;
+	sort(all, *count, sizeof *all, by_clock, 0);
+	return all;
 }
 
 static bool drop(void *unused, const struct nopal_record *record)

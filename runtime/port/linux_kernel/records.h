@@ -14,6 +14,9 @@ struct nopal_record {
 	uint64_t clock;
 	uint32_t site, tag, thread;
 	bool is_exit;
+	uint32_t event;         /* of a marker; 0: it is an entry or an exit */
+	const uint64_t *words;  /* the whole record of a marker, of so many words */
+	uint32_t count;
 	uint64_t values[NOPAL_ARGUMENTS];       /* arguments, or the result; 0 where they were not recorded */
 };
 
@@ -21,9 +24,10 @@ struct nopal_reading {
 	const uint64_t *at, *end;
 	uint32_t clock_high, thread;
 	bool is_copy;   /* records that are not stored yet never will be: they are skipped */
+	bool with_events;
 };
 
-/* The next entry or exit. False: there is none, or it is not stored yet. */
+/* The next entry or exit, or event of a marker where these are wanted. False: there is none, or it is not stored yet. */
 bool nopal_record_next(struct nopal_reading *reading, struct nopal_record *record);
 /* Under nopal_lock; 0: no plan has this site. */
 const struct nopal_function *nopal_record_function(const struct nopal_record *record);
@@ -32,6 +36,13 @@ const struct nopal_function *nopal_record_function(const struct nopal_record *re
  * interrupts or preemption off. Returns how many bytes; 0: it has none. */
 uint32_t nopal_records_copy(void *to);
 struct nopal_reading nopal_reading_of_copy(const void *chunk, uint32_t bytes);
+
+/* An event of a marker in the buffer. */
+struct nopal_seen {
+	uint64_t clock;
+	const uint64_t *words;
+	uint32_t count, event, thread, processor;
+};
 
 struct nopal_counts {
 	uint64_t records, entries, lost;
@@ -43,6 +54,9 @@ struct nopal_counts {
 ssize_t nopal_records_text(char *bytes, size_t room);
 /* The records since the counts began, and how many of them are in the buffer. */
 int nopal_records_count(struct nopal_counts *all, uint64_t *queued);
+/* The events of markers in the buffer, of all processors in order of time; they stay there. To be freed by kvfree. 0: no
+ * memory. The caller holds the region, which keeps their words. */
+struct nopal_seen *nopal_records_events(uint32_t *count);
 /* Empties the buffer, and counts from 0. */
 void nopal_records_reset(void);
 /* Whether older records make room for newer ones. */

@@ -81,9 +81,12 @@ sections() {
 			done
 		done
 	done
-	for kind in within_softirq switch_preemption_off; do
-		[ $tracer = preemptoff ] || continue
-		from=${kind#within_}
+	for case in irqsoff/within_interrupt/switch_irqs_off irqsoff/within_interrupt_of_softirq/switch_irqs_off \\
+		preemptoff/within_softirq/softirq preemptoff/switch_preemption_off/switch_preemption_off; do
+		[ $tracer = ${case%%/*} ] || continue
+		kind=${case#*/}
+		from=${kind#*/}
+		kind=${kind%/*}
 		for try in $(seq 40); do
 			tell tracer $tracer reset
 			echo $kind 5000 >/proc/nopal_sections
@@ -126,6 +129,9 @@ cases() {
 	exec 3<&-
 }
 { cases; tell tracer preemptirqsoff reset; cases; } >/out/reset.cases
+echo histogram >/dev/nopal_latency
+{ cases; cat /dev/nopal_latency; cases; } >/out/histogram
+echo nohistogram >/dev/nopal_latency
 say latency.none nopal ctl kernel 'latency none'
 say latency.chosen nopal ctl kernel 'latency irqsoff'
 tell latency preemptirqsoff

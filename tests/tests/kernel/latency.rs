@@ -170,6 +170,41 @@ fn a_tracer_that_is_reset_forgets_its_worst_case_and_keeps_its_histogram() {
     }
 }
 
+#[test]
+fn the_histogram_of_a_tracer_counts_all_cases_by_their_length() {
+    for booted in beside() {
+        let text = booted.text("histogram");
+        let lines: Vec<&str> = text.lines().collect();
+        let [before, _, _, _, _, _, rows @ .., after] = &lines[..] else {
+            panic!("{}: {text}", booted.name);
+        };
+        let rows: Vec<(u64, u64)> = rows
+            .iter()
+            .map(|row| {
+                let (microseconds, cases) = row.trim().split_once(' ').expect("two numbers");
+                let number = |word: &str| word.trim().parse().expect("a number");
+                (number(microseconds), number(cases))
+            })
+            .collect();
+        let all = number_after(&text, "#Total samples: ");
+        let sum: u64 = rows.iter().map(|(_, cases)| cases).sum();
+        assert_eq!(sum, all, "{}: {text}", booted.name);
+        let [before, after] = [before, after].map(|cases| cases.parse::<u64>().expect("a number"));
+        assert!((before..=after).contains(&all), "{}: {text}", booted.name);
+        let is_ordered = rows.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        assert!(is_ordered, "{}: {text}", booted.name);
+        // Sections of 5 ms, of which a bucket may begin 1/32 below.
+        let long = rows
+            .iter()
+            .filter(|(microseconds, _)| *microseconds >= 4_600);
+        let long: u64 = long.map(|(_, cases)| cases).sum();
+        assert!(long >= 8, "{}: {text}", booted.name);
+        let last = rows.last().map_or(0, |(microseconds, _)| *microseconds);
+        let most = number_after(&text, "#Maximum latency: ");
+        assert!(most >= last, "{}: {text}", booted.name);
+    }
+}
+
 /// The flags of the last row are those of the section's end.
 #[test]
 fn latency_trace_shows_the_flags_of_interrupts_and_preemption() {
@@ -178,17 +213,20 @@ fn latency_trace_shows_the_flags_of_interrupts_and_preemption() {
             ("latency.functions", "d.."),
             ("flags.within_softirq", "ds."),
             ("flags.switch_preemption_off", "..1"),
+            ("flags.within_interrupt", "dh"),
+            ("flags.within_interrupt_of_softirq", "dH"),
         ] {
             let text = booted.text(name);
             let last = text.lines().last().unwrap_or_default();
             let flags = last.split_whitespace().nth(1).unwrap_or_default();
             let flags = flags.trim_start_matches(char::is_numeric);
-            // The second one is for a switch of tasks that is due.
+            // The second one is for a switch of tasks that is due. Preemption may be off where an interrupt comes.
             let shown: String = flags
                 .chars()
                 .enumerate()
                 .filter(|(at, _)| *at != 1)
                 .map(|(_, flag)| flag)
+                .take(expected.len())
                 .collect();
             assert_eq!(shown, expected, "{}: {name}: {text}", booted.name);
         }

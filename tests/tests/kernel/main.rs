@@ -2,6 +2,7 @@
 //! counted. The guests run once for all of these tests.
 
 mod beside;
+mod events;
 mod latency;
 mod modules;
 mod used;

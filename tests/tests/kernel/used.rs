@@ -121,6 +121,25 @@ echo 'echo typed 1 >/proc/nopal_markers; echo met 5000 >/proc/nopal_markers; ech
 say marked nopal record -o /tmp/marked --kernel-markers 'test_*' --kernel-functions proc_reg_write --kernel-functions be_typed@nopal_markers -- sh /tmp/meet
 say marked.replay nopal replay /tmp/marked
 rm -r /tmp/marked
+say switched nopal record -o /tmp/switched --kernel-markers 'sched_*@nopal' -F main -- kernel_work pipe 100
+say switched.replay nopal replay /tmp/switched
+rm -r /tmp/switched
+step tracers of events
+echo tracer sched_switch on >/dev/nopal
+taskset 1 kernel_work pipe 20
+cat /dev/nopal_latency >/out/switches
+echo tracer events on >/dev/nopal
+usleep 1000
+echo met 3 >/proc/nopal_markers
+cat /dev/nopal_latency >/out/events
+{ grep '^tracer ' /dev/nopal; echo reset >/dev/nopal; grep '^tracer ' /dev/nopal; } >/out/events.state
+echo mark test_met off >/dev/nopal
+echo met 1 >/proc/nopal_markers
+cat /dev/nopal_latency >/out/events.refused
+for tracer in events sched_switch; do echo tracer $tracer off >/dev/nopal; done
+echo reset >/dev/nopal
+usleep 1000
+cat /dev/nopal_latency >/out/events.off
 step markers
 echo met 10 >/proc/nopal_markers
 say marks nopal ctl kernel 'mark test_* on' 'mark test_met off' 'mark test_b* on' 'mark test_b* off'
@@ -658,7 +677,7 @@ fn what_cannot_be_done_is_refused_with_its_reason() {
             "trace: expected WHAT or NAME",
             "there is no trace x",
             "no_such_function: no function of the plan",
-            "there is no tracer none: a kernel has irqsoff, preemptoff, preemptirqsoff and wakeup",
+            "there is no tracer none: a kernel has irqsoff, preemptoff, preemptirqsoff, wakeup, sched_switch and events",
             "watch x: not x, expected IDS",
             "begone: not begone, expected trace, mark,",
             "2 to the power of 3 records: each processor needs two chunks",
