@@ -2,9 +2,9 @@
  *
  * ask: system calls; count: how many of them perf's probes see; cost: the fewest ticks that so many take; fork:
  * children that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than
- * all others; hostile: random writes, requests and mappings of /dev/nopal, with the number as seed; meddle: two threads
- * that do so with all devices, and read, seek, close and open them; unprivileged: the rights of a user with this
- * number, with CAP_SYS_ADMIN, with CAP_PERFMON, and then without. */
+ * all others; fault: first reads of so many pages; hostile: random writes, requests and mappings of /dev/nopal, with the
+ * number as seed; meddle: two threads that do so with all devices, and read, seek, close and open them; unprivileged: the
+ * rights of a user with this number, with CAP_SYS_ADMIN, with CAP_PERFMON, and then without. */
 #define _GNU_SOURCE
 #include "../../runtime/port/linux_kernel/device.h"
 #include "hard.h"
@@ -238,6 +238,17 @@ static void be_hostile(unsigned int seed)
 	close(device);
 }
 
+/* Each reads the page of zeroes, so the kernel allocates nothing. */
+static void fault_often(int pages)
+{
+	size_t page = 4096;
+	volatile char *all = mmap(0, pages * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(all != MAP_FAILED);
+	madvise((void *)all, pages * page, MADV_NOHUGEPAGE);
+	for (int i = 0; i < pages; i++)
+		(void)all[i * page];
+}
+
 /* Two threads share the open files. */
 static _Atomic int files[3];
 
@@ -252,7 +263,8 @@ static void open_again(int which)
 static void *meddle_once(void *argument)
 {
 	static const char *const texts[] = { "verbose\n", "noverbose", "symonly", " nosymonly ", "trace vfs_read new r\ntrace r on\n",
-					     "processors 1 0\nprocessors 63\n", "arguments on\nreset\n" };
+					     "processors 1 0\nprocessors 63\n", "arguments on\nreset\n", "histogram", "nohistogram",
+					     "tracer events on\ntracer events off\n" };
 	static _Thread_local char bytes[80000];
 	unsigned int seed = (uintptr_t)argument;
 	for (int round = 0; round < 1000; round++) {
@@ -352,7 +364,7 @@ int main(int count, char **arguments)
 		const char *name;
 		void (*run)(int);
 	} works[] = { { "ask", ask },	{ "count", count_by_perf }, { "cost", cost },	     { "fork", fork_often },
-		      { "pipe", pipe_often }, { "urgent", be_urgent }, { "hostile", (void (*)(int))be_hostile },
+		      { "pipe", pipe_often }, { "urgent", be_urgent }, { "fault", fault_often }, { "hostile", (void (*)(int))be_hostile },
 		      { "meddle", meddle },	{ "unprivileged", be_unprivileged } };
 	CHECK(count == 3);
 	int number = atoi(arguments[2]);

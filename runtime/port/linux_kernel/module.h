@@ -82,7 +82,7 @@ struct nopal_tracepoint {
 
 /* Connects each tracepoint to its probe, or none. -ENOENT: this kernel lacks one. Sleeps. */
 int nopal_tracepoints_join(struct nopal_tracepoint *points, uint32_t count);
-/* Afterwards no probe runs. Sleeps. */
+/* Afterwards no probe runs, also where they could not be joined. Sleeps. */
 void nopal_tracepoints_leave(struct nopal_tracepoint *points, uint32_t count);
 
 /* ---- events.c: the kernel's tracepoints as markers of this module ---- */

@@ -20,6 +20,7 @@
 #include <linux/kallsyms.h>
 #include <linux/rcupdate.h>
 #include <linux/sort.h>
+#include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 #include "arch.h"
 #include "kernels.h"
@@ -134,6 +135,8 @@ struct extent {
 	unsigned long first, end;
 };
 static struct extent text, locks, never[4];
+/* Of page faults. The kernel keeps probes out of the handler, not calls: its sti ends the section of a fault. */
+static unsigned long fault_entry, fault_handler;
 
 static struct extent extent_of(const char *first, const char *end)
 {
@@ -288,7 +291,7 @@ static void consider(unsigned long address, int kind, int length, unsigned long 
 		return leave(address, UNSEEN_NEVER);
 	if (kind == KIND_UNKNOWN)
 		return leave(address, UNSEEN_FORM);
-	if (nopal_symbols.probes_refuse(function))
+	if (nopal_symbols.probes_refuse(function) && function != fault_handler)
 		return leave(address, UNSEEN_NEVER);
 	if (nopal_is_held(address, address + length - 1))
 		return leave(address, UNSEEN_HELD);
@@ -361,15 +364,20 @@ static void scan_modules(void)
 
 /* ---- interrupts ---- */
 
-/* At the begin of an interrupt: the processor itself has switched interrupts off. */
+/* Begins a section after the processor itself has switched interrupts off. */
+static void begin_from(unsigned long from)
+{
+	this_cpu_write(nopal_section.from, from);
+	this_cpu_write(nopal_section.since, rdtsc());
+}
+
+/* At the begin of an interrupt. */
 static void irq_in(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *registers)
 {
 	bool is_open = READ_ONCE(this_cpu_ptr(&nopal_section)->since);
 	/* Preemption was off before: the section goes on. */
-	if (mode == NOPAL_JOINT && preempt_count() && is_open)
-		return;
-	this_cpu_write(nopal_section.from, parent);
-	this_cpu_write(nopal_section.since, rdtsc());
+	if (mode != NOPAL_JOINT || !preempt_count() || !is_open)
+		begin_from(parent);
 }
 
 static struct ftrace_ops irq_in_ops;
@@ -446,6 +454,22 @@ static void add_exits(const char *name)
 		address += instruction.length;
 	}
 }
+
+/* ---- page faults ---- */
+
+/* A begin without that end would be taken for the begin of another exception's section. So these are the faults that the
+ * handler serves with interrupts on. The tracepoint itself has switched preemption off. */
+static void at_fault(void *unused, unsigned long address, struct pt_regs *registers, unsigned long error)
+{
+	bool is_served = address < TASK_SIZE_MAX && current->mm && !pagefault_disabled() && preempt_count() == 1;
+	if (is_served && registers->flags & X86_EFLAGS_IF)
+		begin_from(fault_entry);
+}
+
+static struct nopal_tracepoint fault_points[] = {
+	{ "page_fault_user", at_fault },
+	{ "page_fault_kernel", at_fault },
+};
 
 /* ---- idle ---- */
 
@@ -531,7 +555,10 @@ static int watch_interrupts(bool watch)
 		failed = ftrace_set_filter(&irq_in_ops, irq_enter_name, sizeof irq_enter_name - 1, 1);
 		if (!failed)
 			failed = register_ftrace_function(&irq_in_ops);
+		if (!failed)
+			nopal_tracepoints_join(fault_points, ARRAY_SIZE(fault_points));
 	} else {
+		nopal_tracepoints_leave(fault_points, ARRAY_SIZE(fault_points));
 		failed = unregister_ftrace_function(&irq_in_ops);
 	}
 	/* It stays set after this, and must not be freed again. */
@@ -694,6 +721,8 @@ int nopal_sections_begin(void)
 	never[1] = extent_of("__entry_text_start", "__entry_text_end");
 	never[2] = extent_of("__cpuidle_text_start", "__cpuidle_text_end");
 	never[3] = extent_of("__static_call_text_start", "__static_call_text_end");
+	fault_handler = nopal_symbols.find("do_user_addr_fault");
+	fault_entry = nopal_symbols.find("exc_page_fault");
 	if (!text.first || !text.end || !never[0].end || !never[1].end)
 		return -ENOENT;
 	return register_module_notifier(&notifier);

@@ -33,6 +33,7 @@ int nopal_tracepoints_join(struct nopal_tracepoint *points, uint32_t count)
 void nopal_tracepoints_leave(struct nopal_tracepoint *points, uint32_t count)
 {
 	while (count--)
-		tracepoint_probe_unregister(points[count].point, points[count].probe, 0);
+		if (points[count].point)
+			tracepoint_probe_unregister(points[count].point, points[count].probe, 0);
 	tracepoint_synchronize_unregister();
 }

@@ -50,6 +50,12 @@ worst() {
 	{ echo \"$first\"; cat <&3; } >$1
 	exec 3<&-
 }
+cases() {
+	exec 3</dev/nopal
+	read -r first <&3
+	sed -n \"s/^# $1: \\([0-9]*\\) cases.*/\\1/p\" <&3
+	exec 3<&-
+}
 sections() {
 	tracer=$1
 	shift
@@ -94,6 +100,7 @@ sections() {
 			grep -q \"=> started at: .*$from\" /out/flags.$kind && break
 		done
 	done
+	[ $tracer = irqsoff ] && { cases $tracer; kernel_work fault 20000; cases $tracer; } >/out/faults
 	tell tracer $tracer off
 }
 of_irqs='lock_with_irqs_off switch_irqs_off nest_irqs_off'
@@ -122,15 +129,9 @@ for try in $(seq 40); do
 	grep -q ': wait_for' /out/latency.functions && grep -q ': wait_for' /out/latency.verbose && break
 done
 say latency.refused sh -c 'echo frobnicate >/dev/nopal_latency'
-cases() {
-	exec 3</dev/nopal
-	read -r first <&3
-	sed -n 's/^# preemptirqsoff: \\([0-9]*\\) cases.*/\\1/p' <&3
-	exec 3<&-
-}
-{ cases; tell tracer preemptirqsoff reset; cases; } >/out/reset.cases
+{ cases preemptirqsoff; tell tracer preemptirqsoff reset; cases preemptirqsoff; } >/out/reset.cases
 echo histogram >/dev/nopal_latency
-{ cases; cat /dev/nopal_latency; cases; } >/out/histogram
+{ cases preemptirqsoff; cat /dev/nopal_latency; cases preemptirqsoff; } >/out/histogram
 echo nohistogram >/dev/nopal_latency
 say latency.none nopal ctl kernel 'latency none'
 say latency.chosen nopal ctl kernel 'latency irqsoff'

@@ -170,6 +170,19 @@ fn a_tracer_that_is_reset_forgets_its_worst_case_and_keeps_its_histogram() {
     }
 }
 
+/// The count of faults of a memory cgroup is a section, too.
+#[test]
+fn page_faults_begin_sections_with_interrupts_off() {
+    for booted in beside() {
+        let text = booted.text("faults");
+        let cases: Vec<u64> = text
+            .lines()
+            .map(|line| line.parse().expect("a number"))
+            .collect();
+        assert!(cases[1] - cases[0] >= 40_000, "{}: {text}", booted.name);
+    }
+}
+
 #[test]
 fn the_histogram_of_a_tracer_counts_all_cases_by_their_length() {
     for booted in beside() {
