@@ -42,10 +42,15 @@ pub fn start(scratch: &Path, words: &[&str]) -> Start {
 impl Mounted {
     /// Starts a program, which prints `ready` when it waits for lines; traces one of its functions; and mounts.
     pub fn new(program: Program, ready: &str, function: &str) -> Mounted {
+        Mounted::with(program, ready, &["-F", function])
+    }
+
+    /// The same with other options for `nopal attach`.
+    pub fn with(program: Program, ready: &str, options: &[&str]) -> Mounted {
         let scratch = scratch();
         let case = Case::new(program)
             .environment("XDG_RUNTIME_DIR", scratch.path())
-            .options(["-F", function]);
+            .options(options);
         let mut program = case.untraced_start().spawn();
         program.wait_for(|text| text.contains(ready));
         let stdin = program.stdin();

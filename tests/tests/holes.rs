@@ -65,9 +65,9 @@ fn a_process_that_always_calls_them_is_attached_to_again_and_again() {
 /// Their jumps go and come in a running session, also those to other thunks, such as of a probe.
 #[test]
 fn they_can_be_chosen_and_left_in_a_session() {
-    let mut attached = AttachedProgram::new(c("holes", &["-DBUSY"]), &["-F", "again"]);
+    let mut attached = AttachedProgram::new(c("holes", &["-DBUSY"]), &["-F", "main"]);
     attached.run("on");
-    for _ in 0..5 {
+    for _ in 0..2 {
         attached.ctl("trace count_up nothing new p\ntrace p on");
         attached.run("on");
         attached.ctl("trace p remove");

@@ -125,6 +125,31 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
     delays.mounted.end(5);
 }
 
+/// The function tracer's files tell the callers' offsets in a session that records call sites.
+#[test]
+fn callers_have_offsets_where_call_sites_are_recorded() {
+    let options = ["-F", "inside_handler", "-F", "handler", "--call-sites"];
+    let mut delays = Delays {
+        mounted: Mounted::with(c("delays", &[]), "done 0\n", &options),
+        done: 0,
+    };
+    delays.tracing("echo function >current_tracer");
+    delays.make("catch 1");
+    for (file, between) in [("trace", " <-- "), ("latency_trace", " (")] {
+        let text = delays.tracing(&format!("cat {file}"));
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.contains("inside_handler+0x0/"));
+        let (_, caller) = line.expect(&text).split_once(between).expect(&text);
+        let offset = caller.strip_prefix("handler+0x").expect(caller);
+        let (offset, size) = offset.split_once("/0x").expect(caller);
+        let [offset, size] = [offset, size.trim_end_matches(')')]
+            .map(|number| u64::from_str_radix(number, 16).expect(caller));
+        assert!(0 < offset && offset < size, "{caller}");
+    }
+    delays.tracing("echo nop >current_tracer");
+    delays.mounted.end(5);
+}
+
 /// Tracers that measure nothing have header and lines in both versions, with addresses and without.
 #[test]
 fn what_is_only_recorded_has_a_latency_trace_too() {
