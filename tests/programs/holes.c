@@ -1,8 +1,12 @@
 /* Functions with room for a short jump only: a loop leads behind its first two bytes, or the next function begins after
- * three. Padding is within reach. With -DBUSY, threads call them all the time, under signals. */
+ * three. Padding is within reach. With -DBUSY, threads call them all the time, under signals. With -DPATCHED, the program
+ * writes over one of them, and at the next line back what was there. */
 #include "hard.h"
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 
 int count_up(int n);
@@ -72,6 +76,27 @@ int main(void)
 		fflush(stdout);
 	}
 	_Exit(5);
+}
+
+#elif defined(PATCHED)
+
+int main(void)
+{
+	char line[16], kept[2];
+	void *page = (void *)((uintptr_t)nothing & -4096ul);
+	CHECK(mprotect(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
+	puts("ready");
+	fflush(stdout);
+	for (int is_over = 0; fgets(line, sizeof line, stdin); is_over = 1) {
+		if (!is_over)
+			memcpy(kept, (void *)nothing, sizeof kept);
+		memcpy((void *)nothing, is_over ? kept : "\x90\x90", sizeof kept);
+		if (is_over)
+			call_each();
+		puts("done");
+		fflush(stdout);
+	}
+	return 5;
 }
 
 #else

@@ -1,9 +1,10 @@
 //! Functions with room for a short jump only: it leads to padding near them, which holds the jump to the thunk.
 
+use std::io::Write;
 use std::process::Command;
 
 use nopal_tests::process::{assert_nothing_left, is_text_changed};
-use nopal_tests::{AttachedProgram, Case, End, Report, c, nopal, scratch};
+use nopal_tests::{AttachedProgram, Case, End, Report, Running, c, nopal, scratch};
 
 const FUNCTIONS: [&str; 2] = ["count_up", "nothing"];
 
@@ -58,6 +59,28 @@ fn a_process_that_always_calls_them_is_attached_to_again_and_again() {
     for function in FUNCTIONS {
         assert!(report.calls(function) > 0, "{function}");
     }
+    drop(stdin);
+    assert_eq!(program.wait().end, End::Code(5));
+}
+
+/// A program that hooks its own functions may keep a short jump, and write it back when nopal has left.
+#[test]
+fn a_short_jump_that_comes_back_leads_past() {
+    let scratch = scratch();
+    let case = Case::new(c("holes", &["-DPATCHED"]));
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text.ends_with("ready\n"));
+    let mut stdin = program.stdin();
+    let mut tell = |program: &mut Running, times: usize| {
+        stdin.write_all(b"over\n").unwrap();
+        program.wait_for(|text| text.matches("done").count() == times);
+    };
+    let mut tool = case.attach(program.id(), &scratch.path().join("trace"));
+    tell(&mut program, 1);
+    tool.signal_group(libc::SIGINT);
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    tell(&mut program, 2);
     drop(stdin);
     assert_eq!(program.wait().end, End::Code(5));
 }

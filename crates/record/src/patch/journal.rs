@@ -68,7 +68,8 @@ impl Journal {
     }
 
     pub fn is_generated(&self, address: u64) -> bool {
-        self.ways.iter().any(|way| way.contains(&address))
+        let way = self.ways.partition_point(|way| way.end <= address);
+        self.ways.get(way).is_some_and(|way| way.contains(&address))
     }
 
     /// The stack parts that were ever mirrored.

@@ -75,7 +75,13 @@ fn take_out(journal: &Journal) -> Result<()> {
         .iter()
         .partition(|change| matches!(change.kind, Kind::Hook | Kind::Marker | Kind::Word));
     // A thread may be at the jump in a hole.
-    let (holes, sites): (Vec<Change>, Vec<Change>) = sites.iter().partition(|it| it.is_hole());
+    let (holes, mut sites): (Vec<Change>, Vec<Change>) = sites.iter().partition(|it| it.is_hole());
+    // Two bytes may be a jump of another library's own by now: ours leads to a jump of ours.
+    let is_held = |at: u64| {
+        let mut holes = holes.iter();
+        holes.any(|hole| hole.address == at && hole.is_made(&memory))
+    };
+    sites.retain(|site| site.hole().is_none_or(is_held));
     for attempt in 0..ATTEMPTS {
         while is_frozen(journal.process) && nopal_process::alive(journal.process) {
             std::thread::sleep(WHILE_FROZEN);
@@ -92,7 +98,7 @@ fn take_out(journal: &Journal) -> Result<()> {
             restore::take_back(&hooks, &memory)?;
             let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
-                restore::take_back(&holes, &memory)?;
+                restore::take_back(&unneeded(&holes, journal, &memory), &memory)?;
                 if journal.code_stays {
                     // Each takes more than one store, so no thread may run.
                     restore::lead_past(hooks.iter().chain(probes(&sites)), &memory)?;
@@ -107,6 +113,24 @@ fn take_out(journal: &Journal) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The holes to which no short jump can come back: where the program has written over one, it may have kept its bytes.
+fn unneeded(holes: &[Change], journal: &Journal, memory: &Memory) -> Vec<Change> {
+    let is_back = |change: &Change| {
+        let mut found = vec![0; change.before().len()];
+        memory.read(change.address, &mut found).is_ok() && found == change.before()
+    };
+    let short = journal
+        .changes
+        .iter()
+        .filter(|change| change.hole().is_some());
+    let needed: HashSet<u64> = short
+        .filter(|change| journal.code_stays || !is_back(change))
+        .filter_map(Change::hole)
+        .collect();
+    let holes = holes.iter().filter(|hole| !needed.contains(&hole.address));
+    holes.copied().collect()
 }
 
 /// Lets threads go that did not stop, and that cannot be stopped again before; those of a frozen process, when it goes
@@ -293,7 +317,8 @@ fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Resul
     let mut injector = Injector::new(thread)?;
     injector.give_back(&text.unchanged)?;
     let is_function = |change: &&Change| change.function().is_some();
-    if text.patched.iter().any(|change| !is_function(&change)) {
+    let leads_past = |change: &Change| change.function().is_some() || change.is_hole();
+    if !text.patched.iter().all(leads_past) {
         // The program may write the jump to a hook back.
         return Ok(());
     }
