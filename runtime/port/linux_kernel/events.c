@@ -9,10 +9,10 @@
 #include "module.h"
 #include "nopal.h"
 
-/* Those of the code that passed the tracepoint, which itself has switched preemption off. */
+/* Those of the code that passed the tracepoint. */
 static void read_flags(char flags[NOPAL_FLAGS_BYTES])
 {
-	nopal_flags_write(flags, preempt_count() - 1, raw_irqs_disabled(), test_tsk_need_resched(current));
+	nopal_flags_write(flags, preempt_count() - NOPAL_PREEMPTION_OF_TRACEPOINTS, raw_irqs_disabled(), test_tsk_need_resched(current));
 }
 
 static void at_switch(NOPAL_SWITCH_PARAMETERS)

@@ -44,6 +44,9 @@ static inline unsigned long nopal_preempt_count(void)
 #endif
 }
 
+/* What a tracepoint adds to the count while its probes run. */
+#define NOPAL_PREEMPTION_OF_TRACEPOINTS IS_ENABLED(CONFIG_PREEMPT_COUNT)
+
 /* The parameters of a probe of sched_switch, and what the previous task waits for. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0)
 #define NOPAL_SWITCH_PARAMETERS \

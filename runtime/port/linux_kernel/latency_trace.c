@@ -305,8 +305,9 @@ static void show_values(struct seq_file *file, const struct nopal_description *m
 	const char *at = marker->format;
 	seq_printf(file, "%s ", marker->name);
 	for (uint32_t i = 0; *at; at++) {
-		if (*at != '%' || i == values->count) {
+		if (*at != '%' || at[1] == '%' || i == values->count) {
 			seq_putc(file, *at);
+			at += *at == '%' && at[1] == '%';
 			continue;
 		}
 		char text[64];

@@ -458,10 +458,10 @@ static void add_exits(const char *name)
 /* ---- page faults ---- */
 
 /* A begin without that end would be taken for the begin of another exception's section. So these are the faults that the
- * handler serves with interrupts on. The tracepoint itself has switched preemption off. */
+ * handler serves with interrupts on. */
 static void at_fault(void *unused, unsigned long address, struct pt_regs *registers, unsigned long error)
 {
-	bool is_served = address < TASK_SIZE_MAX && current->mm && !pagefault_disabled() && preempt_count() == 1;
+	bool is_served = address < TASK_SIZE_MAX && current->mm && !pagefault_disabled() && preempt_count() == NOPAL_PREEMPTION_OF_TRACEPOINTS;
 	if (is_served && registers->flags & X86_EFLAGS_IF)
 		begin_from(fault_entry);
 }

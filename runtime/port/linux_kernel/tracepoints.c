@@ -23,6 +23,9 @@ int nopal_tracepoints_join(struct nopal_tracepoint *points, uint32_t count)
 		int failed = points[i].point ? tracepoint_probe_register(points[i].point, points[i].probe, 0) : -ENOENT;
 		if (failed) {
 			pr_err("nopal: tracepoint %s cannot be joined: error %d\n", points[i].name, -failed);
+			/* Who leaves all of them leaves none twice. */
+			for (uint32_t later = i; later < count; later++)
+				points[later].point = 0;
 			nopal_tracepoints_leave(points, i);
 			return failed;
 		}
@@ -32,8 +35,10 @@ int nopal_tracepoints_join(struct nopal_tracepoint *points, uint32_t count)
 
 void nopal_tracepoints_leave(struct nopal_tracepoint *points, uint32_t count)
 {
-	while (count--)
+	while (count--) {
 		if (points[count].point)
 			tracepoint_probe_unregister(points[count].point, points[count].probe, 0);
+		points[count].point = 0;
+	}
 	tracepoint_synchronize_unregister();
 }
