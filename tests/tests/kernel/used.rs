@@ -2,6 +2,7 @@
 
 use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 const USE: &str = "
@@ -345,9 +346,17 @@ fn each_reader_has_the_calls_in_the_kernel() {
 fn calls_in_the_kernel_stand_inside_the_call_that_led_there() {
     for booted in used() {
         let replay = booted.said("pipe.replay");
-        // The text behind the times.
-        let functions: Vec<&str> = replay.lines().filter_map(|line| line.get(38..)).collect();
-        let written = functions.windows(3).filter(|lines| {
+        let mut lines = replay.lines();
+        // The text stands behind the times and their marks.
+        let text = lines.next().unwrap().len() + 4;
+        let mut threads = BTreeMap::<&str, Vec<&str>>::new();
+        for (times, text) in lines.filter_map(|line| line.split_at_checked(text)) {
+            if let Some(thread) = times.split_whitespace().nth(1) {
+                threads.entry(thread).or_default().push(text);
+            }
+        }
+        let written = threads.values().flat_map(|lines| lines.windows(3));
+        let written = written.filter(|lines| {
             let depth = |line: &str| line.len() - line.trim_start().len();
             let [call, inside, end] = lines else {
                 return false;
@@ -357,9 +366,7 @@ fn calls_in_the_kernel_stand_inside_the_call_that_led_there() {
                 && depth(inside) == depth(call) + 2
                 && depth(end) == depth(call)
         });
-        // The other calls were interrupted by a line of the other process.
-        let written = written.count();
-        assert!(written >= 20, "{}: {written}: {replay}", booted.name);
+        assert_eq!(written.count(), 200, "{}: {replay}", booted.name);
     }
 }
 
