@@ -46,12 +46,12 @@ KEPT static int inner_small(int n)
 	return RETURNED(inner_large(n)) + RETURNED(inner_kernel(n));
 }
 
-/* Cannot be traced: its loop begins within the bytes that a jump would take. */
+/* Cannot be traced: it jumps back to its first instruction. */
 __attribute__((naked)) KEPT static int inner_refused(int n)
 {
-	__asm__("nop\n\t"
-		"mov %edi, %eax\n"
-		"1:	dec %eax\n\t"
+	__asm__("1:	dec %edi\n\t"
+		"mov %edi, %eax\n\t"
+		".skip 4, 0x90\n\t"
 		"jnz 1b\n\t"
 		".skip 400, 0x90\n\t"
 		"ret");
