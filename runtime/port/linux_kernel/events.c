@@ -40,6 +40,7 @@ static void at_wakeup_new(void *unused, struct task_struct *task)
 		   (int)task_cpu(task), flags);
 }
 
+/* Under nopal_lock, as what is joined of them. */
 static struct nopal_tracepoint points[] = {
 	{ "sched_switch", at_switch },
 	{ "sched_wakeup", at_wakeup },

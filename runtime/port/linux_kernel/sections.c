@@ -135,7 +135,8 @@ struct extent {
 	unsigned long first, end;
 };
 static struct extent text, locks, never[4];
-/* Of page faults. The kernel keeps probes out of the handler, not calls: its sti ends the section of a fault. */
+/* Of page faults; set as the module is loaded, 0 where the kernel has none of that name. The kernel keeps probes out of
+ * the handler, not calls: its sti ends the section of a fault. */
 static unsigned long fault_entry, fault_handler;
 
 static struct extent extent_of(const char *first, const char *end)
@@ -466,6 +467,7 @@ static void at_fault(void *unused, unsigned long address, struct pt_regs *regist
 		begin_from(fault_entry);
 }
 
+/* Under nopal_lock. */
 static struct nopal_tracepoint fault_points[] = {
 	{ "page_fault_user", at_fault },
 	{ "page_fault_kernel", at_fault },
@@ -555,7 +557,8 @@ static int watch_interrupts(bool watch)
 		failed = ftrace_set_filter(&irq_in_ops, irq_enter_name, sizeof irq_enter_name - 1, 1);
 		if (!failed)
 			failed = register_ftrace_function(&irq_in_ops);
-		if (!failed)
+		/* Without the handler, no end of their sections is seen. */
+		if (!failed && fault_entry && fault_handler)
 			nopal_tracepoints_join(fault_points, ARRAY_SIZE(fault_points));
 	} else {
 		nopal_tracepoints_leave(fault_points, ARRAY_SIZE(fault_points));
