@@ -38,7 +38,12 @@ pub fn run(arguments: &View) -> Result<()> {
     }
     thread::scope(|scope| {
         let check = || server.check(tell_damage);
-        if nopal_beside::try_spawn(scope, check).is_none() {
+        let check_beside = move || {
+            // Of this thread alone: the page goes first.
+            let _ = rustix::process::nice(19);
+            check();
+        };
+        if nopal_beside::try_spawn(scope, check_beside).is_none() {
             check();
         }
         server.run()

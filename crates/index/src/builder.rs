@@ -105,6 +105,7 @@ impl Builder {
         self.enough = state.len() as u64 * CHECKPOINT_PART / 8;
         if self.unchecked >= self.enough {
             self.unchecked = 0;
+            let state = state.into();
             index.checkpoints.push(Checkpoint { block, state });
         }
     }

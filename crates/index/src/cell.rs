@@ -5,11 +5,16 @@ use std::ops::Range;
 use nopal_abi::SITE_LIMIT;
 use serde::{Deserialize, Serialize};
 
+use crate::part::{Parts, Run};
+
 /// The number of nodes that one node of the next level sums up.
 pub const FAN_OUT: usize = 8;
 
 /// Calls that are nested deeper are in no cell.
 pub const DEPTHS: usize = 1024;
+
+/// Nodes whose cells are decoded at once.
+const RUN: usize = 512;
 
 const SITE_BITS: u32 = SITE_LIMIT.ilog2();
 const LONGEST: u64 = (1 << (64 - SITE_BITS)) - 1;
@@ -63,7 +68,7 @@ impl Cell {
 }
 
 /// Blocks, or sums of [`FAN_OUT`] nodes of the level below.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Level {
     /// The time at which each node ends and the next one begins.
     pub(crate) ends: Vec<u64>,
@@ -71,8 +76,32 @@ pub struct Level {
     pub(crate) markers: Vec<u64>,
     /// The place where the cells of each node end, and those of the next one begin.
     cell_ends: Vec<u32>,
-    cells: Vec<Cell>,
+    #[serde(skip)]
+    cells: Cells,
 }
+
+#[derive(Clone, Debug)]
+enum Cells {
+    Made(Vec<Cell>),
+    /// By [`RUN`] nodes.
+    Kept(Vec<Run>),
+}
+
+impl Default for Cells {
+    fn default() -> Cells {
+        Cells::Made(Vec::new())
+    }
+}
+
+impl PartialEq for Level {
+    fn eq(&self, other: &Level) -> bool {
+        let numbers = |level: &Level| (level.ends.clone(), level.markers.clone());
+        numbers(self) == numbers(other)
+            && (0..self.len()).all(|node| self.cells(node) == other.cells(node))
+    }
+}
+
+impl Eq for Level {}
 
 impl Level {
     pub fn len(&self) -> usize {
@@ -85,18 +114,70 @@ impl Level {
 
     /// The cells of a node, the outermost calls first. Deeper ones are empty.
     pub fn cells(&self, node: usize) -> &[Cell] {
-        let end = |node: usize| self.cell_ends.get(node).copied().unwrap_or(0) as usize;
-        let begin = node.checked_sub(1).map_or(0, end);
-        self.cells.get(begin..end(node)).unwrap_or_default()
+        let range = self.cells_before(node)..self.cells_before(node + 1);
+        let cells = match &self.cells {
+            Cells::Made(cells) => cells.get(range),
+            Cells::Kept(_) => {
+                let run = node / RUN;
+                let first = self.cells_before(run * RUN);
+                self.run(run).get(range.start - first..range.end - first)
+            }
+        };
+        cells.unwrap_or_default()
     }
 
+    /// The number of cells before those of a node.
+    fn cells_before(&self, node: usize) -> usize {
+        let end = |node: usize| self.cell_ends.get(node).map_or(0, |end| *end as usize);
+        node.checked_sub(1).map_or(0, end)
+    }
+
+    /// The cells of a run of nodes.
+    fn run(&self, run: usize) -> &[Cell] {
+        let nodes = self.len().min(run * RUN)..self.len().min((run + 1) * RUN);
+        let cells = self.cells_before(nodes.start)..self.cells_before(nodes.end);
+        match &self.cells {
+            Cells::Made(all) => all.get(cells).unwrap_or_default(),
+            Cells::Kept(runs) => runs.get(run).map_or(&[], |run| run.cells(cells.len())),
+        }
+    }
+
+    fn runs(&self) -> Range<usize> {
+        0..self.len().div_ceil(RUN)
+    }
+
+    /// Adds a node to a level that was not read from a file.
     pub(crate) fn push(&mut self, end: u64, markers: u64, cells: &[Cell]) {
-        self.cells.extend_from_slice(cells);
+        let Cells::Made(all) = &mut self.cells else {
+            return;
+        };
+        all.extend_from_slice(cells);
         self.ends.push(end);
         self.markers.push(markers);
         // 96 GiB of cells are beyond any trace.
         self.cell_ends
-            .push(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
+            .push(u32::try_from(all.len()).unwrap_or(u32::MAX));
+    }
+
+    /// Passes on what the file has of it beside its fields.
+    pub(crate) fn write_parts(&self, mut part: impl FnMut(&[u8])) -> postcard::Result<()> {
+        for run in self.runs() {
+            part(&postcard::to_stdvec(self.run(run))?);
+        }
+        Ok(())
+    }
+
+    /// Takes the parts that were written, to read them later.
+    pub(crate) fn take_parts(&mut self, parts: &mut Parts) -> Option<()> {
+        let runs = self.runs().map(|_| parts.take().map(Run::new));
+        self.cells = Cells::Kept(runs.collect::<Option<_>>()?);
+        Some(())
+    }
+
+    /// Whether all of its cells can be read.
+    pub(crate) fn is_readable(&self) -> bool {
+        let count = self.cells_before(self.len());
+        self.runs().map(|run| self.run(run).len()).sum::<usize>() == count
     }
 
     /// Whether the parts fit together, for a level that was read from a file.
@@ -113,7 +194,6 @@ impl Level {
             && rises(&self.ends)
             && self.ends.first().is_none_or(|first| from <= *first)
             && depths
-            && self.cell_ends.last().map_or(0, |end| *end as usize) == self.cells.len()
     }
 
     /// The time of a node; `from` is where the thread begins.

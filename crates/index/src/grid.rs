@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use nopal_trace::{Packet, ThreadInfo};
 
+use crate::cell::Cell;
 use crate::chart::{Chart, Open, Pieces};
 use crate::thread_index::ThreadIndex;
 
@@ -32,6 +33,8 @@ pub struct Grid {
     /// Whether all nodes wider than a column were read. If not, its calls are spread evenly over its time.
     pub is_exact: bool,
     scale: f64,
+    /// The column that was looked for last.
+    last: usize,
 }
 
 impl Grid {
@@ -48,6 +51,7 @@ impl Grid {
             read: 0,
             is_exact: true,
             scale: columns as f64 / ticks as f64,
+            last: 0,
             bounds,
         }
     }
@@ -70,34 +74,25 @@ impl Grid {
     }
 
     /// The column in which a moment is.
-    fn column_at(&self, clock: u64) -> Option<usize> {
+    fn column_at(&mut self, clock: u64) -> Option<usize> {
+        let (mut column, bounds) = (self.last, &self.bounds[..]);
+        let is_in = |column: usize| bounds[column] <= clock && clock < bounds[column + 1];
+        if column + 1 < bounds.len() && is_in(column) {
+            return Some(column);
+        }
         if clock < self.begin() || clock >= self.end() {
             return None;
         }
         let about = ((clock - self.begin()) as f64 * self.scale) as usize;
-        let mut column = about.min(self.columns() - 1);
+        column = about.min(self.columns() - 1);
         while self.bounds[column] > clock {
             column -= 1;
         }
         while self.bounds[column + 1] <= clock {
             column += 1;
         }
+        self.last = column;
         Some(column)
-    }
-
-    /// The columns that a time touches, and its ticks in each.
-    fn parts(&self, begin: u64, end: u64) -> impl Iterator<Item = (usize, u64)> + use<'_> {
-        let first = self.column_at(begin.max(self.begin()));
-        let columns = first.map_or(0..0, |first| first..self.columns());
-        columns
-            .take_while(move |column| self.bounds[*column] < end)
-            .map(move |column| {
-                let from = self.bounds[column].max(begin);
-                (
-                    column,
-                    end.min(self.bounds[column + 1]).saturating_sub(from),
-                )
-            })
     }
 
     fn cell(&mut self, column: usize, depth: usize) -> Option<&mut GridCell> {
@@ -112,40 +107,54 @@ impl Grid {
         let time = nodes.time(node, index.from);
         let cells = nodes.cells(node);
         let wanted = self.depths.start.min(cells.len())..self.depths.end.min(cells.len());
-        let ticks = time.end - time.start;
-        let parts: Vec<(usize, u64)> = match ticks {
-            0 => self
-                .column_at(time.start)
-                .map(|column| (column, 0))
-                .into_iter()
-                .collect(),
-            _ => self.parts(time.start, time.end).collect(),
+        let (cells, markers) = (&cells[wanted], nodes.markers[node]);
+        let Some(mut column) = self.column_at(time.start.max(self.begin())) else {
+            return;
         };
-        for (column, part) in parts {
-            let share = match ticks {
-                0 => 1.0,
-                _ => part as f64 / ticks as f64,
-            };
-            self.markers[column] += nodes.markers[node] as f64 * share;
-            let at = column * self.depths.len();
-            let depths = self.cells[at..].iter_mut().zip(&cells[wanted.clone()]);
-            for (cell, sum) in depths {
-                let (longest, site) = sum.longest();
-                cell.covered += sum.covered as f64 * share;
-                cell.calls += sum.calls as f64 * share;
-                cell.reach(longest as f64 * share, site);
+        let ticks = time.end - time.start;
+        if ticks == 0 {
+            if time.start >= self.begin() {
+                self.add(column, cells, markers, 1.0);
             }
+            return;
+        }
+        while column < self.columns() && self.bounds[column] < time.end {
+            let part = self.bounds[column].max(time.start)..self.bounds[column + 1].min(time.end);
+            let part = part.end.saturating_sub(part.start);
+            self.add(column, cells, markers, part as f64 / ticks as f64);
+            column += 1;
+        }
+    }
+
+    /// Adds a share of a node to a column.
+    fn add(&mut self, column: usize, cells: &[Cell], markers: u64, share: f64) {
+        self.markers[column] += markers as f64 * share;
+        let depths = self.depths.len();
+        let column = &mut self.cells[column * depths..(column + 1) * depths];
+        for (cell, sum) in column.iter_mut().zip(cells) {
+            let (longest, site) = sum.longest();
+            cell.covered += number(sum.covered) * share;
+            cell.calls += number(sum.calls) * share;
+            cell.reach(number(longest) * share, site);
         }
     }
 }
 
+/// As a number with a sign it takes one instruction.
+fn number(value: u64) -> f64 {
+    value.min(i64::MAX as u64) as i64 as f64
+}
+
 impl GridCell {
+    /// Without a branch, since none could be predicted.
+    #[inline(always)]
     fn reach(&mut self, ticks: f64, site: u32) {
-        if site == self.site {
-            self.most += ticks;
-        } else if ticks > self.most || self.site == 0 {
-            (self.most, self.site) = (ticks, site);
-        }
+        let is_same = site == self.site;
+        let is_more = ticks > self.most || self.site == 0;
+        let sum = self.most * f64::from(u8::from(is_same)) + ticks;
+        let is_new = is_same | is_more;
+        self.most = if is_new { sum } else { self.most };
+        self.site = if is_new { site } else { self.site };
     }
 }
 

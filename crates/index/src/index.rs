@@ -1,7 +1,7 @@
 //! The index of a trace, thread by thread.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -12,6 +12,7 @@ use nopal_beside::Mutex;
 use nopal_trace::{ThreadInfo, ThreadKey, Trace};
 
 use crate::builder::{BLOCK_EVENTS, Builder};
+use crate::cell::Level;
 use crate::store;
 use crate::thread_index::ThreadIndex;
 
@@ -29,6 +30,11 @@ impl Index {
         if let Some(index) = Index::kept(trace) {
             return index;
         }
+        Index::renew(trace, workers, progress)
+    }
+
+    /// A new index, which is then written beside its trace unless the trace may still grow.
+    pub fn renew(trace: &Trace, workers: usize, progress: Option<Progress>) -> Index {
         let mut index = Index::make(trace, workers, progress);
         if !trace.is_growing() {
             index.builders = Vec::new();
@@ -40,11 +46,31 @@ impl Index {
 
     /// The index beside a trace, if there is a valid one.
     pub fn kept(trace: &Trace) -> Option<Index> {
-        let threads = store::read(trace).ok()?;
-        Some(Index {
+        Some(Index::of_kept(
+            store::Kept::read(trace.directory()).ok()?.of(trace).ok()?,
+        ))
+    }
+
+    /// A trace and the index beside it, if there is a valid one. What it says of the trace's packets is believed where it
+    /// may be: neither damage is noticed, nor a wrong index.
+    pub fn kept_with_trace(directory: &Path) -> Option<(Trace, Index)> {
+        let mut kept = store::Kept::read(directory).ok()?;
+        let trace = Trace::open_by_packets(directory, kept.packets.take()?).ok()?;
+        let index = Index::of_kept(kept.of(&trace).ok()?);
+        Some((trace, index))
+    }
+
+    fn of_kept(threads: Vec<ThreadIndex>) -> Index {
+        Index {
             threads,
             ..Index::of_blocks(BLOCK_EVENTS)
-        })
+        }
+    }
+
+    /// Whether all sums of an index that was read can be decoded. They are decoded.
+    pub fn is_readable(&self) -> bool {
+        let mut levels = self.threads.iter().flat_map(|thread| &thread.levels);
+        levels.all(Level::is_readable)
     }
 
     /// The places where readers of a part of the trace can begin and end.

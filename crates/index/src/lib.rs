@@ -19,6 +19,8 @@ mod chart;
 pub mod find;
 mod grid;
 mod index;
+mod packed;
+mod part;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -1,24 +1,25 @@
 //! The index as a file beside the trace.
 //!
-//! It holds the version, a checksum of the rest, the state of the trace, and the index, by `postcard`. An index of
-//! another version, of another trace or of an earlier state of this one is not used, nor one whose parts do not fit
-//! together.
+//! It holds the version, a checksum of the rest, a head by `postcard`, and parts of the index that are decoded when they
+//! are needed. An index of another version, of another trace or of an earlier state of this one is not used, nor one
+//! whose parts do not fit together.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use nopal_trace::Trace;
+use nopal_trace::{Packets, Trace};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::part::Parts;
 use crate::thread_index::ThreadIndex;
 
 /// Changes whenever an index is made or written differently.
-const VERSION: &[u8; 8] = b"nopal-x4";
+const VERSION: &[u8; 8] = b"nopal-x5";
 
 const HEADER: usize = 16;
 
@@ -55,35 +56,93 @@ pub fn path(trace: &Trace) -> PathBuf {
     trace.directory().join(FILE)
 }
 
-pub fn read(trace: &Trace) -> Result<Vec<ThreadIndex>> {
-    let mut file = File::options()
-        .read(true)
-        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
-        .open(path(trace))?;
-    ensure!(file.metadata()?.is_file(), "not a file");
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    let (header, rest) = bytes.split_at_checked(HEADER).context("cut short")?;
-    ensure!(
-        header == self::header(rest),
-        "damaged, or of another version"
-    );
-    let (origin, rest): (Origin, _) = postcard::take_from_bytes(rest)?;
-    ensure!(origin == Origin::of(trace), "of another trace");
-    let threads: Vec<ThreadIndex> = postcard::from_bytes(rest)?;
-    let infos = trace.threads();
-    let mut both = threads.iter().zip(&infos);
-    ensure!(
-        threads.len() == infos.len() && both.all(|(index, thread)| index.is_sound(thread)),
-        "parts that do not fit together"
-    );
-    Ok(threads)
+/// What precedes the parts.
+#[derive(Serialize, Deserialize)]
+struct Head<Packets, Threads> {
+    origin: Origin,
+    /// The packets of an undamaged trace.
+    packets: Option<Packets>,
+    threads: Threads,
+    /// The lengths of the parts, in the order of the threads.
+    lengths: Vec<u32>,
+}
+
+/// An index that was read from its file.
+pub struct Kept {
+    origin: Origin,
+    /// The packets of the trace, if it was not damaged.
+    pub packets: Option<Packets>,
+    threads: Vec<ThreadIndex>,
+}
+
+impl Kept {
+    /// The index in the directory of a trace.
+    pub fn read(directory: &Path) -> Result<Kept> {
+        let mut file = File::options()
+            .read(true)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+            .open(directory.join(FILE))?;
+        ensure!(file.metadata()?.is_file(), "not a file");
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let (header, rest) = bytes.split_at_checked(HEADER).context("cut short")?;
+        ensure!(
+            header == self::header(rest),
+            "damaged, or of another version"
+        );
+        let (head, rest) = postcard::take_from_bytes(rest)?;
+        let Head {
+            origin,
+            packets,
+            mut threads,
+            lengths,
+        }: Head<Packets, Vec<ThreadIndex>> = head;
+        let at = bytes.len() - rest.len();
+        let mut parts = Parts::new(bytes, at, lengths);
+        let taken = threads
+            .iter_mut()
+            .try_for_each(|thread| thread.take_parts(&mut parts));
+        ensure!(
+            taken.is_some() && parts.is_over(),
+            "parts that are cut short"
+        );
+        Ok(Kept {
+            origin,
+            packets,
+            threads,
+        })
+    }
+
+    /// Its threads, if they are those of a trace.
+    pub fn of(self, trace: &Trace) -> Result<Vec<ThreadIndex>> {
+        ensure!(self.origin == Origin::of(trace), "of another trace");
+        let infos = trace.threads();
+        let mut both = self.threads.iter().zip(&infos);
+        ensure!(
+            self.threads.len() == infos.len() && both.all(|(index, thread)| index.is_sound(thread)),
+            "parts that do not fit together"
+        );
+        Ok(self.threads)
+    }
 }
 
 /// Writes the file as a whole, or not at all.
 pub fn write(trace: &Trace, threads: &[ThreadIndex]) -> Result<()> {
-    let mut bytes = postcard::to_stdvec(&Origin::of(trace))?;
-    bytes = postcard::to_extend(threads, bytes)?;
+    let (mut parts, mut lengths) = (Vec::new(), Vec::new());
+    for thread in threads {
+        thread.write_parts(|part| {
+            parts.extend_from_slice(part);
+            lengths.push(part.len() as u32);
+        })?;
+    }
+    let head = Head {
+        origin: Origin::of(trace),
+        packets: (trace.damage_count() == 0).then(|| trace.packets()),
+        threads,
+        lengths,
+    };
+    let mut bytes = postcard::to_stdvec(&head)?;
+    bytes.append(&mut parts);
     let path = path(trace);
     let directory = path.parent().context("no directory")?;
     let mut file = tempfile::NamedTempFile::new_in(directory)?;

@@ -6,6 +6,7 @@ use nopal_trace::{ThreadInfo, ThreadKey};
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Level;
+use crate::part::{Part, Parts};
 
 /// The calls of a thread, summed up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +37,8 @@ pub struct ThreadIndex {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     pub block: u32,
-    pub state: Vec<u8>,
+    #[serde(skip)]
+    pub state: Part,
 }
 
 impl ThreadIndex {
@@ -108,7 +110,7 @@ impl ThreadIndex {
     pub(crate) fn range_checkpoints(&self) -> ThreadCheckpoints {
         let packet = |block: u32| self.firsts[block as usize] as usize;
         let states = self.checkpoints.iter();
-        let states = states.map(|one| (packet(one.block), one.state.clone()));
+        let states = states.map(|one| (packet(one.block), one.state.to_vec()));
         let strays = self.strays.iter();
         ThreadCheckpoints {
             states: states.collect(),
@@ -126,6 +128,25 @@ impl ThreadIndex {
         self.checkpoints[..after]
             .last()
             .map_or(0, |last| last.block as usize)
+    }
+
+    /// Passes on what the file has of it beside its fields.
+    pub(crate) fn write_parts(&self, mut part: impl FnMut(&[u8])) -> postcard::Result<()> {
+        for level in &self.levels {
+            level.write_parts(&mut part)?;
+        }
+        self.checkpoints.iter().for_each(|one| part(&one.state));
+        Ok(())
+    }
+
+    /// Takes the parts that were written, to read them later.
+    pub(crate) fn take_parts(&mut self, parts: &mut Parts) -> Option<()> {
+        let mut levels = self.levels.iter_mut();
+        levels.try_for_each(|level| level.take_parts(parts))?;
+        for one in &mut self.checkpoints {
+            one.state = parts.take()?;
+        }
+        Some(())
     }
 
     /// Whether the parts fit together and are of this thread, for an index that was read from a file.

@@ -8,6 +8,7 @@ use crate::note::OpenCall;
 use crate::note::Session;
 use crate::thread_key::ThreadKey;
 use nopal_abi::*;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Valid chunk sizes of a session.
@@ -23,7 +24,7 @@ const HEAD_WORDS: usize = HEADER_WORDS + RESYNC_WORDS;
 const RELEASE_WORDS: usize = 1 << 20;
 
 /// A valid packet. A reader keeps one for each packet of a trace, so it holds only what readers need.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub thread: ThreadKey,
     /// The counter at its first record, and at its last one.
@@ -41,7 +42,8 @@ pub struct Entry {
     /// The bytes before or behind it in the file are invalid.
     pub damage_before: bool,
     pub damage_behind: bool,
-    /// The calls that were open before it, where it is the first of its thread.
+    /// The calls that were open before it, where it is the first of its thread. Notes tell them.
+    #[serde(skip)]
     pub open_calls: Box<[OpenCall]>,
 }
 
@@ -93,6 +95,45 @@ impl Expected {
             by_headers: false,
         }
     }
+}
+
+/// Whether packets may be those of a file up to a word: they have an order that the file may have, and the first and the
+/// last are there. Nothing of them is trusted.
+pub fn may_be(file: &Mapping, packets: &[Entry], until: usize, expected: Expected) -> bool {
+    let words = file.words();
+    let beginning = header::beginning(expected.stream, expected.uuid);
+    let (mut end, mut clock) = (0, 0);
+    let mut follows = |packet: &Entry| {
+        let header = packet.start.checked_sub(HEADER_WORDS);
+        let length = packet.length as usize;
+        let fits = header.is_some_and(|at| at >= end)
+            && packet.start <= until
+            && length <= until - packet.start
+            && length <= expected.packet_words - HEADER_WORDS
+            && packet.clock_begin <= packet.clock_end
+            && packet.clock_begin >= clock;
+        (end, clock) = (packet.start.saturating_add(length), packet.clock_begin);
+        fits
+    };
+    let is_there = |packet: &Entry| {
+        let rest = &words[packet.start - HEADER_WORDS..];
+        let head = &rest[..rest.len().min(HEAD_WORDS)];
+        look(head, rest.len(), beginning, expected, None).is_ok_and(|found| {
+            let Checked {
+                header, content, ..
+            } = found;
+            let clocks = (header.clock_begin, header.clock_end);
+            ThreadKey::of(&header) == packet.thread
+                && clocks == (packet.clock_begin, packet.clock_end)
+                && content - HEADER_WORDS == packet.length as usize
+        })
+    };
+    until <= words.len()
+        && packets.iter().all(&mut follows)
+        && [packets.first(), packets.last()]
+            .into_iter()
+            .flatten()
+            .all(is_there)
 }
 
 /// Finds the packets of a file from a word on, where a packet begins; `packets` has those before. `flaw` is called for

@@ -1,7 +1,8 @@
 use nopal_abi::ChunkHeader;
+use serde::{Deserialize, Serialize};
 
 /// A thread of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ThreadKey {
     pub process: u32,
     pub thread: u32,

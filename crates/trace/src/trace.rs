@@ -14,6 +14,7 @@ use crate::markers::Markers;
 use crate::nesting::{Parts, nest};
 use crate::note::{Note, Session};
 use crate::packet::PacketId;
+use crate::packets::{FilePackets, Packets};
 use crate::processes;
 use crate::session::{self, Notes};
 use crate::stream_file::StreamFile;
@@ -85,12 +86,13 @@ pub struct Cost {
 
 impl Trace {
     pub fn open(directory: &Path) -> Result<Trace> {
-        Trace::read(directory, Vec::new(), false)
+        Trace::read(directory, Packets::default(), false)
     }
 
-    /// Opens a trace by the headers of its packets. Damage of its records is not noticed: only [`Trace::open`] shows it.
-    pub fn open_by_headers(directory: &Path) -> Result<Trace> {
-        Trace::read(directory, Vec::new(), true)
+    /// Opens a trace by packets that are said to be its own. Where they cannot be, and behind them, the headers in the
+    /// files are read. Damage is not noticed: only [`Trace::open`] shows it, and whether these were the packets.
+    pub fn open_by_packets(directory: &Path, packets: Packets) -> Result<Trace> {
+        Trace::read(directory, packets, true)
     }
 
     /// The current state of the same trace. Packets that had been read are not checked again; only damage of the others
@@ -98,15 +100,20 @@ impl Trace {
     pub fn again(self) -> Result<Trace> {
         let Trace {
             directory,
-            mut streams,
+            streams,
             processors,
             ..
         } = self;
-        streams.extend(processors.into_iter().map(|(_, stream)| stream));
-        Trace::read(&directory, streams, false)
+        let processors = processors.into_iter().map(|(_, stream)| stream);
+        let files = streams.into_iter().chain(processors);
+        Trace::read(
+            &directory,
+            Packets(files.map(FilePackets::of).collect()),
+            false,
+        )
     }
 
-    fn read(directory: &Path, known: Vec<StreamFile>, by_headers: bool) -> Result<Trace> {
+    fn read(directory: &Path, known: Packets, by_headers: bool) -> Result<Trace> {
         let name = directory.display();
         match fs::metadata(directory) {
             Ok(found) if found.is_dir() => {}
@@ -179,11 +186,9 @@ impl Trace {
         Ok(trace)
     }
 
-    fn read_streams(&mut self, known: Vec<StreamFile>, by_headers: bool) -> Result<()> {
-        let known = known
-            .into_iter()
-            .map(|stream| (stream.name.clone(), stream));
-        let mut known: HashMap<String, StreamFile> = known.collect();
+    fn read_streams(&mut self, known: Packets, by_headers: bool) -> Result<()> {
+        let known = known.0.into_iter().map(|file| (file.name.clone(), file));
+        let mut known: HashMap<String, FilePackets> = known.collect();
         let files = Files::of(&self.notes);
         // If notes are missing, an unlisted file may belong to the trace.
         let is_all = files.is_all && self.session.has_sums() && self.damage.is_empty();
@@ -257,7 +262,7 @@ impl Trace {
     fn read_class(
         &mut self,
         class: Class,
-        known: &mut HashMap<String, StreamFile>,
+        known: &mut HashMap<String, FilePackets>,
         by_headers: bool,
     ) -> Result<Vec<(u32, StreamFile)>> {
         let mut streams = Vec::new();
@@ -308,10 +313,14 @@ impl Trace {
         &mut self,
         name: String,
         expected: Expected,
-        known: Option<StreamFile>,
+        known: Option<FilePackets>,
     ) -> Result<StreamFile> {
         let path = self.directory.join(&name);
         let file = Mapping::open(&path)?;
+        let may_be = |known: &FilePackets| {
+            !expected.by_headers || index::may_be(&file, &known.packets, known.whole, expected)
+        };
+        let known = known.filter(may_be);
         let (mut packets, known) = known.map_or((Vec::new(), 0), |one| (one.packets, one.whole));
         packets.truncate(packets.partition_point(|packet| packet.words().start < known));
         let is_written = self.is_written;
@@ -430,6 +439,22 @@ impl Trace {
                 what,
             });
         }
+    }
+
+    fn files(&self) -> impl Iterator<Item = &StreamFile> {
+        let processors = self.processors.iter().map(|(_, stream)| stream);
+        self.streams.iter().chain(processors)
+    }
+
+    /// Its packets, for [`Trace::open_by_packets`].
+    pub fn packets(&self) -> Packets {
+        Packets(self.files().map(FilePackets::copy).collect())
+    }
+
+    /// Whether both have the same packets in the same files.
+    pub fn has_packets_of(&self, other: &Trace) -> bool {
+        let files = self.files().map(|file| (&file.name, &file.packets));
+        files.eq(other.files().map(|file| (&file.name, &file.packets)))
     }
 
     pub(crate) fn streams(&self) -> &[StreamFile] {

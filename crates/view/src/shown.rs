@@ -146,11 +146,10 @@ impl Shown {
     /// Shows a trace with its index before its checksums are compared, which takes a second for some gigabytes. None if
     /// there is no index, or something is wrong already.
     pub fn unchecked(directory: &Path, workers: usize) -> Option<Shown> {
-        let trace = Trace::open_by_headers(directory).ok()?;
+        let (trace, index) = Index::kept_with_trace(directory)?;
         if trace.is_growing() || trace.damage_count() > 0 {
             return None;
         }
-        let index = Index::kept(&trace)?;
         Some(Shown::of(trace, index, workers, false))
     }
 
@@ -174,17 +173,24 @@ impl Shown {
         }
     }
 
-    /// Compares the checksums, unless that was done. If the trace is damaged, `damaged` is told, and what is intact is
-    /// shown from then on.
+    /// Compares the checksums, and what the index said of the trace, unless that was done. If the trace is damaged,
+    /// `damaged` is told, and what is intact is shown from then on.
     pub fn check(&self, damaged: impl FnOnce(&Trace)) {
         if self.is_checked() {
             return;
         }
+        let is_readable = self.with(|state| Ok(state.index.is_readable()));
         let trace = Trace::open(&self.directory).ok();
-        if trace.as_ref().is_none_or(|trace| trace.damage_count() > 0) {
+        let is_of = |trace: &Trace| {
+            let same = self.with(|state| Ok(trace.has_packets_of(&state.trace)));
+            trace.damage_count() == 0 && same.unwrap_or(false)
+        };
+        if !(is_readable.unwrap_or(false) && trace.as_ref().is_some_and(is_of)) {
             let state = trace.map(|trace| {
-                damaged(&trace);
-                let index = Index::open(&trace, self.workers, None);
+                if trace.damage_count() > 0 {
+                    damaged(&trace);
+                }
+                let index = Index::renew(&trace, self.workers, None);
                 State::new(trace, index)
             });
             *self.state.write() = state;
@@ -264,5 +270,32 @@ mod tests {
 
         // The index is now that of the intact part.
         assert!(Shown::unchecked(&directory, 1).is_none());
+    }
+
+    #[test]
+    fn an_index_that_names_other_packets_is_made_anew_by_the_check() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("trace");
+        synthetic::write(&directory, &Shape::default()).unwrap();
+        Shown::new(Trace::open(&directory).unwrap(), 1, None);
+        let end = |trace: &Trace| trace.threads()[0].packets().nth(5).unwrap().clock_end();
+        let told = end(&Trace::open(&directory).unwrap());
+
+        // Neither the first packet nor the last one shows it.
+        let stream = directory.join("stream-0");
+        let mut bytes = std::fs::read(&stream).unwrap();
+        let mut words = bytes.windows(8);
+        let at = words.position(|word| word == told.to_le_bytes()).unwrap();
+        bytes[at..at + 8].copy_from_slice(&(told - 1).to_le_bytes());
+        std::fs::write(&stream, bytes).unwrap();
+        synthetic::sum_again(&directory).unwrap();
+
+        for is_right in [false, true] {
+            let shown = Shown::unchecked(&directory, 1).unwrap();
+            let end = || shown.with(|state| Ok(end(&state.trace))).unwrap();
+            assert_eq!(end() == told - 1, is_right);
+            shown.check(|_| panic!("it is intact"));
+            assert_eq!(end(), told - 1);
+        }
     }
 }

@@ -33,16 +33,32 @@ fn an_index_of_another_trace_or_another_version_is_made_anew() {
     Index::open(&trace, 2, None);
     Index::open(&other, 2, None);
     fs::copy(Index::path(&trace), Index::path(&other)).unwrap();
-    assert!(store::read(&other).is_err());
+    assert!(
+        store::Kept::read(other.directory())
+            .and_then(|kept| kept.of(&other))
+            .is_err()
+    );
     let made = Index::make(&other, 2, None).threads;
     assert_eq!(Index::open(&other, 2, None).threads, made);
-    assert!(store::read(&other).is_ok());
+    assert!(
+        store::Kept::read(other.directory())
+            .and_then(|kept| kept.of(&other))
+            .is_ok()
+    );
     let mut bytes = fs::read(Index::path(&other)).unwrap();
     bytes[7] ^= 1;
     fs::write(Index::path(&other), bytes).unwrap();
-    assert!(store::read(&other).is_err());
+    assert!(
+        store::Kept::read(other.directory())
+            .and_then(|kept| kept.of(&other))
+            .is_err()
+    );
     fs::write(Index::path(&other), b"").unwrap();
-    assert!(store::read(&other).is_err());
+    assert!(
+        store::Kept::read(other.directory())
+            .and_then(|kept| kept.of(&other))
+            .is_err()
+    );
 }
 
 /// The checksum is valid, so that the parts are checked.
@@ -74,7 +90,8 @@ fn a_hostile_index_is_refused_or_harmless() {
             let sum = xxh3_64(&bytes[16..]).to_le_bytes();
             bytes[8..16].copy_from_slice(&sum);
             fs::write(Index::path(&trace), &bytes).unwrap();
-            let Ok(threads) = store::read(&trace) else {
+            let Ok(threads) = store::Kept::read(trace.directory()).and_then(|kept| kept.of(&trace))
+            else {
                 continue;
             };
             let checkpoints = threads.iter();
