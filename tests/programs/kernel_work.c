@@ -1,6 +1,6 @@
 /* Work for a kernel whose functions are recorded: kernel_work WHAT NUMBER.
  *
- * ask: system calls; count: how many of them perf's probes see; cost: the fewest ticks that so many take; fork:
+ * ask: system calls; until: at most so many until a signal ends it, when it tells how many; count: how many of them perf's probes see; cost: the fewest ticks that so many take; fork:
  * children that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than
  * all others; fault: first reads of so many pages; hostile: random writes, requests and mappings of /dev/nopal, with the
  * number as seed; meddle: two threads that do so with all devices, and read, seek, close and open them; unprivileged: the
@@ -13,6 +13,7 @@
 #include <linux/capability.h>
 #include <linux/perf_event.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -34,6 +35,25 @@ KEPT static void ask(int times)
 	for (int i = 0; i < times; i++)
 		syscall(SYS_getppid);
 	EFFECT();
+}
+
+static volatile sig_atomic_t has_ended;
+
+static void end(int signal)
+{
+	has_ended = 1;
+}
+
+static void ask_until(int at_most)
+{
+	int times = 0;
+	signal(SIGTERM, end);
+	while (!has_ended)
+		if (times < at_most) {
+			syscall(SYS_getppid);
+			times++;
+		}
+	printf("%d\n", times);
 }
 
 /* A perf probe at a function of the kernel; at its returns, if `config` is 1. */
@@ -363,7 +383,7 @@ int main(int count, char **arguments)
 	static const struct {
 		const char *name;
 		void (*run)(int);
-	} works[] = { { "ask", ask },	{ "count", count_by_perf }, { "cost", cost },	     { "fork", fork_often },
+	} works[] = { { "ask", ask },	{ "until", ask_until }, { "count", count_by_perf }, { "cost", cost },	     { "fork", fork_often },
 		      { "pipe", pipe_often }, { "urgent", be_urgent }, { "fault", fault_often }, { "hostile", (void (*)(int))be_hostile },
 		      { "meddle", meddle },	{ "unprivileged", be_unprivileged } };
 	CHECK(count == 3);

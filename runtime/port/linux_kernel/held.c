@@ -16,6 +16,12 @@
 static unsigned long *held;             /* these two are written at load alone */
 static uint32_t held_count;
 
+/* What the kernel calls on the way to our notifier of breakpoints, and permits probes in. */
+static const char *const of_breakpoints[] = { "__rcu_read_lock", "__rcu_read_unlock", "rcu_read_unlock_special",
+					      "hw_breakpoint_exceptions_notify" };
+/* 0: this kernel has no such function. Written at load alone. */
+static unsigned long breakpoints[ARRAY_SIZE(of_breakpoints)];
+
 static int by_address(const void *one, const void *other)
 {
 	unsigned long first = *(const unsigned long *)one, second = *(const unsigned long *)other;
@@ -34,6 +40,8 @@ int nopal_held_begin(unsigned long (*find)(const char *))
 	const struct static_call_site *last_call = (void *)find("__stop_static_call_sites");
 	if (!label || !last_label || !call || !last_call)
 		return -ENOENT;
+	for (int i = 0; i < ARRAY_SIZE(breakpoints); i++)
+		breakpoints[i] = find(of_breakpoints[i]);
 	held = vmalloc(((last_label - label) + (last_call - call) + 1) * sizeof *held);
 	if (!held)
 		return -ENOMEM;
@@ -91,6 +99,14 @@ static bool module_holds(unsigned long first, unsigned long last)
 		found |= reaches(address_of(&module->static_call_sites[i]), first, last);
 	preempt_enable();
 	return found;
+}
+
+bool nopal_is_of_breakpoints(unsigned long address)
+{
+	for (int i = 0; i < ARRAY_SIZE(breakpoints); i++)
+		if (breakpoints[i] == address)
+			return true;
+	return false;
 }
 
 bool nopal_is_held(unsigned long first, unsigned long last)

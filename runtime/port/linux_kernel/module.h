@@ -60,7 +60,7 @@ struct nopal_change {
 
 /* Changes instructions that may be running: a return or a jump, or an instruction that sections.c looks for and the
  * call in its place. No instruction may begin within the new one that did not begin there before. The changes are in
- * order of their addresses; all processors stop for each batch. Sleeps. */
+ * order of their addresses; for more than a few, all processors stop for each batch. Sleeps. */
 int nopal_text_change(struct nopal_change *changes, uint32_t count);
 
 /* Writes a slot or a gate that nothing leads to yet. Sleeps. */
@@ -123,6 +123,8 @@ bool nopal_context_wants(void);
 
 /* Whether the kernel itself changes text in [first, last]. */
 bool nopal_is_held(unsigned long first, unsigned long last);
+/* Whether a processor that meets a breakpoint calls the function: a breakpoint in it would lead to itself. */
+bool nopal_is_of_breakpoints(unsigned long address);
 int nopal_held_begin(unsigned long (*find)(const char *));
 void nopal_held_end(void);
 

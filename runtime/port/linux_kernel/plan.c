@@ -152,7 +152,8 @@ static uint8_t judge(const struct nopal_device_function *function, const struct 
 	*site = nopal_symbols.ftrace_location(address);
 	if (*site != address && *site != address + ENDBR_BYTES)
 		return NOPAL_VERDICT_ADDRESS;
-	if (within_module(address, THIS_MODULE) || is_of_livepatch(address) || nopal_symbols.probes_refuse(address))
+	if (within_module(address, THIS_MODULE) || is_of_livepatch(address) || nopal_symbols.probes_refuse(address) ||
+	    nopal_is_of_breakpoints(address))
 		return NOPAL_VERDICT_NEVER;
 	for (uint32_t i = 0; i < function->exits; i++) {
 		unsigned long at = exits[i].address;

@@ -2,15 +2,17 @@
 /*
  * Changes of the kernel's text, through a second mapping of its pages that may be written.
  *
- * A batch of changes is made while every processor is held in stop_machine with its interrupts off. Only NMIs can still
- * come, so each site goes through the steps of a breakpoint:
+ * Each site goes through the steps of a breakpoint:
  *
  *   1. the first byte becomes a breakpoint         every processor synchronises
  *   2. the other bytes become those of the new instruction   every processor synchronises
- *   3. the first byte does                                every processor synchronises, and goes on
+ *   3. the first byte does                                every processor synchronises
  *
- * An NMI that meets the breakpoint emulates the instruction. A processor that has answered a step is not in an NMI, so
- * it runs nothing that it fetched before.
+ * A processor that meets the breakpoint emulates the instruction, with interrupts off. One that has answered a step is
+ * neither in an NMI nor there, so it runs nothing that it fetched before.
+ *
+ * The processors go on meanwhile if a few jumps and returns are changed, which a processor may meet at any moment. For
+ * other batches, stop_machine holds them with their interrupts off, and only an NMI can meet a breakpoint.
  */
 #include <linux/cpu.h>
 #include <linux/kdebug.h>
@@ -26,6 +28,7 @@
 #define BATCH_AT_LEAST 32
 #define BATCH_AT_FIRST 256
 #define BATCH_AT_MOST 16384
+#define FEW 16
 
 uint64_t nopal_text_longest_stop;
 
@@ -118,6 +121,31 @@ static void step(enum step step)
 			WRITE_ONCE(*to, change->after[0]);
 		}
 	}
+}
+
+static void synchronise(void *unused)
+{
+	sync_core();
+}
+
+static void change_few(void)
+{
+	WRITE_ONCE(under_way, true);
+	for (int done = 0; done < STEPS; done++) {
+		step(done);
+		on_each_cpu(synchronise, 0, 1);
+	}
+	WRITE_ONCE(under_way, false);
+}
+
+/* What adds to the count of preemption tells by its flags whether to switch tasks, which the count of a breakpoint's
+ * handler hides. */
+static bool are_few(const struct nopal_change *changes, uint32_t count)
+{
+	for (uint32_t i = 0; i < count && count <= FEW; i++)
+		if (changes[i].length != NOPAL_SITE_BYTES)
+			return false;
+	return count <= FEW;
 }
 
 /* Runs on every processor with interrupts off. The first one writes, the others answer each step. */
@@ -240,7 +268,10 @@ static int change_batch(struct nopal_change *changes, uint32_t count)
 	batch = (struct batch){ .changes = changes, .writable = writable, .count = count };
 	cpus_read_lock();
 	mutex_lock(nopal_symbols.text_mutex);
-	failed = nopal_symbols.stop_machine(hold, 0, cpu_online_mask);
+	if (are_few(changes, count))
+		change_few();
+	else
+		failed = nopal_symbols.stop_machine(hold, 0, cpu_online_mask);
 	mutex_unlock(nopal_symbols.text_mutex);
 	cpus_read_unlock();
 	nopal_text_longest_stop = max(nopal_text_longest_stop, batch.nanoseconds);

@@ -11,6 +11,16 @@ say again nopal ctl kernel load
 say record nopal record -o /tmp/record --kernel-functions '*sys_getppid' -- kernel_work ask 10000
 say report nopal report --json /tmp/record
 say after_record nopal ctl kernel
+step few sites under load
+nopal ctl kernel 'trace __do_sys_getppid new asked'
+taskset 2 kernel_work until 1000000000 >/out/few.asked &
+asking=$!
+taskset 1 sh -c 'for time in 1 2 3 4 5; do echo trace asked on; echo trace asked off; done >/dev/nopal'
+kill $asking
+wait $asking
+echo $? >/out/few.status
+cat /dev/nopal >/out/few.state
+nopal ctl kernel reset
 say pipe nopal record -o /tmp/pipe --kernel-functions 'vfs_*' -- kernel_work pipe 100
 say pipe.report nopal report --json /tmp/pipe
 say pipe.graph nopal graph /tmp/pipe
