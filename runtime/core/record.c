@@ -95,7 +95,7 @@ static void tell_loss(struct nopal_context *context)
 void nopal_lose(struct nopal_process *process, struct nopal_context *context, uint32_t reason)
 {
 	if (context) {
-		context->discarded++;
+		arch_add_local(&context->discarded, 1);
 		if (!context->muted)
 			tell_loss(context);
 	}

@@ -177,12 +177,30 @@ const struct cpumask *nopal_context_processors(void)
 	return &processors;
 }
 
+static uint64_t lost_in(uint32_t counter)
+{
+	return READ_ONCE(nopal_kernel.region->lost[counter].lost[NOPAL_LOST_ALL]);
+}
+
 uint64_t nopal_context_lost(void)
 {
 	uint64_t sum = 0;
-	for (int i = 0; i < NOPAL_LOST_COUNTERS; i++)
-		sum += READ_ONCE(nopal_kernel.region->lost[i].lost[NOPAL_LOST_ALL]);
+	for (uint32_t counter = 0; counter < NOPAL_LOST_COUNTERS; counter++)
+		sum += lost_in(counter);
 	return sum;
+}
+
+void nopal_context_show_lost(struct seq_file *file)
+{
+	seq_printf(file, "# lost %llu\n", nopal_context_lost());
+	for (uint32_t counter = 0; counter < NOPAL_LOST_COUNTERS; counter++) {
+		if (!lost_in(counter))
+			continue;
+		seq_printf(file, "# lost on processor %u", counter);
+		for (uint32_t other = counter + NOPAL_LOST_COUNTERS; other < nr_cpu_ids; other += NOPAL_LOST_COUNTERS)
+			seq_printf(file, ", %u", other);
+		seq_printf(file, ": %llu\n", lost_in(counter));
+	}
 }
 
 /* ---- switches of tasks ---- */
@@ -326,6 +344,16 @@ static void at_unmap(struct vm_area_struct *area)
 
 static const struct vm_operations_struct mapped = { .open = at_map, .close = at_unmap };
 
+/* What the tool finds in the header was lost before its recording, and what a later chunk's has more in it. */
+static void tell_lost_here(void *unused)
+{
+	struct nopal_context *context = here();
+	if (context->position)
+		nopal_chunk_of(context->position)->discarded = context->discarded;
+	else
+		context->discarded = 0;
+}
+
 int nopal_context_map(struct vm_area_struct *area)
 {
 	mutex_lock(&region_lock);
@@ -335,6 +363,7 @@ int nopal_context_map(struct vm_area_struct *area)
 	if (!failed) {
 		area->vm_ops = &mapped;
 		atomic_inc(&mappings);
+		on_each_cpu(tell_lost_here, 0, 1);
 	}
 	mutex_unlock(&region_lock);
 	return failed;

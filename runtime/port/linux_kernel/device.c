@@ -29,7 +29,7 @@ static int show(struct seq_file *file, void *unused)
 	for (uint32_t i = 0; i < nopal_function_count; i++)
 		traced += nopal_functions[i].verdict == NOPAL_VERDICT_TRACED;
 	seq_printf(file, "# %u functions can be traced\n", traced);
-	seq_printf(file, "# lost %llu\n", nopal_context_lost());
+	nopal_context_show_lost(file);
 	seq_printf(file, "# longest stop of all processors: %llu ns\n", nopal_text_longest_stop);
 	if (last_error[0])
 		seq_printf(file, "# error: %s\n", last_error);

@@ -116,6 +116,8 @@ void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children);
 void nopal_context_run_on(const struct cpumask *processors);
 const struct cpumask *nopal_context_processors(void);
 uint64_t nopal_context_lost(void);
+/* How many, and on which processors; where there are more than NOPAL_LOST_COUNTERS, some share a counter. */
+void nopal_context_show_lost(struct seq_file *file);
 /* Whether an event on this processor and in this task is to be recorded. With preemption off. */
 bool nopal_context_wants(void);
 

@@ -4,6 +4,7 @@
 mod beside;
 mod events;
 mod latency;
+mod losses;
 mod modules;
 mod used;
 

@@ -48,6 +48,20 @@ cat /dev/nopal >/out/devtrace.again
 echo reset >/dev/nopal
 echo start >/dev/nopal
 
+step losses
+nopal ctl kernel 'size 16' 'trace __do_sys_getppid new asked' 'trace asked on'
+taskset 1 kernel_work ask 50000
+taskset 2 kernel_work ask 30000
+cat /dev/nopal >/out/lost.state
+wc -l </dev/nopal_trace >/out/lost.lines
+nopal ctl kernel reset
+say lost_before nopal record -o /tmp/none --kernel-functions '*sys_getppid' -- kernel_work ask 100
+say lost_before.info nopal info /tmp/none
+say lost taskset 1 nopal record -o /tmp/lost -F main --kernel-functions '*sys_getppid' -- kernel_work ask 300000
+say lost.info nopal info /tmp/lost
+rm -r /tmp/none /tmp/lost
+nopal ctl kernel 'size 21'
+
 grep -v '^#' /out/devtrace.state >/dev/nopal
 echo start >/dev/nopal
 for processors in 1 0 all; do
@@ -231,6 +245,27 @@ asking=$!
 for time in $(seq 20); do echo l >/proc/sysrq-trigger; done
 kill $asking
 dmesg -c >/out/interrupted.log
+# The same, with few functions: one that only they call, and one that they interrupt. Then without room for all records.
+taskset -p 1 $$
+for size in 21 15; do
+	step what they record in $size
+	nopal ctl kernel reset "size $size" 'trace show_regs __do_sys_getppid new both' 'trace both on'
+	taskset 2 kernel_work until 50000 >/out/nmi.asked.$size &
+	asking=$!
+	for time in $(seq 10); do echo l >/proc/sysrq-trigger; done
+	kill $asking
+	wait $asking
+	dmesg -c | grep -c 'NMI backtrace for cpu 1' >/out/nmi.came.$size
+	cat /dev/nopal >/out/nmi.state.$size
+	cat /dev/nopal_trace >/tmp/records
+	for function in show_regs __do_sys_getppid; do
+		address=$(sed -n "s/ . $function$//p" /proc/kallsyms)
+		for kind in E X; do grep -c "^$kind $address" /tmp/records; done
+	done >/out/nmi.records.$size
+done
+taskset -p 3 $$
+rm /tmp/records
+nopal ctl kernel reset 'logsize 21'
 say unload rmmod nopal
 step unloaded
 cat /proc/$sleeper/stack >/out/stack.after

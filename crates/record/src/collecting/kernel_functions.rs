@@ -7,7 +7,7 @@ use crate::collecting::kernel_modules::{Follower, KernelFunction};
 use crate::collecting::kernel_probes::KernelProbe;
 use crate::collecting::notes::counter;
 use crate::collecting::tasks::{TaskChunk, Tasks};
-use crate::memory::region::Region;
+use crate::memory::region::{Lost, Region};
 use crate::options::Options;
 use crate::sites::markers::field;
 use anyhow::{Context, Result, ensure};
@@ -48,8 +48,8 @@ pub struct KernelFunctions {
     traced: u64,
     /// For the user.
     warnings: Vec<String>,
-    /// Lost events that have been reported, or are older.
-    lost: u64,
+    /// What was lost before the recording.
+    lost_before: Lost,
     next_flush: Instant,
     buffer: Box<[u64; CHUNK_BYTES / 8]>,
 }
@@ -93,7 +93,7 @@ impl KernelFunctions {
         let region = Region::of_kernel(device.file().try_clone_to_owned()?)?;
         let mut functions = KernelFunctions {
             follower: None,
-            lost: region.lost().all(),
+            lost_before: region.lost(),
             region,
             tasks: Tasks::default(),
             symbols: Symbols::read()?,
@@ -179,10 +179,10 @@ impl KernelFunctions {
         for chunk in chunks {
             self.write_chunk(chunk, collector, &mut writer)?;
         }
-        let lost = self.region.lost().all();
-        if all && lost > self.lost {
-            collector.totals.kernel_events_lost += lost - self.lost;
-            self.lost = lost;
+        if all {
+            let lost = self.region.lost().since(&self.lost_before);
+            collector.totals.lost_by_module = lost;
+            collector.totals.kernel_events_lost += lost.all();
         }
         Ok(freed)
     }

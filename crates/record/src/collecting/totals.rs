@@ -15,6 +15,8 @@ pub struct Totals {
     /// Kernel events, and those of them that are missing.
     pub system: u64,
     pub kernel_events_lost: u64,
+    /// Those of them that the kernel's module has lost.
+    pub lost_by_module: Lost,
     /// Processors on which a record of the kernel was never stored: how many came after it there is not known.
     pub kernel_processors_cut: u64,
     /// Functions of the kernel that its module traces.
@@ -45,8 +47,9 @@ impl Totals {
         }
     }
 
-    /// The note of lost events: in regions, and of those that had been recorded.
+    /// The note of lost events: in regions and by the kernel's module, and of those that had been recorded.
     pub fn lost(&self, in_regions: Lost) -> Note {
+        let in_regions = in_regions + self.lost_by_module;
         let mut reasons = in_regions.reasons();
         let own = [
             (losses::DROPPED, self.dropped),

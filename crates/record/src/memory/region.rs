@@ -42,7 +42,7 @@ pub struct Occupancy {
 const DIGEST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Events that were not recorded: all of them, and those for each reason, by the numbers `LOST_…`.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Lost([u64; LOST_REASONS]);
 
 impl Lost {
@@ -62,6 +62,13 @@ impl Lost {
         let occurred = named.iter().filter(|(reason, _)| self.0[*reason] > 0);
         let named = occurred.map(|&(reason, name)| (name.to_owned(), self.0[reason]));
         named.collect()
+    }
+
+    /// Those that were not in `before`.
+    pub fn since(&self, before: &Lost) -> Lost {
+        Lost(std::array::from_fn(|reason| {
+            self.0[reason].wrapping_sub(before.0[reason])
+        }))
     }
 }
 
