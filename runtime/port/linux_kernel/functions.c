@@ -482,6 +482,21 @@ void nopal_function_simulate(const struct nopal_function *function)
 
 /* ---- modules ---- */
 
+/* Its text goes, also where it could not be restored. */
+static void be_gone(uint32_t index)
+{
+	struct nopal_function *function = &nopal_functions[index];
+	/* Another one may be known at the place of a function that was refused. */
+	if (xa_load(&by_place, place_of(function->site)) == xa_mk_value(index)) {
+		xa_erase(&by_place, place_of(function->site));
+		WRITE_ONCE(*word_at(function), 0);
+	}
+	for (uint32_t number = function->first_exit; number < function->first_exit + function->exits; number++)
+		nopal_exits[number].set = false;
+	function->present = function->entered = function->going = false;
+	function->verdict = NOPAL_VERDICT_GONE;
+}
+
 /* A module's text stays until the notifier has returned. */
 static int at_module(struct notifier_block *block, unsigned long event, void *data)
 {
@@ -498,16 +513,9 @@ static int at_module(struct notifier_block *block, unsigned long event, void *da
 		function->going = within_module(function->address, data);
 	}
 	nopal_functions_reconcile();
-	for (uint32_t i = 0; i < nopal_function_count; i++) {
-		struct nopal_function *function = &nopal_functions[i];
-		if (function->going) {
-			function->going = false;
-			function->verdict = NOPAL_VERDICT_GONE;
-			/* Another one may be known at the place of a function that was refused. */
-			if (xa_load(&by_place, place_of(function->site)) == xa_mk_value(i))
-				xa_erase(&by_place, place_of(function->site));
-		}
-	}
+	for (uint32_t i = 0; i < nopal_function_count; i++)
+		if (nopal_functions[i].going)
+			be_gone(i);
 	mutex_unlock(&nopal_lock);
 	return NOTIFY_DONE;
 }

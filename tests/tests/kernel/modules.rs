@@ -34,6 +34,28 @@ fn functions_of_modules_are_recorded_as_they_come_and_go() {
     }
 }
 
+/// If the module left something behind, a module that comes to the same place would be recorded.
+#[test]
+fn functions_of_a_module_that_goes_while_they_are_recorded_are_let_go() {
+    for booted in used() {
+        let state = booted.text("gone.state");
+        let hits = number_after(&state, "#tracehits ");
+        let entries = number_after(&state, "#traceinhits ");
+        assert!(
+            entries > 0 && hits == 2 * entries,
+            "{}: {state}",
+            booted.name
+        );
+        assert_eq!(
+            number_after(&state, "#functions "),
+            0,
+            "{}: {state}",
+            booted.name
+        );
+        assert_eq!(state, booted.text("gone.again"), "{}", booted.name);
+    }
+}
+
 #[test]
 fn markers_of_modules_are_recorded_with_their_values() {
     for booted in used() {

@@ -202,6 +202,22 @@ for times in 300 200; do
 	sed -n 's/^#traceinhits //p' /dev/nopal
 done >/out/later.counts
 nopal ctl kernel reset
+step modules that go
+insmod /nopal_markers.ko
+nopal ctl kernel load >/dev/null
+nopal ctl kernel 'trace *@nopal_markers new all' 'trace all on'
+while echo met 1 >/proc/nopal_markers; do :; done 2>/dev/null &
+meeting=$!
+usleep 100000
+rmmod nopal_markers
+wait $meeting
+grep -E '^#(functions|tracehits|traceinhits)' /dev/nopal >/out/gone.state
+insmod /nopal_markers.ko
+echo met 10 >/proc/nopal_markers
+grep -E '^#(functions|tracehits|traceinhits)' /dev/nopal >/out/gone.again
+nopal ctl kernel reset
+echo met 10 >/proc/nopal_markers
+rmmod nopal_markers
 
 nopal ctl kernel 'logsize 22'
 say all_record nopal record -o /tmp/all --kernel-functions '*' -- kernel_work fork 5
