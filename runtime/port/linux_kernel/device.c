@@ -291,6 +291,9 @@ static struct miscdevice trace_device = {
 
 /* ---- /dev/nopal_latency: the worst case of the tracer that was last switched on ---- */
 
+/* For 2,000 rows. */
+#define LATENCY_BYTES (256 << 10)
+
 static int show_latency(struct seq_file *file, void *unused)
 {
 	mutex_lock(&nopal_lock);
@@ -305,7 +308,8 @@ static int open_latency(struct inode *inode, struct file *file)
 	if (failed)
 		return failed;
 	file->private_data = 0;
-	return single_open(file, show_latency, 0);
+	/* Otherwise, all would be made again for each doubling of its room. */
+	return single_open_size(file, show_latency, 0, LATENCY_BYTES);
 }
 
 /* A word of the kernel's trace_options. */

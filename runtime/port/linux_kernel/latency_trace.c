@@ -387,31 +387,34 @@ static void show_event(struct seq_file *file, struct row *row, const struct even
 	seq_putc(file, '\n');
 }
 
-static void show_events(struct seq_file *file, const char *tracer, bool switches_alone, struct nopal_seen *all, uint32_t count,
-			struct running *running)
+static bool is_shown(const struct nopal_seen *seen)
 {
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < count; i++) {
-		struct event event = event_of(&all[i]);
-		if (event.marker && all[i].processor < nr_cpu_ids && (!switches_alone || event.is_switch))
-			all[kept++] = all[i];
-	}
-	uint32_t first = kept - min_t(uint32_t, kept, ROWS_AT_MOST);
-	seq_printf(file, "%s latency trace v1.1.5 on %s\n latency: 0 us, #%u/%u, CPU#- | (M:- VP:0, KP:0, SP:0 HP:0 #P:%u)\n",
-		   tracer, init_utsname()->release, kept - first, kept, num_online_cpus());
+	return event_of(seen).marker && seen->processor < nr_cpu_ids;
+}
+
+static bool is_switch(const struct nopal_seen *seen)
+{
+	return is_shown(seen) && event_of(seen).is_switch;
+}
+
+static void show_events(struct seq_file *file, const char *tracer, const struct nopal_newest *newest, struct running *running)
+{
+	const struct nopal_seen *events = newest->events;
+	seq_printf(file, "%s latency trace v1.1.5 on %s\n latency: 0 us, #%u/%llu, CPU#- | (M:- VP:0, KP:0, SP:0 HP:0 #P:%u)\n",
+		   tracer, init_utsname()->release, newest->count, newest->all, num_online_cpus());
 	seq_puts(file, "    | task: - (uid:- nice:- policy:- rt_prio:-)\n\n");
-	if (!verbose && kept)
+	if (!verbose && newest->count)
 		seq_puts(file, legend);
-	for (uint32_t i = first; i < kept; i++) {
-		struct event event = event_of(&all[i]);
+	for (uint32_t i = 0; i < newest->count; i++) {
+		struct event event = event_of(&events[i]);
 		struct row row = {
-			.thread = all[i].thread,
-			.processor = all[i].processor,
+			.thread = events[i].thread,
+			.processor = events[i].processor,
 			.count = "-",
-			.number = i - first,
-			.clock = all[i].clock,
-			.ticks = all[i].clock - all[first].clock,
-			.next = all[min(i + 1, kept - 1)].clock - all[first].clock,
+			.number = i,
+			.clock = events[i].clock,
+			.ticks = events[i].clock - events[0].clock,
+			.next = events[min(i + 1, newest->count - 1)].clock - events[0].clock,
 		};
 		show_event(file, &row, &event, &running[row.processor]);
 	}
@@ -420,15 +423,20 @@ static void show_events(struct seq_file *file, const char *tracer, bool switches
 void nopal_events_show(struct seq_file *file, const char *tracer, bool switches_alone)
 {
 	struct running *running = kvcalloc(nr_cpu_ids, sizeof *running, GFP_KERNEL);
-	uint32_t count;
+	struct nopal_newest newest = {
+		.is_shown = switches_alone ? is_switch : is_shown,
+		.events = kvcalloc(ROWS_AT_MOST, sizeof *newest.events, GFP_KERNEL),
+		.room = ROWS_AT_MOST,
+	};
 	if (nopal_context_hold()) {
 		seq_puts(file, "# a recording has the buffer\n");
 	} else {
-		struct nopal_seen *all = nopal_records_events(&count);
-		if (all && running)
-			show_events(file, tracer, switches_alone, all, count, running);
-		kvfree(all);
+		if (newest.events && running) {
+			nopal_records_newest(&newest);
+			show_events(file, tracer, &newest, running);
+		}
 		nopal_context_let_go();
 	}
+	kvfree(newest.events);
 	kvfree(running);
 }

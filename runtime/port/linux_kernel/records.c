@@ -19,6 +19,9 @@
 /* Letter, seven numbers of 16 digits with a blank each, the end of the line. */
 #define LINE_BYTES (1 + 7 * 17 + 1)
 #define TRIM_EVERY (HZ / 50)
+/* A part of the chunks is kept free meanwhile. */
+#define FREE_PART 4
+#define DROPPED_AT_ONCE 64
 
 /* The next chunk of a processor. */
 struct stream {
@@ -357,10 +360,34 @@ static int by_clock(const void *one, const void *other)
 	return first->clock < second->clock ? -1 : first->clock > second->clock;
 }
 
-/* Returns the number of events, and stores as many as there is room for. */
-static uint32_t gather(struct nopal_seen *to, uint32_t room)
+/* Puts the first of these in its place: in a heap, each is no later than the two below it. */
+static void sink(struct nopal_seen *heap, uint32_t count)
 {
-	uint32_t count = 0;
+	for (uint32_t at = 0, child; (child = 2 * at + 1) < count; at = child) {
+		if (child + 1 < count && heap[child + 1].clock < heap[child].clock)
+			child++;
+		if (heap[at].clock <= heap[child].clock)
+			return;
+		swap(heap[at], heap[child]);
+	}
+}
+
+/* When there is no room, the earliest one goes. Sorted as they are then, the events are a heap. */
+static void keep(struct nopal_newest *newest, const struct nopal_seen *seen)
+{
+	newest->all++;
+	if (newest->count < newest->room) {
+		newest->events[newest->count++] = *seen;
+		if (newest->count == newest->room)
+			sort(newest->events, newest->count, sizeof *newest->events, by_clock, 0);
+	} else if (newest->count && seen->clock > newest->events[0].clock) {
+		newest->events[0] = *seen;
+		sink(newest->events, newest->count);
+	}
+}
+
+void nopal_records_newest(struct nopal_newest *newest)
+{
 	for (uint32_t index = 0; index < nopal_kernel.chunk_limit; index++) {
 		struct stream stream;
 		struct nopal_record record;
@@ -369,31 +396,20 @@ static uint32_t gather(struct nopal_seen *to, uint32_t room)
 		begin_reading(&stream, index);
 		stream.reading.with_events = true;
 		while (nopal_record_next(&stream.reading, &record)) {
-			bool is_there = record.event && stream.reading.at > stream.given;
-			if (is_there && count < room)
-				to[count] = (struct nopal_seen){
-					.clock = record.clock,
-					.words = record.words,
-					.count = record.count,
-					.event = record.event,
-					.thread = record.thread,
-					.processor = stream.chunk->thread_begin & 0xffff,
-				};
-			count += is_there;
+			struct nopal_seen seen = {
+				.clock = record.clock,
+				.words = record.words,
+				.count = record.count,
+				.event = record.event,
+				.thread = record.thread,
+				.processor = stream.chunk->thread_begin & 0xffff,
+			};
+			if (record.event && stream.reading.at > stream.given && newest->is_shown(&seen))
+				keep(newest, &seen);
 		}
 		cond_resched();
 	}
-	return count;
-}
-
-struct nopal_seen *nopal_records_events(uint32_t *count)
-{
-	uint32_t room = gather(0, 0);
-	struct nopal_seen *all = kvcalloc(room + 1, sizeof *all, GFP_KERNEL);
-	/* More may have come meanwhile. */
-	*count = all ? min(gather(all, room), room) : 0;
-	sort(all, *count, sizeof *all, by_clock, 0);
-	return all;
+	sort(newest->events, newest->count, sizeof *newest->events, by_clock, 0);
 }
 
 static bool drop(void *unused, const struct nopal_record *record)
@@ -416,24 +432,44 @@ void nopal_records_reset(void)
 static void trim(struct work_struct *unused);
 static DECLARE_DELAYED_WORK(trimming, trim);
 
+static uint32_t free_chunks(void)
+{
+	uint32_t count = 0;
+	for (uint32_t index = 0; index < nopal_kernel.chunk_limit; index++)
+		count += state_of(index) == NOPAL_CHUNK_FREE;
+	return count;
+}
+
+/* False: there is none, or a record in it is not stored yet. */
+static bool drop_oldest(void)
+{
+	uint32_t oldest = nopal_kernel.chunk_limit;
+	for (uint32_t index = 0; index < nopal_kernel.chunk_limit; index++)
+		if (state_of(index) == NOPAL_CHUNK_FULL &&
+		    (oldest == nopal_kernel.chunk_limit || chunk_at(index)->clock_begin < chunk_at(oldest)->clock_begin))
+			oldest = index;
+	if (oldest == nopal_kernel.chunk_limit)
+		return false;
+	struct stream stream;
+	struct nopal_counts dropped = { 0 };
+	begin_reading(&stream, oldest);
+	count_chunk(&stream, &dropped);
+	stream.given = stream.reading.at;
+	end_reading(&stream);
+	given.records += dropped.records;
+	given.entries += dropped.entries;
+	cond_resched();
+	return state_of(oldest) == NOPAL_CHUNK_FREE;
+}
+
 static void trim(struct work_struct *unused)
 {
 	/* The holder of the lock may be waiting for this work to end. */
 	bool may = mutex_trylock(&nopal_lock);
 	if (may && !nopal_context_hold()) {
-		for (uint32_t index = 0; index < nopal_kernel.chunk_limit; index++) {
-			struct stream stream;
-			struct nopal_counts dropped = { 0 };
-			if (state_of(index) != NOPAL_CHUNK_FULL)
-				continue;
-			begin_reading(&stream, index);
-			count_chunk(&stream, &dropped);
-			stream.given = stream.reading.at;
-			end_reading(&stream);
-			given.records += dropped.records;
-			given.entries += dropped.entries;
-			cond_resched();
-		}
+		uint32_t free = free_chunks(), wanted = max(nopal_kernel.chunk_limit / FREE_PART, num_possible_cpus());
+		for (uint32_t dropped = 0; dropped < DROPPED_AT_ONCE && free < wanted && drop_oldest(); dropped++)
+			free++;
 		nopal_context_let_go();
 	}
 	if (may)

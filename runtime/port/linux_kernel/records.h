@@ -44,6 +44,14 @@ struct nopal_seen {
 	uint32_t count, event, thread, processor;
 };
 
+/* The newest events of those that are shown. */
+struct nopal_newest {
+	bool (*is_shown)(const struct nopal_seen *seen);
+	struct nopal_seen *events;
+	uint32_t count, room;
+	uint64_t all;           /* with those that there was no room for */
+};
+
 struct nopal_counts {
 	uint64_t records, entries, lost;
 };
@@ -54,9 +62,9 @@ struct nopal_counts {
 ssize_t nopal_records_text(char *bytes, size_t room);
 /* The records since the counts began, and how many of them are in the buffer. */
 int nopal_records_count(struct nopal_counts *all, uint64_t *queued);
-/* The events of markers in the buffer, of all processors in order of time; they stay there. To be freed by kvfree. 0: no
- * memory. The caller holds the region, which keeps their words. */
-struct nopal_seen *nopal_records_events(uint32_t *count);
+/* Gathers the newest events of markers in the buffer, in order of time; they stay there. The caller holds the region,
+ * which keeps their words. */
+void nopal_records_newest(struct nopal_newest *newest);
 /* Empties the buffer, and counts from 0. */
 void nopal_records_reset(void);
 /* Whether older records make room for newer ones. */

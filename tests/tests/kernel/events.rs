@@ -1,6 +1,7 @@
 //! The scheduler's tracepoints as markers, and the tracers that show them.
 
 use crate::used::used;
+use nopal_tests::kernel::number_after;
 
 /// The processor and the flags of a row, and its text.
 fn row_of(row: &str) -> Option<(u32, &str, &str)> {
@@ -112,5 +113,24 @@ fn switches_of_tasks_are_recorded_in_the_calls_of_the_task_that_leaves() {
         assert!(switches >= 20, "{}: {replay}", booted.name);
         let wakes = "/* sched_wakeup comm=\"kernel_work\" pid=";
         assert!(replay.contains(wakes), "{}: {replay}", booted.name);
+    }
+}
+
+#[test]
+fn the_newest_events_are_shown_in_order_of_time() {
+    for booted in used() {
+        let text = booted.text("events.many");
+        let all = number_after(&text, "#2000/");
+        assert!(all > 2000, "{}: {text}", booted.name);
+        let times: Vec<u64> = text
+            .lines()
+            .filter(|row| row_of(row).is_some())
+            .filter_map(|row| row.split_once("us")?.0.rsplit(' ').next()?.parse().ok())
+            .collect();
+        assert_eq!(times.len(), 2000, "{}: {text}", booted.name);
+        assert!(times.is_sorted(), "{}: {text}", booted.name);
+        let newest = text.lines().rev().take(100);
+        let met = newest.filter(|row| row.contains(": test_met number=0 "));
+        assert_eq!(met.count(), 1, "{}: {text}", booted.name);
     }
 }

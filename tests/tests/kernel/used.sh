@@ -147,6 +147,9 @@ echo tracer events on >/dev/nopal
 usleep 1000
 echo met 3 >/proc/nopal_markers
 cat /dev/nopal_latency >/out/events
+taskset 1 kernel_work pipe 1000
+echo met 1 >/proc/nopal_markers
+cat /dev/nopal_latency >/out/events.many
 { grep '^tracer ' /dev/nopal; echo reset >/dev/nopal; grep '^tracer ' /dev/nopal; } >/out/events.state
 echo mark test_met off >/dev/nopal
 echo met 1 >/proc/nopal_markers
