@@ -23,9 +23,9 @@ const WRAPS: Recorder = Recorder {
     capture: Capture {
         arguments: false,
         ends: true,
+        call_sites: false,
     },
     limits_depth: false,
-    call_sites: false,
 };
 
 /// An empty function, compiled with room for a jump.

@@ -125,19 +125,20 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
     delays.mounted.end(5);
 }
 
-/// The function tracer's files tell the callers' offsets in a session that records call sites.
+/// The function tracer's files tell the callers' offsets. A function that another trace had before gets another jump.
 #[test]
-fn callers_have_offsets_where_call_sites_are_recorded() {
-    let options = ["-F", "inside_handler", "-F", "handler", "--call-sites"];
-    let mut delays = Delays {
-        mounted: Mounted::with(c("delays", &[]), "done 0\n", &options),
-        done: 0,
-    };
+fn the_function_tracer_tells_where_in_their_callers_functions_are_called() {
+    let mut delays = Delays::new();
+    delays
+        .mounted
+        .good("echo 'trace inside_handler new before' >ctl; echo 'trace before on' >>ctl");
+    delays.make("catch 1");
+    delays.tracing("echo inside_handler handler >set_ftrace_filter");
     delays.tracing("echo function >current_tracer");
     delays.make("catch 1");
     for (file, between) in [("trace", " <-- "), ("latency_trace", " (")] {
         let text = delays.tracing(&format!("cat {file}"));
-        let mut lines = text.lines();
+        let mut lines = text.lines().rev();
         let line = lines.find(|line| line.contains("inside_handler+0x0/"));
         let (_, caller) = line.expect(&text).split_once(between).expect(&text);
         let offset = caller.strip_prefix("handler+0x").expect(caller);

@@ -6,6 +6,8 @@ pub struct Capture {
     /// The integer arguments, and the result where the end is recorded.
     pub arguments: bool,
     pub ends: bool,
+    /// The address that it returns to.
+    pub call_sites: bool,
 }
 
 impl Capture {
@@ -14,6 +16,7 @@ impl Capture {
         Capture {
             arguments: self.arguments || other.arguments,
             ends: self.ends || other.ends,
+            call_sites: self.call_sites || other.call_sites,
         }
     }
 

@@ -24,8 +24,6 @@ pub struct Recorder {
     pub capture: Capture,
     /// Calls nested deeper than the process's limit are not recorded.
     pub limits_depth: bool,
-    /// Each entry comes with the address that its call returns to.
-    pub call_sites: bool,
 }
 
 /// The data that a probe records.
@@ -628,9 +626,12 @@ fn end_entry(entries: &mut Vec<u8>, begin: usize) {
 /// The kind of the record of a wrapped call's entry, and the function that records it.
 fn entry_of(recorder: Recorder) -> (u32, usize) {
     let Recorder {
-        capture: Capture { arguments, .. },
+        capture: Capture {
+            arguments,
+            call_sites,
+            ..
+        },
         limits_depth,
-        call_sites,
     } = recorder;
     let kind = match arguments {
         false => KIND_ENTRY,
@@ -651,7 +652,7 @@ fn entry_of(recorder: Recorder) -> (u32, usize) {
 
 /// The same of a call that is not wrapped.
 fn only_of(recorder: Recorder) -> (u32, usize) {
-    match (recorder.capture.arguments, recorder.call_sites) {
+    match (recorder.capture.arguments, recorder.capture.call_sites) {
         (false, false) => (KIND_ONLY, image::ENTRY_ONLY),
         (false, true) => (KIND_ONLY, image::ENTRY_ONLY_SITE),
         (true, false) => (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS),

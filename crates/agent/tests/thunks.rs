@@ -126,9 +126,12 @@ fn thunks_are_as_their_layout_says() {
         };
         let mut block = builder();
         let recorder = Recorder {
-            capture: Capture { arguments, ends },
+            capture: Capture {
+                arguments,
+                ends,
+                call_sites,
+            },
             limits_depth,
-            call_sites,
         };
         let thunks = sites.map(|site| {
             block
@@ -247,9 +250,9 @@ fn thunks_that_cannot_be_made_are_refused() {
         capture: Capture {
             arguments: false,
             ends: true,
+            call_sites: false,
         },
         limits_depth: false,
-        call_sites: false,
     };
     let site = nopal_abi::SITE_LIMIT;
     assert!(
@@ -286,9 +289,9 @@ fn blocks_are_the_same_however_they_are_handed_over() {
         capture: Capture {
             arguments: false,
             ends: true,
+            call_sites: false,
         },
         limits_depth: false,
-        call_sites: false,
     };
     fn keep(pieces: &mut Vec<(usize, Vec<u8>)>) -> impl FnMut(usize, &[u8]) -> anyhow::Result<()> {
         |offset, bytes| {

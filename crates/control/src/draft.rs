@@ -193,6 +193,15 @@ impl Draft<'_> {
         Ok(held)
     }
 
+    /// The same for the function tracer, whose lines tell where in their callers functions are called.
+    pub fn hold_for_function_tracer(&mut self, what: FunctionSelection) -> Result<ActiveFunctions> {
+        let capture = Capture {
+            call_sites: true,
+            ..self.lookup.facts().capture
+        };
+        self.hold(what, capture)
+    }
+
     /// The same, where it is no mistake to find none.
     pub fn hold_any(
         &mut self,

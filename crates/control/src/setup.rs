@@ -413,6 +413,7 @@ mod tests {
             let capture = Capture {
                 arguments: random.below(2) == 0,
                 ends: random.below(2) == 0,
+                call_sites: random.below(2) == 0,
             };
             let first = random.below(SITES) as u32;
             let sites: Vec<SiteKey> = (first..SITES as u32).map(SiteKey).collect();

@@ -337,8 +337,7 @@ impl Controller<'_> {
                 let what = known.is_none().then(|| self.functions().clone());
                 self.change(|draft| {
                     if let Some(what) = what {
-                        let capture = draft.lookup.facts().capture;
-                        let held = draft.hold(what, capture)?;
+                        let held = draft.hold_for_function_tracer(what)?;
                         let (name, mode) = (FUNCTION.to_owned(), Mode::Off);
                         let trace = Arc::new(Trace { name, held, mode });
                         draft.state.traces.push(trace);
@@ -505,8 +504,7 @@ impl Controller<'_> {
             let Some(at) = traces.iter().position(|trace| trace.name == FUNCTION) else {
                 return draft.found_or_waiting(&meant).map(drop);
             };
-            let capture = draft.lookup.facts().capture;
-            let held = draft.hold(meant, capture)?;
+            let held = draft.hold_for_function_tracer(meant)?;
             Arc::make_mut(&mut draft.state.traces[at]).held = held;
             Ok(())
         })?;

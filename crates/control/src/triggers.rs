@@ -18,6 +18,7 @@ fn capture(trigger: &Trigger<FunctionSelection>) -> Capture {
     Capture {
         arguments: needs.arguments || needs.result,
         ends: matches!(trigger.event, Event::Return(_)),
+        call_sites: false,
     }
 }
 

@@ -92,6 +92,7 @@ fn settings(options: &Options) -> Result<Settings> {
         capture: Capture {
             arguments: options.record_arguments,
             ends: !options.entry_only,
+            call_sites: options.call_sites,
         },
         buffer: options.buffer_bytes,
         room: options
@@ -105,7 +106,6 @@ fn settings(options: &Options) -> Result<Settings> {
             WhenFull::Block | WhenFull::Flight => WHEN_FULL_BLOCK,
         },
         depth: options.depth.unwrap_or(0),
-        call_sites: options.call_sites,
         ordered: options.ordered,
     })
 }

@@ -42,8 +42,6 @@ pub struct Settings {
     pub room: u64,
     pub when_full: u32,
     pub depth: u32,
-    /// Whence functions are called.
-    pub call_sites: bool,
     /// Events of several threads are in order.
     pub ordered: bool,
 }
@@ -52,9 +50,11 @@ impl Settings {
     /// The data of a thunk that records this.
     pub fn recorder(&self, capture: Capture) -> Recorder {
         Recorder {
-            capture,
+            capture: Capture {
+                call_sites: capture.call_sites || self.capture.call_sites,
+                ..capture
+            },
             limits_depth: self.depth > 0,
-            call_sites: self.call_sites,
         }
     }
 }

@@ -17,14 +17,15 @@ const PLAIN: Recorder = Recorder {
     capture: Capture {
         arguments: false,
         ends: true,
+        call_sites: false,
     },
     limits_depth: false,
-    call_sites: false,
 };
 const ARGUMENTS: Recorder = Recorder {
     capture: Capture {
         arguments: true,
         ends: true,
+        call_sites: false,
     },
     ..PLAIN
 };
@@ -32,9 +33,21 @@ const ONLY: Recorder = Recorder {
     capture: Capture {
         arguments: false,
         ends: false,
+        call_sites: false,
     },
     ..PLAIN
 };
+
+fn with_call_sites(recorder: Recorder) -> Recorder {
+    let capture = Capture {
+        call_sites: true,
+        ..recorder.capture
+    };
+    Recorder {
+        capture,
+        ..recorder
+    }
+}
 
 /// jmp *(%rip); the address: reaches anywhere, and changes nothing.
 fn jump_to(address: u64) -> Vec<u8> {
@@ -139,9 +152,12 @@ fn every_way_of_recording_keeps_registers() {
         let thunk = world.thunk(
             1 + bits,
             Recorder {
-                capture: Capture { arguments, ends },
+                capture: Capture {
+                    arguments,
+                    ends,
+                    call_sites,
+                },
                 limits_depth,
-                call_sites,
             },
             observed(),
         );
@@ -173,10 +189,7 @@ fn every_way_of_recording_keeps_registers() {
 fn call_sites_are_recorded_before_their_entries() {
     for recorder in [PLAIN, ARGUMENTS, ONLY] {
         let mut world = World::new(4, 0);
-        let only = Recorder {
-            call_sites: true,
-            ..recorder
-        };
+        let only = with_call_sites(recorder);
         let thunk = world.thunk(7, only, observed());
         let plain = world.thunk(8, ONLY, observed());
         let expected = {
@@ -303,15 +316,7 @@ fn tail_calls_end_with_their_caller() {
     for (recorder, entry, tail, exit) in [
         (PLAIN, KIND_ENTRY, KIND_TAIL, KIND_EXIT),
         (ARGUMENTS, KIND_ENTRY_ARGS, KIND_TAIL_ARGS, KIND_EXIT_RESULT),
-        (
-            Recorder {
-                call_sites: true,
-                ..PLAIN
-            },
-            KIND_ENTRY,
-            KIND_TAIL,
-            KIND_EXIT,
-        ),
+        (with_call_sites(PLAIN), KIND_ENTRY, KIND_TAIL, KIND_EXIT),
         (
             Recorder {
                 limits_depth: true,
@@ -336,7 +341,7 @@ fn tail_calls_end_with_their_caller() {
             );
             assert_eq!(OBSERVED.return_address(), first.after_call.unwrap());
         }
-        let call_site = recorder.call_sites.then_some((KIND_CALL_SITE, 1));
+        let call_site = recorder.capture.call_sites.then_some((KIND_CALL_SITE, 1));
         let round = [(entry, 1), (tail, 2), (tail, 3), (exit, 1)];
         let round: Vec<(u32, u32)> = call_site.into_iter().chain(round).collect();
         assert_eq!(kinds(&world.records()), round.repeat(2));

@@ -356,9 +356,12 @@ fn blocks_are_described_at_every_instruction() {
     for site in 1..=16 {
         let [arguments, ends, limits_depth] = [1, 2, 4].map(|bit| site & bit != 0);
         let recorder = Recorder {
-            capture: Capture { arguments, ends },
+            capture: Capture {
+                arguments,
+                ends,
+                call_sites: site & 8 != 0,
+            },
             limits_depth,
-            call_sites: site & 8 != 0,
         };
         thunks.push(
             block
@@ -415,9 +418,9 @@ fn rows_of_bodies_come_out_as_they_went_in() {
         capture: Capture {
             arguments: false,
             ends: true,
+            call_sites: false,
         },
         limits_depth: false,
-        call_sites: false,
     };
     let write = |_: u64, out: &mut [u8]| {
         out.fill(0x90);

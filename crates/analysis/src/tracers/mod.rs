@@ -80,6 +80,7 @@ impl Need {
             capture: Capture {
                 arguments: true,
                 ends,
+                call_sites: false,
             },
             ..Need::default()
         }

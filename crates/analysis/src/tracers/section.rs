@@ -107,6 +107,7 @@ impl Point {
             capture: Capture {
                 arguments: part.is_some_and(|(_, (_, value))| value.is_some()),
                 ends: part.is_some_and(|(_, (place, _))| place == CallEnd::End),
+                call_sites: false,
             },
             probe: None,
             is_optional: false,

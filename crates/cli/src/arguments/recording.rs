@@ -57,7 +57,8 @@ pub struct Record {
 /// be combined.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Record functions: those of the program, and of libraries those that `nopal record` records by default
+    /// Record functions, with their call sites: those of the program, and of libraries those that `nopal record` records
+    /// by default
     #[arg(short, long)]
     functions: bool,
 
@@ -454,6 +455,7 @@ impl Run {
         Ok(Options {
             directory: self.output,
             only: every(self.functions),
+            call_sites: self.functions,
             events: self.kernel.and(kinds),
             tracepoints,
             event_tracers,

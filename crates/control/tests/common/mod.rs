@@ -410,6 +410,7 @@ impl Lookup for Fake {
             capture: Capture {
                 arguments: false,
                 ends: true,
+                call_sites: false,
             },
             buffer: self.buffer,
             clock: self.clock,

@@ -324,9 +324,9 @@ mod tests {
             capture: Capture {
                 arguments: false,
                 ends: true,
+                call_sites: false,
             },
             limits_depth: false,
-            call_sites: false,
         };
         let maps = || {
             std::fs::read_to_string("/proc/self/maps")
@@ -357,6 +357,7 @@ mod tests {
             capture: Capture {
                 arguments,
                 ends: true,
+                call_sites: false,
             },
             ..recorder
         };
