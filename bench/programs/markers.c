@@ -2,6 +2,7 @@
  * loop, the least of many runs. Prints a name and a figure a line. */
 #include <nopal.h>
 #include <nopal_probe.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,8 @@ LOOP(text_on, NOPAL_MARK(text_on, "number=%ld text=%s", i, "sixteen letters."))
 LOOP(variable_on, NOPAL_MARK_VARIABLE(variable_on, "trap=%ld address=%p", i, pointer))
 LOOP(variable, NOPAL_MARK_VARIABLE(variable, "trap=%ld address=%p", i, pointer))
 LOOP(probed, NOPAL_MARK(probed, "trap=%ld address=%p", i, pointer))
+LOOP(generic_probed, NOPAL_MARK_GENERIC(generic_probed, "trap=%ld address=%p", i, pointer))
+LOOP(bare, NOPAL_MARK(bare, ""))
 
 LOOP(copy, memcpy(to, from, sizeof to); __asm__ volatile("" ::: "memory"))
 LOOP(copy_off, NOPAL_MARK(copy_off, "trap=%ld address=%p", i, pointer); memcpy(to, from, sizeof to);
@@ -73,6 +76,20 @@ NOPAL_PROBE(direct_general)(void *data, const struct nopal_description *marker, 
 	(void)marker;
 	value = (long)values[0];
 	address = (void *)values[1];
+}
+
+NOPAL_REGISTER_PROBE(empty_at)(void *data, struct nopal_registers *registers)
+{
+	(void)data;
+	(void)registers;
+}
+
+/* The arguments of `target`. */
+NOPAL_REGISTER_PROBE(direct_at)(void *data, struct nopal_registers *registers)
+{
+	(void)data;
+	value = (long)registers->di;
+	address = (void *)registers->si;
 }
 
 static void direct_probe(void *data, const struct nopal_description *marker, const uint64_t *values)
@@ -139,6 +156,24 @@ static double with(const char *marker, void (*loop)(long), nopal_probe *probe, l
 	return cycles;
 }
 
+static double at_target(nopal_register_probe *probe)
+{
+	succeed(nopal_probe_at("target", probe, 0));
+	double cycles = least(call, TURNS);
+	nopal_unprobe(probe, 0);
+	return cycles;
+}
+
+static double with_signals_blocked(const char *marker, void (*loop)(long), nopal_probe *probe)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &before);
+	double cycles = with(marker, loop, probe, TURNS);
+	sigprocmask(SIG_SETMASK, &before, 0);
+	return cycles;
+}
+
 static double cycles_per_ns(void)
 {
 	double ns = nanoseconds();
@@ -177,7 +212,12 @@ int main(int count, char **arguments)
 	SHOW(generic_on, TURNS);
 	SHOW(text_on, TURNS);
 	SHOW(variable_on, TURNS);
+	printf("bare_general %.3f\n", with("bare", bare, empty_general, TURNS));
 	printf("empty_general %.3f\n", with("probed", probed, empty_general, TURNS));
+	printf("generic_general %.3f\n", with("generic_probed", generic_probed, empty_general, TURNS));
+	/* A breakpoint that counts would meet a blocked SIGTRAP. */
+	if (!counted)
+		printf("blocked_general %.3f\n", with_signals_blocked("probed", probed, empty_general));
 	printf("direct_general %.3f\n", with("probed", probed, direct_general, TURNS));
 	printf("parsing_general %.3f\n", with("probed", probed, parsing_general, TURNS));
 	printf("empty_probe %.3f\n", with("probed", probed, empty_probe, TURNS));
@@ -186,6 +226,11 @@ int main(int count, char **arguments)
 	printf("variable_probe %.3f\n", with("variable", variable, empty_probe, TURNS));
 	printf("cycles_per_ns %.4f\n", cycles_per_ns());
 	SHOW(call, TURNS);
+	/* It restores all flags, that of single steps among them. */
+	if (!counted) {
+		printf("empty_at %.3f\n", at_target(empty_at));
+		printf("direct_at %.3f\n", at_target(direct_at));
+	}
 	succeed(nopal_hook("target", hook));
 	printf("hook %.3f\n", least(call, TURNS));
 	succeed(nopal_hook("target", second_hook));

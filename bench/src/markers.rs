@@ -7,7 +7,10 @@ use crate::samples::Samples;
 use crate::steps;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+use nopal_symbols::{Image, MARKER_NOP, Switch};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -90,6 +93,46 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         )
         .bound(Bound::AtMost(92.0)),
         row(
+            "… with an empty probe, and no values",
+            added("bare_general", "empty")?,
+            "40.08, two values in registers",
+        ),
+        row(
+            "… two values on the stack, added to that",
+            added("empty_general", "bare_general")?,
+            "8.03, from registers to the stack",
+        ),
+        row(
+            "… taken from the stack by the probe, added to that",
+            added("direct_general", "empty_general")?,
+            "0.89; 2.74 as variable arguments",
+        ),
+        row(
+            "probe at a function's entry (nopal_probe_at), empty, added to a call",
+            added("empty_at", "call")?,
+            "",
+        ),
+        row(
+            "… that takes two arguments from registers, added to that",
+            added("direct_at", "empty_at")?,
+            "",
+        ),
+        row(
+            "generic marker with an empty probe of the program's own",
+            added("generic_general", "empty")?,
+            "",
+        ),
+        row(
+            "marker with an empty probe, all signals blocked",
+            added("blocked_general", "empty")?,
+            "48.11, preemption off meanwhile",
+        ),
+        row(
+            "… signals not blocked",
+            added("empty_general", "empty")?,
+            "29.63, preemption on",
+        ),
+        row(
             "marker with an ordinary function, empty",
             added("empty_probe", "empty")?,
             "",
@@ -137,8 +180,12 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
         ),
     ];
     rows.extend(instructions(&program)?);
-    rows.extend(sizes(&paths.directory)?);
-    rows.extend(generic_sizes(&paths.directory)?);
+    for (marker, what, theirs) in [
+        ("NOPAL_MARK", "marker", ["6", "32"]),
+        ("NOPAL_MARK_GENERIC", "generic marker", ["11", "32"]),
+    ] {
+        rows.extend(sizes(&paths.directory, marker, what, theirs)?);
+    }
     Ok(rows)
 }
 
@@ -189,6 +236,18 @@ fn instructions(program: &Path) -> Result<Vec<Row>> {
             "",
         ),
         (
+            "a marker without values, with an empty probe",
+            "bare_general",
+            "empty",
+            "",
+        ),
+        (
+            "a generic marker with an empty probe",
+            "generic_general",
+            "empty",
+            "",
+        ),
+        (
             "a marker with an ordinary function, empty",
             "empty_probe",
             "empty",
@@ -231,61 +290,85 @@ fn source(directory: &Path, marker: &str) -> Result<PathBuf> {
     Ok(source)
 }
 
-/// Bytes of a marker that is tested, beside those of one that is patched.
-fn generic_sizes(directory: &Path) -> Result<Vec<Row>> {
-    let patched = sections(directory, &source(directory, "NOPAL_MARK")?)?;
-    let tested = sections(directory, &source(directory, "NOPAL_MARK_GENERIC")?)?;
-    let of = |all: &[(String, f64)], section: &str| {
-        let mut all = all.iter().filter(|(name, _)| name == section);
-        all.next().map_or(0.0, |(_, bytes)| *bytes)
-    };
-    let row = |section: &str, theirs: &str| {
-        let more = of(&tested, section) - of(&patched, section);
-        let what = format!("a generic marker's bytes in section {section}, more than the other's");
-        Row::once(what, "bytes", more).note(format!("theirs: {theirs}"))
-    };
-    Ok(vec![
-        row(".text", "5, of 11 on the likely path"),
-        row(".bss.nopal", "1, the flag"),
-    ])
+/// Bytes that a marker of two values adds to a function.
+fn sizes(directory: &Path, marker: &str, what: &str, theirs: [&str; 2]) -> Result<Vec<Row>> {
+    let source = source(directory, marker)?;
+    let code = code_bytes(directory, &source)?;
+    let row =
+        |part: &str, bytes: u64| Row::once(format!("{what}: bytes {part}"), "bytes", bytes as f64);
+    let likely = row("on the likely path", code.likely);
+    let unlikely = row("on the unlikely path", code.unlikely);
+    let own = format!(
+        "theirs: {}; {} of these return from the function",
+        theirs[1], code.own_end
+    );
+    let mut rows = vec![
+        likely.note(format!("theirs: {}", theirs[0])),
+        unlikely.note(own),
+        row("between these, to align the latter", code.alignment),
+    ];
+    let sections = sections(directory, &source)?;
+    rows.extend(sections.into_iter().map(|(name, bytes)| {
+        Row::once(format!("{what}: bytes in section {name}"), "bytes", bytes)
+    }));
+    Ok(rows)
 }
 
-/// Bytes that a marker of two values adds to a function.
-fn sizes(directory: &Path) -> Result<Vec<Row>> {
-    let source = source(directory, "NOPAL_MARK")?;
-    let size = |flags: &[&str]| -> Result<f64> {
-        let object = directory.join("marked.o");
+/// The parts of a function that consists of a marker, and returns.
+struct CodeBytes {
+    likely: u64,
+    alignment: u64,
+    unlikely: u64,
+    /// Its own end, with which the unlikely path closes as well.
+    own_end: u64,
+}
+
+fn code_bytes(directory: &Path, source: &Path) -> Result<CodeBytes> {
+    let file = directory.join("marked.so");
+    let linked = |flags: &[&str]| -> Result<(Image, Range<u64>)> {
         run(Command::new("gcc")
-            .args(["-O2", "-c", "-I"])
+            .args(["-O2", "-shared", "-fPIC", "-I"])
             .arg(root().join("include"))
             .args(flags)
-            .arg(&source)
+            .arg(source)
             .arg("-o")
-            .arg(&object))?;
-        let output = Command::new("nm").arg("-S").arg(&object).output()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let line = text.lines().find(|line| line.ends_with(" marked"));
-        let size = line.and_then(|line| line.split_whitespace().nth(1));
-        Ok(u64::from_str_radix(size.context("nm tells no size")?, 16)? as f64)
+            .arg(&file))?;
+        let image = Image::open(&file)?;
+        let functions = image.functions()?;
+        let marked = functions.iter().find(|one| one.name == "marked");
+        let marked = marked.context("no function")?;
+        let range = marked.address..marked.address + marked.size;
+        Ok((image, range))
     };
-    const NOP: f64 = 5.0;
-    let unlikely = size(&[])? - size(&["-DNOPAL_OFF"])? - NOP;
-    let sections = sections(directory, &source)?;
-    let mut rows = vec![
-        Row::once(
-            "a marker's bytes on the likely path, with up to 5 more to align it",
-            "bytes",
-            NOP,
-        )
-        .note("theirs: 6, generic 11"),
-        Row::once("… and on the unlikely path", "bytes", unlikely).note("theirs: 32"),
-    ];
-    rows.extend(
-        sections
-            .into_iter()
-            .map(|(name, bytes)| Row::once(format!("… in section {name}"), "bytes", bytes)),
+    let (_, without) = linked(&["-DNOPAL_OFF"])?;
+    let (image, with) = linked(&[])?;
+    let (markers, _) = image.markers();
+    let place = markers[0].places[0];
+    let own_end = without.end - without.start;
+    let likely = match place.switch {
+        Switch::Patched => MARKER_NOP.len() as u64,
+        Switch::Tested => test_bytes(&image, with.start)?,
+    };
+    Ok(CodeBytes {
+        likely,
+        alignment: place.on - with.start - likely - own_end,
+        unlikely: with.end - place.on,
+        own_end,
+    })
+}
+
+/// The bytes of a comparison at `at`, and of the jump behind it.
+fn test_bytes(image: &Image, at: u64) -> Result<u64> {
+    const LONGEST: usize = 16;
+    let code = image.bytes(at, LONGEST).context("no code")?;
+    let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+    let comparison = decoder.decode();
+    let jump = decoder.decode();
+    ensure!(
+        comparison.mnemonic() == Mnemonic::Cmp && jump.is_jcc_short_or_near(),
+        "a generic marker is something else: {comparison:?}, {jump:?}"
     );
-    Ok(rows)
+    Ok(jump.next_ip() - at)
 }
 
 /// Its bytes in each section of an object.
