@@ -1,6 +1,8 @@
 //! Frames that are left by other ways than returning.
 
-use nopal_tests::{Case, c, cxx, library, rust};
+use std::io::Write;
+
+use nopal_tests::{Case, End, c, cxx, library, rust, scratch};
 
 fn exceptions(flags: &[&str]) -> Case {
     let (directory, _) = library("throws_through.cc");
@@ -112,4 +114,26 @@ fn programs_that_answer_their_unwinder_themselves() {
     }
     let traced = own("-DFIND_FDE", &[]).options(["--block"]).check();
     assert!(traced.said.contains(ENTRIES_ONLY), "{}", traced.said);
+}
+
+/// The return address of a traced callback is in the mirror: nothing else shows that an unwinder has called it.
+#[test]
+fn a_backtrace_goes_on_after_nopal_has_left() {
+    let scratch = scratch();
+    let case = Case::new(c("unwinds_late", &[]));
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text.ends_with("ready\n"));
+    let mut stdin = program.stdin();
+    for round in 1..=2 {
+        let mut tool = case.attach(program.id(), &scratch.path().join("trace"));
+        writeln!(stdin, "walk").expect("the program reads");
+        program.wait_for(|text| text.matches("within\n").count() == round);
+        tool.signal_group(libc::SIGINT);
+        let ended = tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        writeln!(stdin, "go on").expect("the program lives");
+        program.wait_for(|text| text.matches("complete\n").count() == round);
+    }
+    drop(stdin);
+    assert_eq!(program.wait().end, End::Code(5));
 }

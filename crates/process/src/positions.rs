@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use anyhow::{Context, Result};
 
-use crate::arch::{SYSTEM_CALL, SYSTEM_CALLS};
+use crate::arch::{LONGEST_COMPUTED_CALL, SYSTEM_CALL, SYSTEM_CALLS, ends_with_computed_call};
 use crate::blocked::blocked;
 use crate::{Memory, Stopped, Thread};
 
@@ -17,6 +17,13 @@ impl Memory {
         let mut instruction = SYSTEM_CALL.map(|_| 0);
         let before = address.wrapping_sub(CALL_BYTES);
         self.read(before, &mut instruction).is_ok() && instruction == SYSTEM_CALL
+    }
+
+    /// Whether a call of an address in a register or in memory may end at an address.
+    pub fn has_computed_call_before(&self, address: u64) -> bool {
+        let mut code = [0; LONGEST_COMPUTED_CALL];
+        let before = address.wrapping_sub(code.len() as u64);
+        self.read(before, &mut code).is_ok() && ends_with_computed_call(&code)
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) use x86_64::{
     // Registers that `ptrace` reads and writes by number.
     DEBUG_STATUS,
     EXTENDED_STATE,
+    // Calls of functions whose addresses are in registers or in memory.
+    LONGEST_COMPUTED_CALL,
     // Code that makes system calls.
     LONGEST_OF_GADGET,
     RESTORERS,
@@ -20,6 +22,7 @@ pub(crate) use x86_64::{
     SYSTEM_CALLS,
     // A signal handler's frame.
     SignalFrame,
+    ends_with_computed_call,
     // The code that replaces a loader's function, so that its calls are seen.
     loader,
     // Code that makes a call again, for the rest of a transfer.

@@ -72,6 +72,10 @@ impl Journal {
         self.ways.get(way).is_some_and(|way| way.contains(&address))
     }
 
+    pub fn is_unwinder(&self, address: u64) -> bool {
+        self.unwinders.iter().any(|one| one.contains(&address))
+    }
+
     /// The stack parts that were ever mirrored.
     pub fn mirrored_parts(&self, memory: &Memory) -> Result<Vec<u64>> {
         mirrored_parts(memory, self.stack_parts)

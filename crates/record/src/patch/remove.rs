@@ -33,6 +33,9 @@ const WHILE_FROZEN: Duration = Duration::from_millis(20);
 
 const PAGE: usize = 4096;
 
+/// A callback that waits in a system call has taken no more of the stack.
+const NEAR: u64 = 8 << 10;
+
 /// The bytes to search for stacks that no thread is on.
 const ELSEWHERE: u64 = 8 << 20;
 
@@ -42,9 +45,10 @@ const ELSEWHERE: u64 = 8 << 20;
 /// 4. let those in it run out of it, for moments
 /// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies
 ///    of slots on its stack, and still has to find thunks by the hooks
-/// 6. where no frame is wrapped any more, put back the rest of the text
-/// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
-/// 8. let go; again from 2 where something is left to do
+/// 6. where no frame is wrapped any more, and nothing can return into generated code either, put back the rest of the
+///    text, give SIGTRAP back, and then the memory and the pages of text
+/// 7. let go; again from 2 where something is left to do; the last time, put back the rest of the text although signal
+///    handlers may return into generated code
 ///
 /// Code that cannot be given back stays mapped, for a signal handler that will return into it. It does what is right:
 /// run the body, and return to the caller by the mirror. Generated code also stays, and leads past what is recorded,
@@ -94,9 +98,10 @@ fn take_out(journal: &Journal) -> Result<()> {
         let careful = attempt + 1 < ATTEMPTS;
         let unwinding = unwinding(journal, &stopped, &memory, &search, careful)?;
         let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
-        if out && !wrapped {
+        let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search);
+        // A signal handler that has interrupted generated code may unwind through it.
+        if out && !wrapped && !(needed && careful) {
             restore::take_back(&hooks, &memory)?;
-            let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
                 restore::take_back(&unneeded(&holes, journal, &memory), &memory)?;
                 if journal.code_stays {
@@ -155,7 +160,8 @@ fn probes(sites: &[Change]) -> impl Iterator<Item = &Change> {
 
 /// The mappings with the stacks of threads that are in an unwinder, or called by it, and may be on their way through
 /// generated code, of which words were found on their stacks. Words on a stack may be left from calls that are over; so
-/// a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
+/// a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`, or if it
+/// has not gone far since: then it is in a callback that waits.
 fn unwinding(
     journal: &Journal,
     stopped: &Stopped,
@@ -167,6 +173,14 @@ fn unwinding(
         return Ok(Vec::new());
     }
     let maps = nopal_process::maps(journal.process)?;
+    let containing = |address: u64| {
+        let map = maps.get(maps.partition_point(|map| map.end <= address))?;
+        (map.start <= address && map.writable).then(|| map.start..map.end)
+    };
+    let main = maps
+        .iter()
+        .find(|map| map.label.as_deref() == Some("[stack]"));
+    let main = main.map(|map| map.start..map.end);
     let mut stacks = Vec::new();
     // Most threads of a crowd wait at the same place.
     let mut known = (0, false);
@@ -178,24 +192,60 @@ fn unwinding(
                 memory.has_system_call_before(registers.instruction_pointer()),
             );
         }
-        let stack = maps.partition_point(|map| map.end <= registers.stack_pointer());
-        let stack = maps.get(stack).map(|map| map.start..map.end);
-        let Some(stack) = stack.filter(|map| map.contains(&registers.stack_pointer())) else {
+        let top = registers.stack_pointer();
+        let Some(present) = containing(top) else {
             continue;
         };
-        let mut unwinders = journal.unwinders.iter();
-        let within = unwinders.any(|unwinder| unwinder.contains(&registers.instruction_pointer()));
-        let waits = registers.system_call() >= 0 && known.1;
-        let holds = |words: &[(u64, u64)]| {
-            let first = words.partition_point(|(at, _)| *at < stack.start);
-            words.get(first).is_some_and(|(at, _)| stack.contains(at))
+        // A signal handler on a stack of its own may have interrupted an unwinder.
+        let own = containing(registers.thread_pointer());
+        let first = main.clone().filter(|_| thread.tid() == stopped.pid());
+        let others = [own, first].into_iter().flatten();
+        let others: Vec<Range<u64>> = others.filter(|stack| !stack.contains(&top)).collect();
+        let near = top..present.end.min(top.saturating_add(NEAR));
+        let used = top..present.end;
+        let has = |words| {
+            let mut stacks = others.iter().chain([&present]);
+            stacks.any(|stack| !within(words, stack).is_empty())
         };
-        let unwinds = (within || holds(&search.live)) && (careful || !waits);
-        if unwinds && holds(&search.found) {
-            stacks.push(stack);
+        let called = |part: &Range<u64>| is_called_by_unwinder(journal, memory, search, part);
+        let waits = registers.system_call() >= 0 && known.1;
+        let unwinds = if careful || !waits {
+            journal.is_unwinder(registers.instruction_pointer())
+                || has(&search.live)
+                || others.iter().chain([&used]).any(called)
+        } else {
+            called(&near)
+        };
+        if unwinds && has(&search.found) {
+            stacks.extend(others);
+            stacks.push(present);
         }
     }
     Ok(stacks)
+}
+
+/// The words of a range.
+fn within<'a>(words: &'a [(u64, u64)], range: &Range<u64>) -> &'a [(u64, u64)] {
+    let first = words.partition_point(|(at, _)| *at < range.start);
+    let words = &words[first..];
+    &words[..words.partition_point(|(at, _)| *at < range.end)]
+}
+
+/// Whether a part of a stack has the return address of a function that an unwinder was given, such as a callback of
+/// `_Unwind_Backtrace` or a personality routine. If its call is wrapped, only the mirror has that address.
+fn is_called_by_unwinder(
+    journal: &Journal,
+    memory: &Memory,
+    search: &Search,
+    part: &Range<u64>,
+) -> bool {
+    let wrapped = within(&search.found, part).iter().any(|(at, word)| {
+        let mirror = at.wrapping_add_signed(journal.mirror);
+        let kept = memory.read_word(mirror);
+        kept.is_ok_and(|kept| journal.is_unwinder(kept)) && is_after_call(memory, *word)
+    });
+    let mut live = within(&search.live, part).iter();
+    wrapped || live.any(|(_, word)| memory.has_computed_call_before(*word))
 }
 
 /// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Returns

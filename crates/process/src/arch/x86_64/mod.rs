@@ -21,6 +21,26 @@ pub(crate) const RESTORERS: [&[u8]; 2] = [
 /// Bytes of the longest of these.
 pub(crate) const LONGEST_OF_GADGET: usize = 9;
 
+/// Bytes of `call` with an operand in memory, but for prefixes.
+pub(crate) const LONGEST_COMPUTED_CALL: usize = 7;
+
+/// Whether the last bytes are a `call` with an operand in a register or in memory: its opcode, a byte that names the
+/// operand, and what belongs to that.
+pub(crate) fn ends_with_computed_call(code: &[u8]) -> bool {
+    code.array_windows()
+        .enumerate()
+        .any(|(index, &[opcode, operand])| {
+            let scaled = usize::from(operand >> 6 != 3 && operand & 7 == 4);
+            let distance = match operand >> 6 {
+                0 if operand & 7 == 5 => 4,
+                1 => 1,
+                2 => 4,
+                _ => 0,
+            };
+            opcode == 0xff && operand & 0x38 == 0x10 && index + 2 + scaled + distance == code.len()
+        })
+}
+
 /// The register set of the extended state: `NT_X86_XSTATE`.
 pub(crate) const EXTENDED_STATE: usize = 0x202;
 
