@@ -245,6 +245,12 @@ pub const ROWS: &[Row] = &[
     row("io_uring with threads of the kernel's", || plain("rings")).also_with_libs(),
     row("patches its own functions", || plain("patches")).also_with_libs(),
     row("follows jumps", || Case::new(c("follows", &["-rdynamic"]))),
+    row("samples itself in a signal handler", || {
+        plain("samples_itself")
+    })
+    .also_with_libs(),
+    row("handlers that share a frame", || plain("handlers")).also_with_libs(),
+    row("frames found by 32-bit distances", || plain("distances")).also_with_libs(),
     row("values in all kinds of places", || {
         Case::new(c("conventions", &["-lm"]))
     })

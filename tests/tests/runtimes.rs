@@ -55,6 +55,27 @@ fn ocaml_programs() {
     }
 }
 
+/// So do others, whose tables need half the room.
+#[test]
+fn frames_found_by_32_bit_distances() {
+    let traced = Case::new(c("distances", &[])).check();
+    assert!(traced.said.contains("finds its frames by a table"));
+    Case::new(c("distances", &["-DHOLD"])).check_come_and_go();
+}
+
+#[test]
+fn handlers_that_share_a_frame() {
+    let program = c("handlers", &[]);
+    let functions = entries_only(&program.path);
+    Case::new(program).check();
+    Case::new(c("handlers", &["-DHOLD"])).check_come_and_go();
+    for (function, why) in functions {
+        let shares = ["next", "spill", "reload", "call"].contains(&&*function);
+        let says = why.is_some_and(|it| it.contains("shares a frame"));
+        assert_eq!(says, shares, "{function}");
+    }
+}
+
 #[test]
 fn rubys_continuations() {
     let case = || {

@@ -87,6 +87,10 @@ impl<'a> Memory<'a> {
         }
     }
 
+    pub fn starts(&self) -> impl Iterator<Item = u64> {
+        self.parts.iter().map(|part| part.address)
+    }
+
     pub fn len(&self) -> usize {
         self.parts.iter().map(|part| part.bytes.len()).sum()
     }
@@ -135,6 +139,10 @@ impl<'a> Code<'a> {
 
     pub fn ranges(&self) -> &[Range<'a>] {
         &self.ranges
+    }
+
+    pub fn extent(&self) -> ops::Range<u64> {
+        self.extent.clone()
     }
 
     #[inline]

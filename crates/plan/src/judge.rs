@@ -114,7 +114,8 @@ pub(crate) fn with<T>(
     }
     // OCaml's runtime, if it is a library, looks at the frames of other files.
     let finds_frames = image.exported("caml_c_call").is_some()
-        || arch::of_return_addresses(&pointers, &code, &is_start);
+        || arch::of_return_addresses(&pointers, &code, &is_start)
+        || arch::of_distances(&tables(&mut flow, &pointers, &input), &input);
     // Not places behind calls, which a table of return addresses has.
     let known: &[(u64, u64)] = if finds_frames { &[] } else { &pointers };
     let recovery = Recovery::of(image, &code, &is_start, &flow, known);
@@ -173,6 +174,21 @@ fn profiles_itself(image: &Image, imports: &[Import]) -> bool {
     let is_static = imports.iter().all(|import| import.name.is_empty());
     names.any(|name| matches!(name, "__monstartup" | "monstartup"))
         || is_static && image.symbol("__monstartup").is_some()
+}
+
+/// Where tables may begin: at addresses that instructions take or the loader computes.
+fn tables(flow: &mut Flow, pointers: &[(u64, u64)], input: &Input<'_>) -> Vec<u64> {
+    let is_function = |address: u64| {
+        let number = input.code.number(address);
+        number.is_some_and(|number| input.is_start.get(number))
+    };
+    let mut tables = std::mem::take(&mut flow.tables);
+    tables.extend(input.memory.starts());
+    tables.extend(pointers.iter().map(|pointer| pointer.1));
+    tables.retain(|&address| !is_function(address));
+    tables.sort_unstable();
+    tables.dedup();
+    tables
 }
 
 /// Functions by symbols, and those only in .eh_frame: parts of functions, and functions without symbols.

@@ -54,6 +54,7 @@ pub enum Reason {
     PopsReturnAddress,
     StackNotFollowed,
     CountedByProfiler,
+    SharesFrame,
 }
 
 impl Reason {
@@ -110,6 +111,9 @@ impl Reason {
             Reason::ReadsReturnAddress => "uses its return address, or the address of its slot",
             Reason::PopsReturnAddress => "pops its return address off the stack",
             Reason::CountedByProfiler => "the program counts its calls by return addresses (-pg)",
+            Reason::SharesFrame => {
+                "shares a frame with code that jumps to it, as handlers of interpreters do"
+            }
             Reason::StackNotFollowed => "its stack pointer cannot be followed",
         }
     }

@@ -16,7 +16,10 @@ pub(crate) use x86_64::{BREAKPOINT, RELATIVE, RETURN_ADDRESS, STACK_POINTER};
 pub(crate) use x86_64::{Flow, Input, Judged, Start, sweep};
 // The properties of a function, by its own code.
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{Frame, SPECIAL, frame, is_restorer, of_return_addresses, vector_use};
+pub(crate) use x86_64::{Frame, SPECIAL, frame, is_restorer, vector_use};
+// Tables of return addresses.
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::{of_distances, of_return_addresses};
 // The bytes that a jump displaces, why they are there, and the same instructions elsewhere.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{Callee, Displaced, Loops, Window, how, relocate};

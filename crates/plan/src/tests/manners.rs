@@ -21,6 +21,54 @@ fn assert_all(functions: &[(&str, &str)], reason: Option<Reason>) {
 }
 
 #[test]
+fn handlers_of_interpreters_are_known_by_their_registers() {
+    let handlers = [
+        (
+            "advances",
+            "movzbl (%rbx), %ecx\ninc %rbx\njmp *(%r14, %rcx, 8)",
+        ),
+        (
+            "by_frame",
+            "add -8(%rbp), %rax\nmovslq (%rdx), %rcx\nadd %rdx, %rcx\njmp *%rcx",
+        ),
+        (
+            "by_index",
+            "mov (%rdi, %r13, 8), %rax\nlea 8(%rdi), %rdi\njmp *%rax",
+        ),
+        (
+            "on_a_branch",
+            "test %eax, %eax\njz 1f\nret\n1: add $8, %r12\njmp *(%rsi)",
+        ),
+        (
+            "through_another",
+            "xor %eax, %eax\ninc %rbx\nnop\njmp advances",
+        ),
+    ];
+    assert_all(&handlers, Some(Reason::SharesFrame));
+    let others = [
+        (
+            "calls_last",
+            "mov (%rdi), %rax\nxor %esi, %esi\njmp *24(%rax)",
+        ),
+        (
+            "keeps",
+            "push %rbx\npush %r12\nmov %rdi, %rbx\nmov (%rbx), %r12\ncall *(%r12)\nmov %rbx, %rdi\n\
+             pop %r12\npop %rbx\njmp *%rax",
+        ),
+        (
+            "keeps_aside",
+            "mov %rbx, -8(%rsp)\nmov %rbp, %rdx\nmov (%rdi), %rbx\nmov (%rbx), %rbp\nmov 8(%rbp), %rax\n\
+             mov -8(%rsp), %rbx\nmov %rdx, %rbp\njmp *%rax",
+        ),
+        (
+            "returns",
+            "movzbl (%rbx), %ecx\ninc %rbx\nmov %ecx, %eax\nret",
+        ),
+    ];
+    assert_all(&others, None);
+}
+
+#[test]
 fn who_uses_the_return_address_is_known_without_unwinding_information() {
     let uses = [
         ("reads", "mov (%rsp), %rax\nmov %rax, (%rdi)\nret"),

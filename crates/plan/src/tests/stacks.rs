@@ -44,6 +44,43 @@ fn tables_of_return_addresses_are_known_by_what_they_point_to() {
     }
 }
 
+/// A file with 32-bit words, `taken` by an instruction, that lead behind calls, and `others` that lead elsewhere. `word`:
+/// how the assembler writes a word that leads to `%`.
+fn distances(word: &str, others: usize, section: &str, options: &[&str]) -> Planned {
+    let mut source = ".globl caller\n.type caller,@function\ncaller:\n".to_owned();
+    for number in 0..60 {
+        source += &format!("call callee\nback_{number}: mov $1, %eax\nother_{number}: nop\n");
+    }
+    source += "ret\n.size caller, . - caller\n\
+        .type callee,@function\ncallee: lea table(%rip), %rax\nxor %eax, %eax\nret\n.size callee, . - callee\n";
+    source += &format!(".section {section}\n.balign 4\n.long 7, 7\ntable:\n");
+    let places = (0..60).map(|number| format!("back_{number}"));
+    for place in places.chain((0..others).map(|number| format!("other_{}", number % 60))) {
+        source += &format!(".long {}, 16\n", word.replace('%', &place));
+    }
+    let options = [&["-nostdlib", "-Wl,-e,caller"], options].concat();
+    Built::new("distances.s", &source, &options).planned()
+}
+
+#[test]
+fn tables_of_32_bit_distances_are_known_by_what_they_lead_to() {
+    let read_only = ".rodata,\"a\",@progbits";
+    let library = &["-shared"][..];
+    for (word, section, options) in [
+        ("% - table", read_only, library),
+        ("% - table", ".data", library),
+        ("% - table", ".text", library),
+        ("% - .", read_only, library),
+        ("% - caller", read_only, library),
+        ("%", read_only, &["-no-pie"]),
+    ] {
+        let planned = distances(word, 4, section, options);
+        assert!(planned.plan.finds_frames, "{word} in {section}");
+        let planned = distances(word, 100, section, options);
+        assert!(!planned.plan.finds_frames, "{word} in {section}");
+    }
+}
+
 #[test]
 fn functions_that_follow_frame_pointers_are_known() {
     let source = "

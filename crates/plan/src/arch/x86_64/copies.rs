@@ -9,7 +9,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 const ARGUMENTS: [Register; 3] = [Register::RDI, Register::RSI, Register::RDX];
 
 /// The registers that a call preserves.
-const KEPT: [Register; 6] = [
+pub(super) const KEPT: [Register; 6] = [
     Register::RBX,
     Register::RBP,
     Register::R12,
@@ -164,7 +164,7 @@ fn orders_addresses(it: &Instruction) -> bool {
     matches!(it.mnemonic(), Ja | Jae | Jb | Jbe)
 }
 
-fn writes(it: &Instruction) -> bool {
+pub(super) fn writes(it: &Instruction) -> bool {
     !matches!(
         it.mnemonic(),
         Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt | Mnemonic::Nop

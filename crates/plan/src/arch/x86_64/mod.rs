@@ -1,5 +1,6 @@
 //! x86-64.
 
+mod chains;
 mod copies;
 mod flags;
 mod how;
@@ -28,7 +29,7 @@ pub(crate) use padding::{ends_flow, is_padding};
 pub(crate) use relocate::{Loops, STACK_POINTER, relocate};
 pub(crate) use special::{SPECIAL, is_restorer};
 pub(crate) use sweep::{Flow, sweep};
-pub(crate) use tables::of_return_addresses;
+pub(crate) use tables::{of_distances, of_return_addresses};
 pub(crate) use vectors::vector_use;
 pub(crate) use walks::{Frame, frame};
 pub(crate) use window::{Displaced, Window};

@@ -24,6 +24,8 @@ pub(crate) struct Flow {
     pub jumps: Vec<(u64, u64)>,
     /// Places amid functions or behind them whose addresses instructions take: target and source. Sorted.
     pub taken: Vec<(u64, u64)>,
+    /// Addresses that instructions take, but for those of their functions' jump tables.
+    pub tables: Vec<u64>,
     /// Addresses of `ret imm16`, sorted.
     pub pops: Vec<u64>,
     /// Abort handlers of restartable sequences.
@@ -60,6 +62,7 @@ pub(crate) fn sweep<'a>(input: &'a Input<'a>) -> Result<Flow> {
     flow.jumps.sort_unstable();
     flow.taken.extend(above.taken);
     flow.taken.sort_unstable();
+    flow.tables.extend(above.tables);
     flow.pops.extend(above.pops);
     flow.aborts.extend(above.aborts);
     flow.manners.extend(above.manners);
@@ -87,6 +90,7 @@ fn follow<'a>(input: &'a Input<'a>, parts: &[(&Range<'_>, u64, u64)]) -> Result<
             reached: Marks::new(input.code),
             jumps: Vec::new(),
             taken: Vec::new(),
+            tables: Vec::new(),
             pops: Vec::new(),
             aborts: Vec::new(),
             manners: Manners::default(),
@@ -253,11 +257,12 @@ impl Follower<'_> {
     fn finish_group(&mut self, next: u64) -> Result<()> {
         self.tracker.finish_group(self.group.start, next);
         let mut tables = std::mem::take(&mut self.group.tables);
+        tables.sort_unstable();
+        tables.dedup();
         if let Some(from) = self.group.indirect_jump {
-            tables.sort_unstable();
-            tables.dedup();
             for (index, &table) in tables.iter().enumerate() {
                 let bytes = self.input.memory.from(table).unwrap_or_default();
+                let before = self.budget;
                 let most = tables
                     .get(index + 1)
                     .map_or(u64::MAX, |next| (next - table) / 4);
@@ -273,7 +278,12 @@ impl Follower<'_> {
                     self.budget -= 1;
                     self.jump(target, from);
                 }
+                if self.budget == before {
+                    self.flow.tables.push(table);
+                }
             }
+        } else {
+            self.flow.tables.extend_from_slice(&tables);
         }
         tables.clear();
         self.group = Group {

@@ -3,6 +3,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
+use super::input::Input;
 use crate::code::{Code, Marks, Range};
 
 /// A program of such a runtime has hundreds of these words. Elsewhere few words point behind a call: a case of a
@@ -34,6 +35,73 @@ pub(crate) fn of_return_addresses(
         }
     }
     behind_calls >= LEAST && behind_calls > others
+}
+
+/// Whether the file has a table of 32-bit words most of which lead behind calls: as distances from the table's start,
+/// from themselves, from the file's start or that of its code. `tables`: where tables may begin, sorted.
+pub(crate) fn of_distances(tables: &[u64], input: &Input<'_>) -> bool {
+    let code = input.code.extent();
+    let mut before = 0;
+    tables.iter().enumerate().any(|(index, &table)| {
+        let origins = [table, before, 0, code.start];
+        before = table;
+        let mut end = tables.get(index + 1).copied().unwrap_or(u64::MAX);
+        if input.code.number(table).is_some() {
+            let next = input.starts.partition_point(|it| it.address <= table);
+            end = end.min(input.starts.get(next).map_or(u64::MAX, |it| it.address));
+        }
+        let room = usize::try_from((end - table) / 4).unwrap_or(usize::MAX);
+        let bytes = input.memory.from(table).unwrap_or_default();
+        let words = &bytes.as_chunks::<4>().0;
+        let words = &words[..words.len().min(room)];
+        // In code, small numbers beside the distances lead to the table itself.
+        let own = table..table + size_of_val(words) as u64;
+        let mut tallies: [Tally; 5] = Default::default();
+        for (place, word) in (table..).step_by(4).zip(words) {
+            let distance = i64::from(i32::from_le_bytes(*word));
+            let targets = origins.into_iter().chain([place]);
+            for (origin, tally) in targets.zip(&mut tallies) {
+                let target = origin.wrapping_add_signed(distance);
+                if code.contains(&target) && !own.contains(&target) {
+                    tally.add(target, input);
+                }
+            }
+        }
+        tallies.into_iter().any(Tally::is_of_return_addresses)
+    })
+}
+
+/// Words that point into functions.
+#[derive(Default)]
+struct Tally {
+    behind_calls: Vec<u64>,
+    others: usize,
+}
+
+impl Tally {
+    fn add(&mut self, target: u64, input: &Input<'_>) {
+        let Some(range) = input.code.range(target) else {
+            return;
+        };
+        let number = input.code.number(target);
+        if number.is_some_and(|number| input.is_start.get(number)) {
+            return;
+        }
+        if follows_call(range, target, input.code) {
+            self.behind_calls.push(target);
+        } else {
+            self.others += 1;
+        }
+    }
+
+    fn is_of_return_addresses(mut self) -> bool {
+        if self.behind_calls.len() < LEAST {
+            return false;
+        }
+        self.behind_calls.sort_unstable();
+        self.behind_calls.dedup();
+        self.behind_calls.len() >= LEAST && self.behind_calls.len() > self.others
+    }
 }
 
 fn follows_call(range: &Range<'_>, target: u64, code: &Code<'_>) -> bool {

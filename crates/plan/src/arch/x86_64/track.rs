@@ -11,6 +11,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
+use super::chains::takes_over_registers;
 use super::copies::{brings_back_stacks, copies_stacks};
 use super::input::{Input, Start};
 use super::kind::{KINDS, Kind};
@@ -220,18 +221,21 @@ impl<'a> Tracker<'a> {
         let result = self.all_ways();
         self.look_at_flags(first);
         if let Some(leaver) = &self.input.leaver {
-            let code = self.instructions[first..self.own].iter();
-            let code = code.take_while(|it| it.ip() < end);
             let memory = self.input.memory;
-            self.manners.copies_stacks |=
-                brings_back_stacks(code, |it| leaver.is_called_by(it, memory));
+            let is_leaver = |it: &Instruction| leaver.is_called_by(it, memory);
+            self.manners.copies_stacks |= brings_back_stacks(self.own_code(), is_leaver);
         }
         if result == Err(Reason::SwitchesStack) {
-            let code = self.instructions[first..self.own].iter();
-            let code = code.take_while(|it| it.ip() < end);
-            self.manners.copies_stacks |= copies_stacks(code);
+            self.manners.copies_stacks |= copies_stacks(self.own_code());
         }
         result
+    }
+
+    /// The function's instructions, from its start to its end.
+    fn own_code(&self) -> impl Iterator<Item = &Instruction> {
+        let first = self.index(self.function).unwrap_or(self.own);
+        let code = self.instructions[first..self.own].iter();
+        code.take_while(|it| it.ip() < self.end)
     }
 
     fn all_ways(&mut self) -> Result<(), Reason> {
@@ -352,6 +356,10 @@ impl<'a> Tracker<'a> {
                     state.step_operand(&it)?;
                     if let Some(target) = state.register(it.op0_register()).as_code() {
                         return self.go_to(self.function.wrapping_add_signed(target), state);
+                    }
+                    let is_left = state.stack_pointer() == Value::SLOT;
+                    if is_left && takes_over_registers(self.own_code()) {
+                        return Err(Reason::SharesFrame);
                     }
                     let is_switch = it.memory_index_scale() == 8
                         || state.register(it.op0_register()) == Value::ENTRY_OF_TABLE;
