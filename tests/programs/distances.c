@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #ifdef HOLD
-enum { ROUNDS = 1000000 };
+enum { ROUNDS = 100000 };
 #else
 enum { ROUNDS = 1000 };
 #endif

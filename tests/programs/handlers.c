@@ -3,7 +3,7 @@
 #include "hard.h"
 
 #ifdef HOLD
-enum { ROUNDS = 1000000 };
+enum { ROUNDS = 100000 };
 #else
 enum { ROUNDS = 200 };
 #endif

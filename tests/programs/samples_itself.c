@@ -7,7 +7,7 @@
 #include <unwind.h>
 
 #ifdef HOLD
-enum { ROUNDS = 1500000 };
+enum { ROUNDS = 300000 };
 #else
 enum { ROUNDS = 2000 };
 #endif

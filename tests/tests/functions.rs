@@ -393,6 +393,12 @@ fn functions_that_use_their_return_address_in_a_process_that_runs() {
 }
 
 #[test]
+fn a_program_that_copies_its_functions() {
+    Case::new(c("copied", &[])).check();
+    Case::new(c("copied", &["-DHOLD"])).check_come_and_go();
+}
+
+#[test]
 fn a_call_with_the_direction_of_strings_turned_is_the_first_that_is_recorded() {
     let case = by_hand().options(["-F", "quiet"]);
     let traced = case.unchanged();

@@ -22,6 +22,9 @@ use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special};
 /// Below this many functions a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 1024;
 
+/// No instruction reads more bytes of memory, but those that store the processor's state.
+const LONGEST_READ: u64 = 64;
+
 pub(crate) enum Verdict {
     Possible(Site),
     /// Possible, but not for this function.
@@ -99,6 +102,19 @@ pub(crate) fn with<T>(
         absolute,
         frames: &frames,
         leaver: leaver(image, &imports),
+        copier: Callee::of(
+            image,
+            &imports,
+            &[
+                "memcpy",
+                "memmove",
+                "mempcpy",
+                "memcmp",
+                "bcmp",
+                "__memcpy_chk",
+                "__memmove_chk",
+            ],
+        ),
     };
     let mut flow = sweep(&input)?;
 
@@ -115,7 +131,10 @@ pub(crate) fn with<T>(
     // OCaml's runtime, if it is a library, looks at the frames of other files.
     let finds_frames = image.exported("caml_c_call").is_some()
         || arch::of_return_addresses(&pointers, &code, &is_start)
-        || arch::of_distances(&tables(&mut flow, &pointers, &input), &input);
+        || {
+            let tables = tables(&mut flow, &pointers, &input);
+            arch::of_distances(&tables, &flow.jump_tables, &input)
+        };
     // Not places behind calls, which a table of return addresses has.
     let known: &[(u64, u64)] = if finds_frames { &[] } else { &pointers };
     let recovery = Recovery::of(image, &code, &is_start, &flow, known);
@@ -318,6 +337,9 @@ impl Judge<'_> {
         }
 
         let window = self.window(start, function.size, least)?;
+        if self.is_read(&window) {
+            return Err(Reason::ReadAsData);
+        }
         if (number + 1..number + window.bytes.len()).any(|number| self.flow.reached.get(number)) {
             return Err(Reason::EnteredInside);
         }
@@ -355,6 +377,15 @@ impl Judge<'_> {
             let calls = |one: &Displaced| profiler.is_called_by(&one.instruction, self.memory);
             window.instructions.iter().any(calls)
         })
+    }
+
+    /// Whether an instruction reads bytes of the window as data.
+    fn is_read(&self, window: &Window<'_>) -> bool {
+        let read = &self.flow.read;
+        let before = read.partition_point(|read| read.0 < window.end());
+        let near = read[..before].iter().rev();
+        let mut near = near.take_while(|read| read.0.saturating_add(LONGEST_READ) > window.start);
+        near.any(|read| read.1 > window.start)
     }
 
     /// The reason against displacing these bytes, anywhere in a function, if any.

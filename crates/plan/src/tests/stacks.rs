@@ -81,6 +81,31 @@ fn tables_of_32_bit_distances_are_known_by_what_they_lead_to() {
     }
 }
 
+/// Where cases follow each other at equal distances, their table seems to lead behind calls if it is taken to begin
+/// elsewhere.
+#[test]
+fn jump_tables_are_no_tables_of_distances() {
+    for before in (4..64).step_by(4) {
+        let mut source = ".globl f\n.type f,@function\n\
+            f: lea table(%rip), %rdx\nmovslq (%rdx, %rdi, 4), %rax\nadd %rdx, %rax\njmp *%rax\n"
+            .to_owned();
+        for number in 0..60 {
+            let code = "mov $1, %eax\nmov $2, %ecx\nnop\ncall g\nret";
+            source += &format!(".p2align 5\ncase_{number}: {code}\n");
+        }
+        source +=
+            ".size f, . - f\n.type g,@function\ng: lea other(%rip), %rax\nret\n.size g, . - g\n";
+        source += &format!(
+            ".section .rodata,\"a\",@progbits\n.balign 4\nother: .zero {before}\ntable:\n"
+        );
+        for number in 0..60 {
+            source += &format!(".long case_{number} - table\n");
+        }
+        let planned = Built::new("cases.s", &source, &["-shared", "-nostdlib"]).planned();
+        assert!(!planned.plan.finds_frames, "{before}");
+    }
+}
+
 #[test]
 fn functions_that_follow_frame_pointers_are_known() {
     let source = "

@@ -169,6 +169,47 @@ fn loops_to_the_start_are_kept_inside_or_refused() {
 }
 
 #[test]
+fn functions_whose_code_is_read_are_refused() {
+    let function = |name: &str| {
+        format!(".p2align 5\nfunction {name}\nmov $5, %eax\nmov $6, %ecx\nret\nend {name}\n.hidden {name}\n")
+    };
+    let names = [
+        "loaded",
+        "loaded_amid",
+        "by_register",
+        "copied",
+        "moved",
+        "compared",
+        "called",
+        "handed_on",
+    ];
+    let functions = names.map(function).concat();
+    let planned = library(&format!(
+        "{functions}
+         function user\nmovdqu loaded(%rip), %xmm0\nmov loaded_amid + 3(%rip), %al\n\
+         lea by_register(%rip), %rdx\nmov %rdx, %rcx\nmov 2(%rcx), %eax\nlea moved(%rip), %rsi\nmov $9, %ecx\nrep movsl\n\
+         ret\nend user
+         function copier\nsub $8, %rsp\npush %rbx\nlea copied(%rip), %rbx\ncall *%rax\nmov %rbx, %rsi\n\
+         mov $64, %edx\ncall memcpy@PLT\npop %rbx\n\
+         lea compared(%rip), %rdi\ncall *memcmp@GOTPCREL(%rip)\nlea called(%rip), %rax\ncall *%rax\n\
+         lea handed_on(%rip), %rdi\ncall qsort@PLT\nadd $8, %rsp\nret\nend copier"
+    ));
+    for name in [
+        "loaded",
+        "loaded_amid",
+        "by_register",
+        "copied",
+        "moved",
+        "compared",
+    ] {
+        assert_eq!(planned.reason(name), Reason::ReadAsData, "{name}");
+    }
+    for name in ["called", "handed_on", "user", "copier"] {
+        planned.site(name);
+    }
+}
+
+#[test]
 fn landing_pads_are_entries() {
     // A table for the unwinder: no base, no types, LEB128; from 0 to 5 the pad is at 3.
     let planned = library(

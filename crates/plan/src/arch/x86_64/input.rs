@@ -24,4 +24,6 @@ pub(crate) struct Input<'a> {
     pub frames: &'a Frames<'a>,
     /// The functions that leave frames by a jump, where the file may call them.
     pub leaver: Option<Callee>,
+    /// The functions that copy or compare memory, of which they get the address as an argument.
+    pub copier: Callee,
 }

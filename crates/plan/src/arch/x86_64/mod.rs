@@ -3,6 +3,7 @@
 mod chains;
 mod copies;
 mod flags;
+mod held;
 mod how;
 mod implicit;
 mod input;

@@ -6,6 +6,7 @@ use iced_x86::{
 };
 use nopal_beside::both;
 
+use super::held::Held;
 use super::input::{Input, Start};
 use super::manners::Manners;
 use super::track::Tracker;
@@ -24,8 +25,12 @@ pub(crate) struct Flow {
     pub jumps: Vec<(u64, u64)>,
     /// Places amid functions or behind them whose addresses instructions take: target and source. Sorted.
     pub taken: Vec<(u64, u64)>,
-    /// Addresses that instructions take, but for those of their functions' jump tables.
+    /// Addresses that instructions take, and the ends of jump tables.
     pub tables: Vec<u64>,
+    /// The beginnings of jump tables, sorted.
+    pub jump_tables: Vec<u64>,
+    /// Code that instructions read as data: the first byte, and the end. Sorted.
+    pub read: Vec<(u64, u64)>,
     /// Addresses of `ret imm16`, sorted.
     pub pops: Vec<u64>,
     /// Abort handlers of restartable sequences.
@@ -63,6 +68,10 @@ pub(crate) fn sweep<'a>(input: &'a Input<'a>) -> Result<Flow> {
     flow.taken.extend(above.taken);
     flow.taken.sort_unstable();
     flow.tables.extend(above.tables);
+    flow.jump_tables.extend(above.jump_tables);
+    flow.jump_tables.sort_unstable();
+    flow.read.extend(above.read);
+    flow.read.sort_unstable();
     flow.pops.extend(above.pops);
     flow.aborts.extend(above.aborts);
     flow.manners.extend(above.manners);
@@ -91,11 +100,14 @@ fn follow<'a>(input: &'a Input<'a>, parts: &[(&Range<'_>, u64, u64)]) -> Result<
             jumps: Vec::new(),
             taken: Vec::new(),
             tables: Vec::new(),
+            jump_tables: Vec::new(),
+            read: Vec::new(),
             pops: Vec::new(),
             aborts: Vec::new(),
             manners: Manners::default(),
         },
         group: Group::default(),
+        held: Held::default(),
         budget: input.memory.len(),
         tracker: Tracker::new(input),
     };
@@ -107,6 +119,8 @@ fn follow<'a>(input: &'a Input<'a>, parts: &[(&Range<'_>, u64, u64)]) -> Result<
     }
     follower.flow.jumps.sort_unstable();
     follower.flow.taken.sort_unstable();
+    follower.flow.jump_tables.sort_unstable();
+    follower.flow.read.sort_unstable();
     follower.flow.manners = follower.tracker.manners;
     Ok(follower.flow)
 }
@@ -115,6 +129,7 @@ struct Follower<'a> {
     input: &'a Input<'a>,
     flow: Flow,
     group: Group,
+    held: Held,
     /// The number of further entries of jump tables that the file can hold.
     budget: usize,
     tracker: Tracker<'a>,
@@ -172,6 +187,9 @@ impl Follower<'_> {
     }
 
     fn note(&mut self, instruction: &Instruction) {
+        if !self.held.is_empty() {
+            self.held.step(instruction, self.input, &mut self.flow.read);
+        }
         match instruction.flow_control() {
             FlowControl::Next => {}
             FlowControl::ConditionalBranch
@@ -207,6 +225,15 @@ impl Follower<'_> {
             } else if instruction.mnemonic() == Mnemonic::Lea {
                 self.take(address, instruction.ip());
                 self.group.tables.push(address);
+                self.hold(address, instruction);
+            } else if instruction.flow_control() == FlowControl::Next
+                && instruction.mnemonic() != Mnemonic::Nop
+                && self.input.code.number(address).is_some()
+            {
+                let bytes = instruction.memory_size().size() as u64;
+                self.flow
+                    .read
+                    .push((address, address.saturating_add(bytes.max(1))));
             }
         }
         if self.input.absolute && instruction.len() > size_of::<u32>() {
@@ -223,9 +250,17 @@ impl Follower<'_> {
             )
         {
             self.take(instruction.immediate(last), instruction.ip());
+            self.hold(instruction.immediate(last), instruction);
         }
         if instruction.mnemonic() == Mnemonic::Lea && instruction.memory_base() == Register::None {
             self.take(instruction.memory_displacement64(), instruction.ip());
+        }
+    }
+
+    fn hold(&mut self, address: u64, instruction: &Instruction) {
+        let number = self.input.code.number(address);
+        if number.is_some_and(|number| self.input.is_start.get(number)) {
+            self.held.hold(instruction.op0_register(), address);
         }
     }
 
@@ -256,6 +291,7 @@ impl Follower<'_> {
     /// the group or to the next table.
     fn finish_group(&mut self, next: u64) -> Result<()> {
         self.tracker.finish_group(self.group.start, next);
+        self.held = Held::default();
         let mut tables = std::mem::take(&mut self.group.tables);
         tables.sort_unstable();
         tables.dedup();
@@ -278,13 +314,14 @@ impl Follower<'_> {
                     self.budget -= 1;
                     self.jump(target, from);
                 }
-                if self.budget == before {
-                    self.flow.tables.push(table);
+                if self.budget != before {
+                    self.flow.jump_tables.push(table);
+                    let bytes = 4 * (before - self.budget) as u64;
+                    self.flow.tables.push(table.saturating_add(bytes));
                 }
             }
-        } else {
-            self.flow.tables.extend_from_slice(&tables);
         }
+        self.flow.tables.extend_from_slice(&tables);
         tables.clear();
         self.group = Group {
             tables,

@@ -38,13 +38,15 @@ pub(crate) fn of_return_addresses(
 }
 
 /// Whether the file has a table of 32-bit words most of which lead behind calls: as distances from the table's start,
-/// from themselves, from the file's start or that of its code. `tables`: where tables may begin, sorted.
-pub(crate) fn of_distances(tables: &[u64], input: &Input<'_>) -> bool {
+/// from themselves, from the file's start or that of its code. `tables`: where tables may begin, among them jump tables;
+/// both sorted. From a wrong start, the regular distances of a jump table may seem to lead behind calls.
+pub(crate) fn of_distances(tables: &[u64], jump_tables: &[u64], input: &Input<'_>) -> bool {
     let code = input.code.extent();
-    let mut before = 0;
     tables.iter().enumerate().any(|(index, &table)| {
-        let origins = [table, before, 0, code.start];
-        before = table;
+        if jump_tables.binary_search(&table).is_ok() {
+            return false;
+        }
+        let origins = [table, 0, code.start];
         let mut end = tables.get(index + 1).copied().unwrap_or(u64::MAX);
         if input.code.number(table).is_some() {
             let next = input.starts.partition_point(|it| it.address <= table);
@@ -56,7 +58,7 @@ pub(crate) fn of_distances(tables: &[u64], input: &Input<'_>) -> bool {
         let words = &words[..words.len().min(room)];
         // In code, small numbers beside the distances lead to the table itself.
         let own = table..table + size_of_val(words) as u64;
-        let mut tallies: [Tally; 5] = Default::default();
+        let mut tallies: [Tally; 4] = Default::default();
         for (place, word) in (table..).step_by(4).zip(words) {
             let distance = i64::from(i32::from_le_bytes(*word));
             let targets = origins.into_iter().chain([place]);
