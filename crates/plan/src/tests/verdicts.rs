@@ -171,7 +171,9 @@ fn loops_to_the_start_are_kept_inside_or_refused() {
 #[test]
 fn functions_whose_code_is_read_are_refused() {
     let function = |name: &str| {
-        format!(".p2align 5\nfunction {name}\nmov $5, %eax\nmov $6, %ecx\nret\nend {name}\n.hidden {name}\n")
+        format!(
+            ".p2align 5\nfunction {name}\nmov $5, %eax\nmov $6, %ecx\nret\nend {name}\n.hidden {name}\n"
+        )
     };
     let names = [
         "loaded",

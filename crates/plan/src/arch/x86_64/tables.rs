@@ -69,7 +69,7 @@ pub(crate) fn of_distances(tables: &[u64], jump_tables: &[u64], input: &Input<'_
                 }
             }
         }
-        tallies.into_iter().any(Tally::is_of_return_addresses)
+        tallies.into_iter().any(Tally::leads_behind_calls)
     })
 }
 
@@ -96,7 +96,7 @@ impl Tally {
         }
     }
 
-    fn is_of_return_addresses(mut self) -> bool {
+    fn leads_behind_calls(mut self) -> bool {
         if self.behind_calls.len() < LEAST {
             return false;
         }
