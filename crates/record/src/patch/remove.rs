@@ -175,7 +175,7 @@ fn unwinding(
     let maps = nopal_process::maps(journal.process)?;
     let containing = |address: u64| {
         let map = maps.get(maps.partition_point(|map| map.end <= address))?;
-        (map.start <= address && map.writable).then(|| map.start..map.end)
+        (map.start <= address && map.writable).then_some(map.start..map.end)
     };
     let main = maps
         .iter()
