@@ -3,6 +3,7 @@
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::copies::{KEPT, writes};
+use super::implicit::changed_implicitly;
 use super::input::Input;
 use crate::LONGEST_WINDOW;
 
@@ -43,7 +44,11 @@ impl Held {
                 self.0.retain(|held| KEPT.contains(&held.0));
                 return;
             }
-            _ => return,
+            FlowControl::ConditionalBranch => return,
+            _ => {
+                self.0.clear();
+                return;
+            }
         }
         if it.is_string_instruction() {
             read.extend([Register::RDI, Register::RSI].into_iter().filter_map(start));
@@ -54,6 +59,8 @@ impl Held {
             let bytes = it.memory_size().size() as u64;
             read.push((first, first.saturating_add(bytes.max(1))));
         }
+        let implicitly = changed_implicitly(it.mnemonic());
+        self.0.retain(|held| implicitly & 1 << held.0.number() == 0);
         if it.op0_kind() == OpKind::Register && writes(it) {
             let is_copy = it.mnemonic() == Mnemonic::Mov && it.op1_kind() == OpKind::Register;
             let copied = is_copy
