@@ -15,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 4
+#define NOPAL_ABI_VERSION 5
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *
@@ -120,7 +120,13 @@
  * of a stack: so it has one writer at a time, and a thread adds 1 without a lock. The pages begin behind a word for
  * each, which names its group of sites: the group's number plus 1; 0: none. The first pages are given out as they are
  * needed, and never taken back. When all are given out, a group's calls go to its last page, which threads share, by
- * locked additions. */
+ * locked additions.
+ *
+ * The lower bits of a counter are the number of calls, without those that were sampled: these are recorded. The upper
+ * bits lead to the next of these: the step that overflows them counts a call that is to be sampled. */
+#define NOPAL_COUNT_BITS 54
+#define NOPAL_COUNT_STEP (1ull << NOPAL_COUNT_BITS | 1)
+#define NOPAL_SAMPLE_DISTANCE (1 << (64 - NOPAL_COUNT_BITS)) /* of the first; from one to the next it is less, each number from 2 on as often */
 #define NOPAL_COUNTER_SITES_SHIFT 9 /* a group is 512 sites: their counters of 8 bytes fill a page */
 #define NOPAL_COUNTER_GROUPS (NOPAL_SITE_LIMIT >> NOPAL_COUNTER_SITES_SHIFT)
 #define NOPAL_COUNTER_PAGES 2048    /* that are given out; behind them, one of each group is shared */

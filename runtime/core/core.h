@@ -69,8 +69,10 @@ void nopal_chunk_abandon(const struct nopal_process *process, const struct nopal
 
 /* ---- count.c ---- */
 
-/* Counts a call of a site by a thread that is on the stack at `stack`. */
-void nopal_count(uint64_t stack, uint32_t site);
+/* Counts a call of a site by a thread that is on the stack at `stack`, or, if `step` is NOPAL_COUNT_STEP, goes on where a
+ * thunk has made this step in `counters`, and the call is to be sampled. Returns whether the call is sampled: then it is
+ * not counted, but to be recorded. */
+int nopal_count(uint64_t stack, uint32_t site, uint64_t step, uint64_t *counters);
 
 /* ---- range.c ---- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
  * Counting calls. The thunk does it itself if it finds the counters of the page of the stack that it is on. Here they
- * are looked for, or made.
+ * are looked for, or made, and the calls are drawn that are sampled.
  */
 #include "core.h"
 #include "port.h"
@@ -9,6 +9,16 @@
 static uint32_t place_of(uint64_t stack)
 {
 	return (uint32_t)stack * NOPAL_THREAD_HASH >> NOPAL_COUNTED_SHIFT;
+}
+
+/* The step to the next sampled call. The distance looks random, and depends on nothing that the program's calls follow. It
+ * is at least 2: with a call that is counted in between, the next one is another. */
+static uint64_t to_next_sample(const uint64_t *counter, uint64_t count)
+{
+	uint64_t mixed = ((uint64_t)counter ^ count << 20) * 0x9e3779b97f4a7c15;
+	mixed = (mixed ^ mixed >> 32) * 0xd6e8feb86659fd93;
+	uint64_t distance = 2 + (mixed >> 40) % (NOPAL_SAMPLE_DISTANCE - 2);
+	return -distance << NOPAL_COUNT_BITS;
 }
 
 static uint64_t *counters_at(struct nopal_process *process, uint32_t page, uint32_t group)
@@ -64,13 +74,33 @@ static uint64_t *counters_of(struct nopal_process *process, uint64_t stack, uint
 	return 0;
 }
 
-void nopal_count(uint64_t stack, uint32_t site)
+/* A thread that cannot record goes on counting. With a limit of depth, a call may not be recorded either. */
+static bool may_record(struct nopal_process *process)
+{
+	if (process->depth_limit || __atomic_load_n(&process->region->tool_gone, __ATOMIC_RELAXED))
+		return false;
+	const struct nopal_context *context = nopal_context_get(process);
+	return context && !context->muted;
+}
+
+int nopal_count(uint64_t stack, uint32_t site, uint64_t step, uint64_t *counters)
 {
 	struct nopal_process *process = nopal_process;
 	uint32_t group = site >> NOPAL_COUNTER_SITES_SHIFT;
-	uint64_t *counters = counters_of(process, stack >> NOPAL_COUNTED_PAGE_SHIFT, group);
-	if (!counters)
-		counters = counters_at(process, NOPAL_COUNTER_PAGES + group, group);
-	uint32_t counter = site & ((1u << NOPAL_COUNTER_SITES_SHIFT) - 1);
-	__atomic_fetch_add(&counters[counter], 1, __ATOMIC_RELAXED);
+	uint32_t place = site & ((1u << NOPAL_COUNTER_SITES_SHIFT) - 1);
+	uint64_t count;
+	if (step == NOPAL_COUNT_STEP) {
+		count = __atomic_load_n(&counters[place], __ATOMIC_RELAXED);
+	} else {
+		counters = counters_of(process, stack >> NOPAL_COUNTED_PAGE_SHIFT, group);
+		if (!counters)
+			counters = counters_at(process, NOPAL_COUNTER_PAGES + group, group);
+		count = __atomic_add_fetch(&counters[place], NOPAL_COUNT_STEP, __ATOMIC_RELAXED);
+		if (count >> NOPAL_COUNT_BITS)
+			return 0;
+	}
+	/* If a handler has forked since the thunk's step, parent and child are both here: the number must not go below 0. */
+	bool sampled = count << (64 - NOPAL_COUNT_BITS) && may_record(process);
+	__atomic_fetch_add(&counters[place], to_next_sample(&counters[place], count) - sampled, __ATOMIC_RELAXED);
+	return sampled;
 }

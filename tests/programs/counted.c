@@ -7,6 +7,7 @@
  * signals N  the same, while a timer's handler calls it, too
  * deep N     deep(), N levels, over many pages of the stack
  * work N     work(), N times, which takes far longer than counting a call and far less than recording one
+ * last N     lasting(), N times, for 1 to 9 us by the clock, and prints "took T": nanoseconds of all these calls
  * again      executes the same program
  * Prints "ready", then "made M" and "done" for each line: M calls of leaf(), or of work(), in all. */
 #define _GNU_SOURCE
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define THREADS 4
@@ -48,6 +50,22 @@ KEPT static void work(void)
 		number *= 2654435761;
 		__asm__ volatile("" : "+r"(number));
 	}
+}
+
+static unsigned long now(void)
+{
+	struct timespec time;
+	CHECK(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+	return (unsigned long)time.tv_sec * 1000000000 + (unsigned long)time.tv_nsec;
+}
+
+/* Returns how long it took. */
+KEPT static unsigned long lasting(unsigned long call)
+{
+	unsigned long begin = now(), end, least = call * 2654435761 % 8000 + 1000;
+	while ((end = now()) - begin < least)
+		EFFECT();
+	return end - begin;
 }
 
 static void *thread(void *times)
@@ -101,6 +119,11 @@ int main(int count, char **arguments)
 			made = times + (unsigned long)by_handler;
 		} else if (!strcmp(what, "deep")) {
 			deep(times);
+		} else if (!strcmp(what, "last")) {
+			unsigned long took = 0;
+			for (unsigned long i = 0; i < times; i++)
+				took += lasting(i);
+			printf("took %lu\n", took);
 		} else if (!strcmp(what, "work")) {
 			for (unsigned long i = 0; i < times; i++)
 				work();

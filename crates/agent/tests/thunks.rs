@@ -54,7 +54,7 @@ fn expected_thunk(entry_word: u32, entry: &str, exit_word: u32, exit: &str) -> V
         format!("call {entry}"),
         "pop rcx".into(),
         "jb body".into(),
-        "lea rsp, [rsp+0x08]".into(),
+        "add rsp, 0x08".into(),
         "call body".into(),
         "lea rsp, [rsp-0x08]".into(),
         "push rcx".into(),
@@ -87,7 +87,10 @@ fn expected_count(site: u32, slowly: u64) -> Vec<String> {
         "mov rax, [rdx+rax*8+0x800]".into(),
         "test rax, rax".into(),
         format!("jz {slowly:#x}"),
-        format!("inc [rax{counter}]"),
+        "mov edx, 0x401".into(),
+        "ror rdx, 0x0A".into(),
+        format!("add [rax{counter}], rdx"),
+        format!("jb {slowly:#x}"),
         "pop rdx".into(),
         "pop rcx".into(),
         "pop rax".into(),
@@ -155,11 +158,16 @@ fn thunks_are_as_their_layout_says() {
             let (recording, slow_count) = listed.split_at(wanted.len());
             assert_eq!(recording, wanted);
             let counted = thunk.body - 3;
-            let jump = format!("jmp {counted:#x}");
+            let jump = format!("jnb {counted:#x}");
+            let record = format!("jmp {:#x}", thunk.entry + 2);
             let expected = [
                 &format!("mov ecx, 0x{site:02X}")[..],
                 "call nopal_count_slowly",
                 &jump,
+                "pop rdx",
+                "pop rcx",
+                "pop rax",
+                &record,
             ];
             assert_eq!(slow_count, expected);
             assert!(memory.from(thunk.body).unwrap().starts_with(&BODY));

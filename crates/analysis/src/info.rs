@@ -1,6 +1,6 @@
 //! `nopal info`: the origin of a trace, its contents and its losses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 
 use nopal_trace::{KernelEvent, Losses, Note, Packet, SiteState, SiteStates, Succession, Trace};
@@ -179,6 +179,7 @@ fn states(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
         ("functions", Align::Left),
     ]);
     let mut changes = 0;
+    let mut known = HashMap::new();
     for note in trace.notes() {
         let (counter, state, functions) = match note {
             Note::Budget { counter, percent } => {
@@ -193,7 +194,14 @@ fn states(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
                 state,
                 sites,
                 kept,
+                ..
             } => {
+                // A note may tell only from when on calls are sampled.
+                let changed = |site: &&u32| known.insert(**site, *state) != Some(*state);
+                let sites: Vec<&u32> = sites.iter().filter(changed).collect();
+                if sites.is_empty() {
+                    continue;
+                }
                 let state = match (state, kept) {
                     (SiteState::Timed, _) => "timed",
                     (SiteState::Counted, false) => "counted",
@@ -203,7 +211,7 @@ fn states(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
                 };
                 let named = sites.iter().take(LISTED);
                 let mut named: Vec<String> = named
-                    .map(|site| names.function(*site).name.clone())
+                    .map(|site| names.function(**site).name.clone())
                     .collect();
                 if sites.len() > LISTED {
                     named.push(format!("{} more", sites.len() - LISTED));

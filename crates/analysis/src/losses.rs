@@ -162,7 +162,7 @@ fn counted(losses: &Losses) -> Option<String> {
         more => format!("{} functions were", count(more)),
     };
     Some(format!(
-        "{functions} counted for a time, and not recorded: calls then have no times, and are not shown in their callers"
+        "{functions} counted for a time, and recorded by samples only: other calls then have no times, and are not shown in their callers"
     ))
 }
 

@@ -10,7 +10,11 @@ use crate::span::{begin, end};
 pub const OFF: &str = "off: so long the function was not recorded, to hold the budget; its calls then are missing (≥), and their time is that of their callers";
 
 /// The same where functions of it were counted.
-pub const COUNTED: &str = "counted: so many of the calls were only counted; nothing else is known of them, and their time is that of their callers";
+pub const COUNTED: &str =
+    "counted: so many of the calls were only counted; their time is that of their callers";
+
+/// The same where times are estimated from sampled calls.
+pub const ESTIMATED: &str = "≈ with the standard error: estimated for the counted calls from some that were recorded at random; self with that of callees that were not timed";
 
 /// The same without the time, or the number.
 pub const CALLS_OFF: &str = "≥ calls: the function was off or counted for a time; its calls then are missing here, and their time is that of their callers";

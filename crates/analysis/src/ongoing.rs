@@ -419,6 +419,7 @@ mod tests {
                 state,
                 sites: vec![1, 2],
                 kept: false,
+                sampled: false,
             });
             ongoing.sums(1300, |_| true)
         };

@@ -55,6 +55,7 @@ pub(crate) fn session(
         lost_before: 0,
         any_silent: false,
         states: States::new(),
+        sampled: HashSet::new(),
         budget: None,
         enough: false,
     };

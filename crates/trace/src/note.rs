@@ -37,6 +37,9 @@ pub enum Note {
         /// They begin off, as they were when another session of the program ended.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         kept: bool,
+        /// They are counted, but for calls at random, and until the next state these are all calls that are recorded.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        sampled: bool,
     },
     /// The total counts of sites up to this counter, in the processes that have the memory of this number: of the sites
     /// whose counts have grown since the last such note.

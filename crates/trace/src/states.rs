@@ -13,6 +13,8 @@ pub struct SiteStates {
     pub percent: Option<f64>,
     /// In order. A state that had no end lasts until `u64::MAX`.
     untimed: BTreeMap<u32, Vec<(SiteState, RangeInclusive<u64>)>>,
+    /// In order: the times in which all recorded calls of a counted site are samples.
+    sampled: BTreeMap<u32, Vec<RangeInclusive<u64>>>,
     /// For each site and each memory that has its counters, the sums at moments, in order.
     counted: BTreeMap<u32, BTreeMap<u64, Vec<Sum>>>,
     /// The number of times that a site went from one state to another.
@@ -43,12 +45,15 @@ impl SiteStates {
                     state,
                     sites,
                     kept,
+                    sampled,
                 } => {
                     if *kept {
                         states.begun_untimed += sites.len() as u64;
                     }
                     for site in sites {
                         states.change(*site, *state, *counter);
+                        let is_sampled = *sampled && *state == SiteState::Counted;
+                        states.sample(*site, is_sampled, *counter);
                     }
                 }
                 Note::Counted {
@@ -86,6 +91,22 @@ impl SiteStates {
             times.push((state, from..=u64::MAX));
         }
         self.changes += 1;
+    }
+
+    fn sample(&mut self, site: u32, is_sampled: bool, counter: u64) {
+        let times = self.sampled.entry(site).or_default();
+        match (is_sampled, times.last_mut()) {
+            (true, Some(last)) if *last.end() == u64::MAX => {}
+            (true, last) => {
+                let before = last.map_or(0, |last| *last.end());
+                times.push(counter.max(before)..=u64::MAX);
+            }
+            (false, Some(last)) if *last.end() == u64::MAX => {
+                // The notes of a damaged trace may go back.
+                *last = *last.start()..=counter.max(*last.start());
+            }
+            (false, _) => {}
+        }
     }
 
     fn count(&mut self, site: u32, memory: u64, counter: u64, calls: u64) {
@@ -134,6 +155,23 @@ impl SiteStates {
         calls.fold(0, u64::saturating_add)
     }
 
+    /// The sites whose calls were sampled at any time.
+    pub fn sampled_sites(&self) -> impl Iterator<Item = u32> {
+        let sites = self.sampled.iter();
+        sites
+            .filter(|(_, times)| !times.is_empty())
+            .map(|(site, _)| *site)
+    }
+
+    /// Whether a call of a site that was recorded at this time is a sample of those that were counted.
+    pub fn is_sample(&self, site: u32, clock: u64) -> bool {
+        let times = self.sampled.get(&site).map_or(&[][..], Vec::as_slice);
+        let after = times.partition_point(|time| *time.start() <= clock);
+        times[..after]
+            .last()
+            .is_some_and(|time| clock <= *time.end())
+    }
+
     /// The sites that were off at any time.
     pub fn sites(&self) -> impl Iterator<Item = u32> {
         self.sites_in(SiteState::Off)
@@ -161,7 +199,47 @@ mod tests {
             state,
             sites: sites.into(),
             kept: false,
+            sampled: false,
         }
+    }
+
+    #[test]
+    fn a_site_is_sampled_from_a_note_to_the_next_state() {
+        use SiteState::{Counted, Off, Timed};
+        let sampled = |counter, sites: &[u32]| Note::State {
+            counter,
+            state: Counted,
+            sites: sites.into(),
+            kept: false,
+            sampled: true,
+        };
+        let written =
+            r#"{"State":{"counter":20,"state":"off","counted":true,"sites":[1,2],"sampled":true}}"#;
+        assert_eq!(
+            serde_json::to_string(&sampled(20, &[1, 2])).unwrap(),
+            written
+        );
+        let states = SiteStates::of_notes(&[
+            state(10, Counted, &[1, 2, 3]),
+            sampled(20, &[1, 2]),
+            sampled(25, &[1]),
+            state(30, Counted, &[1]),
+            state(40, Timed, &[1]),
+            state(50, Counted, &[1]),
+            sampled(60, &[1]),
+            state(70, Off, &[1]),
+        ]);
+        assert_eq!(states.sampled_sites().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(states.changes, 6);
+        let at = |site| {
+            let clocks = (0..100)
+                .step_by(5)
+                .filter(|clock| states.is_sample(site, *clock));
+            clocks.collect::<Vec<u64>>()
+        };
+        assert_eq!(at(1), [20, 25, 30, 60, 65, 70]);
+        assert_eq!(at(2), (20..100).step_by(5).collect::<Vec<u64>>());
+        assert_eq!(at(3), [0; 0]);
     }
 
     #[test]

@@ -327,8 +327,10 @@ nopal_read_pointer:
 	.size \name, . - \name
 .endm
 
-/* Counts a call of the site in %ecx where the thunk knows no counters. Stack on entry: (%rsp) return to the thunk, then
- * what the thunk has pushed: we look for counters by the page that it has looked for. Changes %rax, %rcx and %rdx. */
+/* Counts a call of the site in %ecx where the thunk knows no counters, or, if %rdx is NOPAL_COUNT_STEP, goes on where it
+ * has counted a call that is to be sampled, by the counters at %rax. Returns with carry set if the call is sampled. Stack
+ * on entry: (%rsp) return to the thunk, then what the thunk has pushed: we look for counters by the page that it has
+ * looked for. Changes %rax, %rcx and %rdx. */
 	.globl nopal_count_slowly
 	.type nopal_count_slowly, @function
 	.balign 16
@@ -342,7 +344,9 @@ nopal_count_slowly:
 	push_register %r11
 	lea 56(%rsp), %rdi
 	mov %ecx, %esi
+	mov %rax, %rcx
 	call_aligned nopal_count
+	neg %eax
 	pop_register %r11
 	pop_register %r10
 	pop_register %r9

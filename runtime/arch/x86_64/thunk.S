@@ -18,9 +18,10 @@
  * counted, eb rel8 to body when it is off. `body` (the displaced instructions, then a jump to f + window) is appended by
  * the tool.
  *
- * To count, step by step: the page of the stack that we are on, its place in the table of the site's group, and 1 more in
- * the counters that are noted there, by one instruction: so a signal handler may count between any two. The thread
- * pointer, which tells threads apart elsewhere, takes more time to read than all of this.
+ * To count, step by step: the page of the stack that we are on, its place in the table of the site's group, and a step
+ * of the counter that is noted there, by one instruction: so a signal handler may count between any two. The thread
+ * pointer, which tells threads apart elsewhere, takes more time to read than all of this. The step also goes on to the
+ * next sampled call. A carry shows that this is one: it goes through the code that records.
  */
 	.section .nopal_thunk, "ax", @progbits
 	.globl nopal_thunk, nopal_thunk_entry_word, nopal_thunk_entry_call, nopal_thunk_body_call
@@ -31,6 +32,7 @@
 nopal_thunk:
 	.cfi_startproc
 	.byte 0x66, 0x90
+.Lrecord:
 	push_register %rcx
 	movl $0, %ecx                   /* kind | site << 4 */
 nopal_thunk_entry_word:
@@ -39,7 +41,7 @@ nopal_thunk_entry_call:
 	pop_register %rcx
 	jc nopal_thunk_end
 	cfi_return_address_in_mirror
-	lea 8(%rsp), %rsp               /* the return address is in the mirror now … */
+	add $8, %rsp                    /* the return address is in the mirror now … */
 	.cfi_def_cfa_offset 0
 	.byte 0xe8, 0, 0, 0, 0          /* … and call body puts ours into the very same slot */
 nopal_thunk_body_call:
@@ -59,9 +61,13 @@ nopal_thunk_exit_call:
 .Lcount_slowly:
 	movl $0, %ecx                   /* site */
 nopal_thunk_count_site:
-	.byte 0xe8, 0, 0, 0, 0          /* call nopal_count_slowly */
+	.byte 0xe8, 0, 0, 0, 0          /* call nopal_count_slowly: carry set if the call is sampled */
 nopal_thunk_count_call:
-	jmp .Lcounted
+	jnc .Lcounted
+	pop_register %rdx
+	pop_register %rcx
+	pop_register %rax
+	jmp .Lrecord
 	.cfi_restore_state
 nopal_thunk_count:
 	push_register %rax
@@ -78,8 +84,11 @@ nopal_thunk_count_table:
 	mov NOPAL_COUNTED_COUNTERS(%rdx, %rax, 8), %rax
 	test %rax, %rax                 /* a handler has forked meanwhile, and we are in the child: the table is empty */
 	jz .Lcount_slowly
-	.byte 0x48, 0xff, 0x80, 0, 0, 0, 0 /* incq counter(%rax) */
+	mov $(1 + (1 << (64 - NOPAL_COUNT_BITS))), %edx
+	ror $(64 - NOPAL_COUNT_BITS), %rdx /* NOPAL_COUNT_STEP */
+	.byte 0x48, 0x01, 0x90, 0, 0, 0, 0 /* add %rdx, counter(%rax) */
 nopal_thunk_count_counter:
+	jc .Lcount_slowly
 .Lcounted:
 	pop_register %rdx
 	pop_register %rcx

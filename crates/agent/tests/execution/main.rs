@@ -226,24 +226,56 @@ fn thunk_that_is_switched_off_records_nothing() {
 }
 
 #[test]
-fn thunk_that_counts_records_nothing_and_keeps_registers() {
+fn thunk_that_counts_keeps_registers() {
     let mut world = World::new(4, 0);
     let sites = [1, 511, 512, 0x54321, SITE_LIMIT - 1];
     let thunks = sites.map(|site| world.thunk(site, PLAIN, observed()));
     for (thunk, calls) in thunks.iter().zip(1..) {
         world.write(thunk.entry, &thunk.switch(Switched::Counting));
         for _ in 0..calls {
-            assert!(!call(thunk));
+            call_counted(thunk);
         }
     }
-    assert_eq!(kinds(&world.records()), []);
     let counted = (1..).zip(sites).map(|(calls, site)| (site, vec![calls]));
     assert_eq!(world.counters(), counted.collect());
 
     // Then it goes on as before.
+    let before = world.records().len();
     world.write(thunks[0].entry, &thunks[0].switch(Switched::On));
     assert!(call(&thunks[0]));
-    assert_eq!(kinds(&world.records()), [(KIND_ENTRY, 1), (KIND_EXIT, 1)]);
+    let records = kinds(&world.records());
+    assert!(records.ends_with(&[(KIND_ENTRY, 1), (KIND_EXIT, 1)]));
+    assert!(world.records().len() > before);
+}
+
+/// Calls a thunk that counts until it has counted a call.
+fn call_counted(thunk: &Thunk) {
+    while call(thunk) {}
+}
+
+#[test]
+fn thunk_that_counts_records_some_calls_instead() {
+    for (recorder, entry, exit) in [
+        (PLAIN, KIND_ENTRY, KIND_EXIT),
+        (ARGUMENTS, KIND_ENTRY_ARGS, KIND_EXIT_RESULT),
+    ] {
+        let mut world = World::new(4, 0);
+        let thunk = world.thunk(7, recorder, observed());
+        world.write(thunk.entry, &thunk.switch(Switched::Counting));
+        call_counted(&thunk);
+        let before = kinds(&world.records()).len();
+        for round in 1..4 {
+            world.sample_in(7, 3);
+            assert_eq!([(); 3].map(|()| call(&thunk)), [false, false, true]);
+            assert_eq!(world.counters()[&7], [1 + 2 * round], "it is not counted");
+        }
+        let records = kinds(&world.records());
+        assert_eq!(records[before..], [(entry, 7), (exit, 7)].repeat(3));
+        let calls = 100_000;
+        let sampled = (0..calls).filter(|_| call(&thunk)).count() as u64;
+        assert_eq!(world.counters()[&7], [1 + 6 + calls - sampled]);
+        assert!((150..250).contains(&sampled), "{sampled}");
+    }
 }
 
 #[test]
@@ -258,7 +290,7 @@ fn each_stack_has_counters_of_its_own() {
         for _ in 0..3 {
             scope.spawn(|| {
                 all_run.wait();
-                (0..CALLS).for_each(|_| assert!(!call(&thunk)));
+                (0..CALLS).for_each(|_| call_counted(&thunk));
             });
         }
     });
@@ -272,11 +304,11 @@ fn calls_are_counted_where_all_counters_are_given_out() {
     let mut world = World::new(4, 0);
     let thunk = world.thunk(7, PLAIN, observed());
     world.write(thunk.entry, &thunk.switch(Switched::Counting));
-    assert!(!call(&thunk));
+    call_counted(&thunk);
     world.use_up_counters();
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| (0..1000).for_each(|_| assert!(!call(&thunk))));
+            scope.spawn(|| (0..1000).for_each(|_| call_counted(&thunk)));
         }
     });
     assert_eq!(world.counters()[&7], [1, 2000]);
@@ -285,7 +317,7 @@ fn calls_are_counted_where_all_counters_are_given_out() {
 /// A signal handler may fork at any instruction of a counted call.
 #[test]
 fn a_child_that_is_forked_during_a_counted_call_goes_on_and_counts() {
-    for has_counters in [false, true] {
+    for (has_counters, is_sampled) in [(false, false), (true, false), (true, true)] {
         let mut world = World::new(4, 0);
         let thunk = world.thunk(7, PLAIN, observed());
         world.write(thunk.entry, &thunk.switch(Switched::Counting));
@@ -293,18 +325,27 @@ fn a_child_that_is_forked_during_a_counted_call_goes_on_and_counts() {
         for step in 0.. {
             world.wipe_counted();
             if has_counters {
-                assert!(!call(&thunk));
+                call(&thunk);
                 calls += 1;
+            }
+            if is_sampled {
+                world.sample_in(7, 1);
             }
             let observing = OBSERVED.lock();
             let steps = wipe_before(step, world.counted(), world.code(), || {
                 enter(thunk.entry, &mut Registers::distinct(1).stepped());
             });
             drop(observing);
-            assert!(!call(&thunk));
+            call(&thunk);
             calls += 2;
-            assert_eq!(world.counters()[&7].iter().sum::<u64>(), calls, "{step}");
-            if step == steps {
+            let counted: u64 = world.counters()[&7].iter().sum();
+            let records = kinds(&world.records());
+            let entries = records.iter().filter(|(kind, _)| *kind == KIND_ENTRY);
+            let sampled = entries.count() as u64;
+            assert_eq!(counted + sampled, calls, "{step}");
+            if step >= steps {
+                // All that were interrupted after the counters had been found.
+                assert!(!is_sampled || sampled > u64::from(steps) / 2, "{sampled}");
                 break;
             }
         }

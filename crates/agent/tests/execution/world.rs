@@ -213,7 +213,8 @@ impl World {
         let mut counters: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for (page, group) in groups.enumerate().filter(|(_, group)| *group > 0) {
             let at = at + (COUNTERS_AT + page * COUNTER_PAGE_BYTES) as u64;
-            let page = words(at, COUNTER_PAGE_BYTES / 8).into_iter().enumerate();
+            let page = words(at, COUNTER_PAGE_BYTES / 8).into_iter();
+            let page = page.map(|word| word & ((1 << COUNT_BITS) - 1)).enumerate();
             for (place, count) in page.filter(|(_, count)| *count > 0) {
                 let site = (group - 1) << COUNTER_SITES_SHIFT | place as u32;
                 counters.entry(site).or_default().push(count);
@@ -235,6 +236,23 @@ impl World {
 
     pub fn wipe_counted(&self) {
         put(self.counted, &[0; COUNTED_BYTES as usize]);
+    }
+
+    /// The next call of a site of the first group that is sampled on a known page of a stack is so many calls away.
+    pub fn sample_in(&self, site: u32, distance: u64) {
+        let taken = self.region + offset_of!(Region, counter_pages) as u64;
+        // SAFETY: in the region.
+        let taken = unsafe { (taken as *const u32).read() } as usize;
+        for page in 0..taken.min(COUNTER_PAGES) {
+            let at = self.region + self.counters_at() + COUNTERS_AT as u64;
+            let at = at + (page * COUNTER_PAGE_BYTES) as u64 + u64::from(site) * 8;
+            // SAFETY: within the counters, which nobody writes meanwhile.
+            let calls = unsafe { (at as *const u64).read() } & ((1 << COUNT_BITS) - 1);
+            put(
+                at,
+                &(calls | distance.wrapping_neg() << COUNT_BITS).to_le_bytes(),
+            );
+        }
     }
 
     /// Gives out all pages of counters.

@@ -9,13 +9,14 @@ use nopal_trace::Trace;
 
 use super::histogram::{Together, bucket_of};
 use super::objects::Objects;
+use super::samples::{Ticks, sampled};
 use super::stats::Stats;
 use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::Names;
-use crate::off::{COUNTED, OFF, Off};
+use crate::off::{COUNTED, ESTIMATED, OFF, Off};
 use crate::sort;
-use crate::text::{Align, Table, bound, bound_count, count, duration};
+use crate::text::{Align, Table, bound, bound_count, count, duration, estimate};
 use crate::waits::{InCall, PARTS, Parts, write_of_some};
 
 /// A function. `total_ns`, which leaves out calls inside a call of the same function, and `self_ns` are of all calls;
@@ -28,8 +29,10 @@ pub struct Row {
     pub function: String,
     pub module: String,
     pub calls: u64,
-    /// The calls that were only counted. No other field includes them, except `calls`.
+    /// The calls that were only counted. No other field includes them, except `calls` and `estimate`.
     pub counted: u64,
+    /// The times with those of counted calls, where enough of these were sampled.
+    pub estimate: Option<Estimate>,
     pub unfinished: u64,
     /// Further calls, which were left out at recording since they were short. No other field includes them.
     pub short: u64,
@@ -53,6 +56,17 @@ pub struct Row {
     pub calls_are_least: bool,
     /// Upper bounds of net times: total and self including the cost of recording.
     pub gross_ns: Option<(u64, u64)>,
+}
+
+/// The total and self time of all calls, of which some were only counted, in nanoseconds, with their standard errors, and
+/// how many calls were sampled. The self time has in it the time of callees that were not timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    pub total_ns: u64,
+    pub total_error_ns: u64,
+    pub self_ns: u64,
+    pub self_error_ns: u64,
+    pub samples: u64,
 }
 
 impl Row {
@@ -112,8 +126,8 @@ impl Sort {
     fn value(self, row: &Row) -> u64 {
         match self {
             Sort::Calls => row.calls.saturating_add(row.short),
-            Sort::Total => row.total_ns,
-            Sort::Own => row.self_ns,
+            Sort::Total => row.estimate.map_or(row.total_ns, |all| all.total_ns),
+            Sort::Own => row.estimate.map_or(row.self_ns, |all| all.self_ns),
             Sort::Cpu => row.parts().map_or(0, |parts| parts.cpu),
             Sort::Wait => row.parts().map_or(0, |parts| parts.wait),
             Sort::Min => row.min_ns,
@@ -165,6 +179,7 @@ fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together))
     let workers = Stats::of(trace, &names, drive)?;
     let sums = Stats::by_function(&workers, &names);
     let off = Off::new(trace, &names, drive.filter);
+    let samples = sampled(trace, &names, drive)?;
     let ns = |ticks| trace.clocks().duration_ns(ticks);
     // If calls are selected, none is known of a function that was off, or counted, all the time.
     let selects = |filter: &Filter| filter.has_threads() || filter.has_functions();
@@ -199,6 +214,20 @@ fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together))
             }),
             ..Row::default()
         };
+        let sampled = samples.get(number as usize);
+        // There were more calls, of which nothing is known.
+        let sampled = sampled.filter(|_| !row.calls_are_least);
+        row.estimate = sampled.and_then(|sampled| {
+            let [total, own] = sampled.estimate(row.counted)?;
+            let sum = |of: Ticks, recorded: u64| recorded.saturating_add(ns(of.sum as u64));
+            Some(Estimate {
+                total_ns: sum(total, row.total_ns),
+                total_error_ns: ns(total.error as u64),
+                self_ns: sum(own, row.self_ns),
+                self_error_ns: ns(own.error as u64),
+                samples: sampled.calls(),
+            })
+        });
         if let Some(average) = ns(totals.all).checked_div(row.timed) {
             let [p50, p99] = sum.durations.quantiles([0.5, 0.99]);
             row.min_ns = ns(totals.min);
@@ -316,8 +345,16 @@ impl Report {
                 0 => "-".to_string(),
                 _ => duration(ns),
             };
-            let total = sum(row.total_ns, row.total_is_least);
-            let own = sum(row.self_ns, row.self_is_least);
+            let (total, own) = match row.estimate {
+                Some(all) => (
+                    estimate(all.total_ns, all.total_error_ns),
+                    estimate(all.self_ns, all.self_error_ns),
+                ),
+                None => (
+                    sum(row.total_ns, row.total_is_least),
+                    sum(row.self_ns, row.self_is_least),
+                ),
+            };
             let [min, avg, p50, p99, max] =
                 [row.min_ns, row.avg_ns, row.p50_ns, row.p99_ns, row.max_ns].map(time);
             let mut cells = vec![total, own];
@@ -367,6 +404,9 @@ impl Report {
         if any_counted {
             writeln!(out, "{COUNTED}")?;
         }
+        if self.rows.iter().any(|row| row.estimate.is_some()) {
+            writeln!(out, "{ESTIMATED}")?;
+        }
         Ok(())
     }
 
@@ -392,6 +432,15 @@ impl Report {
             objects.numbers(&[("unfinished", row.unfinished)]);
             if row.counted > 0 {
                 objects.numbers(&[("counted", row.counted)]);
+            }
+            if let Some(all) = row.estimate {
+                objects.numbers(&[
+                    ("estimated_total_ns", all.total_ns),
+                    ("estimated_total_error_ns", all.total_error_ns),
+                    ("estimated_self_ns", all.self_ns),
+                    ("estimated_self_error_ns", all.self_error_ns),
+                    ("samples", all.samples),
+                ]);
             }
             if row.off_ns > 0 {
                 objects.numbers(&[("off_ns", row.off_ns)]);

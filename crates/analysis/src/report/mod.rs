@@ -8,12 +8,13 @@ mod objects;
 mod order;
 mod processes;
 mod related;
+mod samples;
 mod stats;
 mod threads;
 mod unexplained;
 
 pub use by_argument::{ValueRow, by_argument, write_by_argument, write_by_argument_json};
-pub use functions::{Durations, Report, Row, Sort, functions, functions_and_durations};
+pub use functions::{Durations, Estimate, Report, Row, Sort, functions, functions_and_durations};
 pub use kernel::{KernelRow, kernel, write_kernel};
 pub use objects::Objects;
 pub use order::{Column, order};

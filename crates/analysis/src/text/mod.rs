@@ -9,5 +9,5 @@ pub use bytes::{
 };
 pub use table::{Align, Table, cut_middle};
 pub use units::{
-    Quantity, bound, bound_count, bytes, count, date, duration, percent, rate, several,
+    Quantity, bound, bound_count, bytes, count, date, duration, estimate, percent, rate, several,
 };

@@ -22,6 +22,17 @@ pub fn bound(ns: u64, is_least: bool) -> String {
     format!("{sign}{}", duration(ns))
 }
 
+/// `≈ 1.24 s ± 0.03`: the error in the same unit, rounded up to the last digit that is shown.
+pub fn estimate(ns: u64, error_ns: u64) -> String {
+    let shown = duration(ns);
+    let (number, unit) = shown.split_once(' ').unwrap_or((&shown, ""));
+    let decimals = number.split_once('.').map_or(0, |(_, after)| after.len());
+    let in_unit = number.parse::<f64>().unwrap_or(0.0) / ns.max(1) as f64;
+    let last_digit = 10f64.powi(decimals as i32);
+    let error = (error_ns as f64 * in_unit * last_digit).ceil() / last_digit;
+    format!("≈ {number} {unit} ± {error:.decimals$}")
+}
+
 /// `≥ 1,234` if there may be more.
 pub fn bound_count(number: u64, is_least: bool) -> String {
     let sign = if is_least { "≥ " } else { "" };
@@ -164,6 +175,20 @@ mod tests {
         assert_eq!(duration(59_900_000_000), "59.9 s");
         assert_eq!(duration(3_600_000_000_000), "1.00 h");
         assert_eq!(duration(u64::MAX), "5124096 h");
+    }
+
+    #[test]
+    fn errors_are_in_the_unit_of_their_estimate() {
+        for (ns, error_ns, shown) in [
+            (1_240_000_000, 25_000_001, "≈ 1.24 s ± 0.03"),
+            (1_240_000_000, 1, "≈ 1.24 s ± 0.01"),
+            (98_700_000, 0, "≈ 98.7 ms ± 0.0"),
+            (700_000, 12_400, "≈ 700 us ± 13"),
+            (12, 15, "≈ 12 ns ± 15"),
+            (0, 15, "≈ 0 ns ± 0"),
+        ] {
+            assert_eq!(estimate(ns, error_ns), shown);
+        }
     }
 
     #[test]

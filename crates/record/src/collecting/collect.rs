@@ -449,7 +449,9 @@ mod tests {
         file.write_all_at(&1u32.to_le_bytes(), counters_at).unwrap();
         let count = |site: u64, calls: u64| {
             let at = counters_at + COUNTERS_AT as u64 + 8 * site;
-            file.write_all_at(&calls.to_le_bytes(), at).unwrap();
+            // The upper bits lead to a sampled call.
+            let word = calls | 1 << COUNT_BITS;
+            file.write_all_at(&word.to_le_bytes(), at).unwrap();
         };
         let noted = || {
             let notes = std::fs::read_to_string(trace.join("session/notes")).unwrap();
@@ -471,6 +473,7 @@ mod tests {
             state,
             sites: sites.into(),
             kept: false,
+            sampled: false,
         };
         let states = [
             state(SiteState::Counted, &[1, 600, u32::MAX]),

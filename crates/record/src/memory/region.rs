@@ -6,7 +6,7 @@ use crate::memory::numbers::{Inside, Members, Numbers};
 use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
-    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK,
+    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, COUNT_BITS,
     COUNTER_PAGE_BYTES, COUNTER_PAGES, COUNTER_SITES_SHIFT, COUNTERS_AT, COUNTERS_BYTES,
     ChunkHeader, LOST_ALL, LOST_COUNTERS, LOST_INTERRUPTED, LOST_NO_CLOCK, LOST_NO_ROOM,
     LOST_REASONS, LOST_TOO_MANY_THREADS, LOST_UNKNOWN_THREAD, LostCounter, REQUEST_DONE,
@@ -436,9 +436,10 @@ impl Region {
         self.chunk_offset + self.room * CHUNK_BYTES
     }
 
-    /// The counts of these sites so far, but for those that were never counted.
+    /// The counts of these sites so far, without the calls that were sampled, but for those that were never counted.
     pub fn counted(&self, sites: &BTreeSet<u32>) -> Vec<(u32, u64)> {
         const SITES: usize = 1 << COUNTER_SITES_SHIFT;
+        const CALLS: u64 = (1 << COUNT_BITS) - 1;
         let sites = || sites.range(..SITE_LIMIT).copied();
         let mut groups: BTreeMap<usize, [u64; SITES]> = BTreeMap::new();
         for site in sites() {
@@ -460,7 +461,10 @@ impl Region {
             };
             let page = at + COUNTERS_AT + page * COUNTER_PAGE_BYTES;
             for (sum, counter) in sums.iter_mut().zip((page..).step_by(8)) {
-                *sum = sum.wrapping_add(self.long(counter).load(Ordering::Relaxed));
+                let word = self.long(counter).load(Ordering::Relaxed);
+                // The last call may be one that is to be sampled, and was not taken back yet.
+                let is_over = word > 0 && word <= CALLS;
+                *sum = sum.wrapping_add((word & CALLS) - u64::from(is_over));
             }
         }
         let counted = sites().map(|site| {

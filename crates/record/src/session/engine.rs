@@ -119,6 +119,9 @@ impl Session {
                 writer.site_counts().silence(*number, silent, clock);
             }
         };
+        if mode != Mode::Counted {
+            self.note_sampled(sites, false)?;
+        }
         self.note_state(sites, mode, Turn::Before)?;
         // Before silent sites are switched on, and after they are off.
         if mode.pays() {
@@ -132,7 +135,11 @@ impl Session {
         if !mode.pays() {
             silence(false);
         }
-        self.note_state(sites, mode, Turn::After)
+        self.note_state(sites, mode, Turn::After)?;
+        if mode == Mode::Counted {
+            self.note_sampled(sites, true)?;
+        }
+        Ok(())
     }
 
     fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {

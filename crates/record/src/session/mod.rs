@@ -42,7 +42,7 @@ use nopal_serve::Server;
 use nopal_trace::{Note, SubscriberId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -80,6 +80,8 @@ pub struct Session {
     pub(crate) any_silent: bool,
     /// The states of sites as the trace tells them.
     pub(crate) states: States,
+    /// The numbers of the sites of which the trace says that recorded calls are samples.
+    pub(crate) sampled: HashSet<u32>,
     pub(crate) budget: Option<HeldBudget>,
     /// Wanted from outside.
     pub(crate) enough: bool,

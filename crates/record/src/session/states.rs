@@ -63,6 +63,32 @@ impl Session {
             state,
             sites,
             kept,
+            sampled: false,
+        };
+        note(&self.context.shared.writer, &written)
+    }
+
+    /// Writes the note from which on all recorded calls of counted sites are samples, after they have been switched; or,
+    /// before they are, that from which on they are not. So no call that was recorded for another reason is taken for a
+    /// sample.
+    pub(crate) fn note_sampled(&mut self, sites: &[SiteKey], sampled: bool) -> Result<()> {
+        let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
+        let changed = |number: &u32| match sampled {
+            true => {
+                self.states.get(number) == Some(&SiteState::Counted) && self.sampled.insert(*number)
+            }
+            false => self.sampled.remove(number),
+        };
+        let sites: Vec<u32> = numbers.into_iter().filter(changed).collect();
+        if sites.is_empty() {
+            return Ok(());
+        }
+        let written = Note::State {
+            counter: counter(),
+            state: SiteState::Counted,
+            sites,
+            kept: false,
+            sampled,
         };
         note(&self.context.shared.writer, &written)
     }
