@@ -3,12 +3,12 @@
 use crate::compile::{Program, c};
 use crate::guest::Guest;
 use crate::paths::{nopal, sources, target_directory};
-use nopal_beside::Mutex;
 use serde_json::Value;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread;
 use tempfile::TempDir;
 
@@ -185,20 +185,41 @@ fn for_each<I: Send, O: Send>(
     })
 }
 
-/// A script's results in each kernel. Guests slow each other down: no more run at once than there are kernels.
+/// The right to run a guest of `boot_each`. They slow each other down: no more run at once than there are kernels.
+struct Turn;
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+const WHOLE: &str = "nobody fails while he counts guests";
+
+impl Turn {
+    fn wait(at_most: usize) -> Turn {
+        let running = RUNNING.lock().expect(WHOLE);
+        let running = ENDED.wait_while(running, |running| *running >= at_most);
+        *running.expect(WHOLE) += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock().expect(WHOLE) -= 1;
+        ENDED.notify_one();
+    }
+}
+
+/// A script's results in each kernel.
 pub fn boot_each(
     script: &str,
     programs: &[&Path],
     processors: u32,
     counts_instructions: bool,
 ) -> Vec<Booted> {
-    static MODULES: Mutex<Vec<Modules>> = Mutex::new(Vec::new());
-    let mut modules = MODULES.lock();
-    if modules.is_empty() {
-        *modules = for_each(kernels(), Modules::build);
-    }
-    for_each(modules.iter(), |modules| {
-        modules.boot(script, programs, processors, counts_instructions)
+    static MODULES: OnceLock<Vec<Modules>> = OnceLock::new();
+    let modules = MODULES.get_or_init(|| for_each(kernels(), Modules::build));
+    for_each(modules, |of_kernel| {
+        let _turn = Turn::wait(modules.len());
+        of_kernel.boot(script, programs, processors, counts_instructions)
     })
 }
 
