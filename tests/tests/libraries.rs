@@ -245,6 +245,27 @@ fn a_choice_that_fits_nothing_is_refused_before_an_older_trace_is_moved() {
     }
 }
 
+/// Functions are chosen and switched by numbers, of which each file has its own.
+#[test]
+fn functions_of_a_library_behind_one_without_functions_are_not_taken_for_others() {
+    let shared = |source: &str, more: &[&str]| {
+        let command = [&["gcc", "-O2", "-g", "-shared", "-fPIC"], more].concat();
+        compile(source, &command, &[]).path
+    };
+    let libraries = [shared("data_only.c", &["-s"]), shared("many.c", &[])];
+    let libraries = libraries
+        .each_ref()
+        .map(|path| path.to_str().expect("a plain path"));
+    let case = |options: &[&str]| Case::new(c("behind_data", &libraries)).options(options);
+    let all = case(&["--libs"]).check();
+    assert_eq!(all.report.calls("many_d7"), 10);
+    for (function, calls) in [("own", 10), ("main", 1), ("many_a3", 10)] {
+        let chosen = case(&["--libs", "-F", function]).traced().report;
+        assert_eq!(chosen.calls(function), calls);
+        assert_eq!(chosen.functions(), [function]);
+    }
+}
+
 #[test]
 fn a_function_of_a_library_that_is_loaded_later_is_waited_for() {
     let (_, library) = library("library.c");

@@ -119,10 +119,14 @@ impl File {
         slots.get(&resolver).copied()
     }
 
+    /// The key behind its own.
+    fn end_key(&self) -> u32 {
+        self.first_key + (self.plan.sites.len() + self.plan.refused.len()) as u32
+    }
+
     /// The keys of its sites, and behind them those of its refused functions, each in the plan's order.
     pub fn keys(&self) -> impl Iterator<Item = SiteKey> {
-        let end = self.first_key + (self.plan.sites.len() + self.plan.refused.len()) as u32;
-        (self.first_key..end).map(SiteKey)
+        (self.first_key..self.end_key()).map(SiteKey)
     }
 
     /// The functions that are never traced, with their keys.
@@ -374,8 +378,8 @@ impl Files {
             return file.clone();
         }
         let index = self.all.len() as u32;
-        let last = self.all.last().and_then(|file| file.keys().last());
-        let first_key = last.map_or(0, |key| key.0 + 1);
+        // The last file may have no functions.
+        let first_key = self.all.last().map_or(0, |file| file.end_key());
         self.unwritten.push(Note::Image {
             image: index,
             path: name.display().to_string(),
