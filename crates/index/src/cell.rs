@@ -126,6 +126,11 @@ impl Level {
         cells.unwrap_or_default()
     }
 
+    /// The number of cells of a node, which need not be decoded for that.
+    pub(crate) fn depths(&self, node: usize) -> usize {
+        self.cells_before(node + 1) - self.cells_before(node)
+    }
+
     /// The number of cells before those of a node.
     fn cells_before(&self, node: usize) -> usize {
         let end = |node: usize| self.cell_ends.get(node).map_or(0, |end| *end as usize);

@@ -52,7 +52,7 @@ impl ThreadIndex {
 
     /// The number of depths that have calls.
     pub fn depths(&self) -> usize {
-        let most = |level: &Level| (0..level.len()).map(|node| level.cells(node).len()).max();
+        let most = |level: &Level| (0..level.len()).map(|node| level.depths(node)).max();
         self.levels.iter().filter_map(most).max().unwrap_or(0)
     }
 
