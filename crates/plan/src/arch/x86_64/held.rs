@@ -50,8 +50,9 @@ impl Held {
                 return;
             }
         }
-        if it.is_string_instruction() {
-            read.extend([Register::RDI, Register::RSI].into_iter().filter_map(start));
+        // Strings are moved and compared from there.
+        if (0..it.op_count()).any(|number| it.op_kind(number) == OpKind::MemorySegRSI) {
+            read.extend(start(Register::RSI));
         } else if !matches!(it.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
             && let Some(address) = self.in_register(it.memory_base())
         {
