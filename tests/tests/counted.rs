@@ -167,7 +167,7 @@ fn times_of_counted_calls_are_estimated_from_samples() {
         let line = table.lines().find(|line| line.contains(" lasting "));
         let line = line.unwrap();
         assert!(line.contains("≈ ") && line.contains(" ± "), "{line}");
-        assert!(table.contains("\n≈ with the standard error: "), "{table}");
+        assert!(table.contains("\n≈ with the error: "), "{table}");
         let number = |member: &str| row[member].as_u64().unwrap() as f64;
         let off = number("estimated_total_ns") - took;
         if off.abs() <= 4.0 * number("estimated_total_error_ns") + 0.02 * took {

@@ -14,7 +14,7 @@ pub const COUNTED: &str =
     "counted: so many of the calls were only counted; their time is that of their callers";
 
 /// The same where times are estimated from sampled calls.
-pub const ESTIMATED: &str = "≈ with the standard error: estimated for the counted calls from some that were recorded at random; self with that of callees that were not timed";
+pub const ESTIMATED: &str = "≈ with the error: estimated for the counted calls from some that were recorded at random; self with that of callees that were not timed";
 
 /// The same without the time, or the number.
 pub const CALLS_OFF: &str = "≥ calls: the function was off or counted for a time; its calls then are missing here, and their time is that of their callers";

@@ -104,7 +104,9 @@ fn write(path: &Path, random: &mut Random, inside: bool) -> Truth {
         complete: true,
         why: String::new(),
     };
+    let cost = Note::Cost { call: 0, within: 0 };
     for note in [
+        cost,
         state(counted_from, false),
         state(sampled_from, true),
         counts,

@@ -9,7 +9,7 @@ use nopal_trace::Trace;
 
 use super::histogram::{Together, bucket_of};
 use super::objects::Objects;
-use super::samples::{Ticks, sampled};
+use super::samples::{Recording, Ticks, sampled};
 use super::stats::Stats;
 use crate::drive::Drive;
 use crate::filter::Filter;
@@ -180,6 +180,7 @@ fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together))
     let sums = Stats::by_function(&workers, &names);
     let off = Off::new(trace, &names, drive.filter);
     let samples = sampled(trace, &names, drive)?;
+    let recording = Recording::of(trace, drive);
     let ns = |ticks| trace.clocks().duration_ns(ticks);
     // If calls are selected, none is known of a function that was off, or counted, all the time.
     let selects = |filter: &Filter| filter.has_threads() || filter.has_functions();
@@ -218,7 +219,7 @@ fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together))
         // There were more calls, of which nothing is known.
         let sampled = sampled.filter(|_| !row.calls_are_least);
         row.estimate = sampled.and_then(|sampled| {
-            let [total, own] = sampled.estimate(row.counted)?;
+            let [total, own] = sampled.estimate(row.counted, recording?)?;
             let sum = |of: Ticks, recorded: u64| recorded.saturating_add(ns(of.sum as u64));
             Some(Estimate {
                 total_ns: sum(total, row.total_ns),

@@ -31,14 +31,35 @@ pub struct Ticks {
     pub error: f64,
 }
 
+/// The cost of recording a call, in ticks: in all, and the part that is in the call's own time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recording {
+    call: f64,
+    within: f64,
+}
+
+impl Recording {
+    /// None where it is not known.
+    pub fn of(trace: &Trace, drive: &Drive) -> Option<Recording> {
+        let cost = trace.cost()?;
+        let ticks = |thousandths: u64| thousandths as f64 / 1000.0;
+        Some(Recording {
+            call: ticks(cost.call),
+            // Net times are without it.
+            within: drive.net.map_or(ticks(cost.within), |_| 0.0),
+        })
+    }
+}
+
 impl Ticks {
-    fn of(calls: u64, sampled: u64, [sum, squares]: [f64; 2]) -> Ticks {
+    fn of(calls: u64, sampled: u64, [sum, squares]: [f64; 2], recording: Recording) -> Ticks {
         let (calls, sampled) = (calls as f64, sampled as f64);
         let mean = sum / sampled;
         let variance = (squares - sum * mean).max(0.0) / (sampled - 1.0);
         Ticks {
-            sum: calls * mean,
-            error: calls * (variance / sampled).sqrt(),
+            sum: calls * (mean - recording.within).max(0.0),
+            // The cost of recording differs from what was measured, by no more than itself.
+            error: calls * (variance / sampled).sqrt().hypot(recording.call),
         }
     }
 }
@@ -67,12 +88,13 @@ impl Sampled {
         self.calls
     }
 
-    /// The times of counted calls, in the calls and in them alone. None of a function that calls itself, since a counted
-    /// call in another one would count twice.
-    pub fn estimate(&self, counted: u64) -> Option<[Ticks; 2]> {
+    /// The times of counted calls, in the calls and in them alone, without the cost of recording, which they do not have.
+    /// None of a function that calls itself, since a counted call in another one would count twice.
+    pub fn estimate(&self, counted: u64, recording: Recording) -> Option<[Ticks; 2]> {
         let is_enough = self.calls >= LEAST && self.unfinished <= self.calls / ENDED;
-        (counted > 0 && is_enough && !self.is_recursive)
-            .then(|| [self.total, self.own].map(|sums| Ticks::of(counted, self.calls, sums)))
+        (counted > 0 && is_enough && !self.is_recursive).then(|| {
+            [self.total, self.own].map(|sums| Ticks::of(counted, self.calls, sums, recording))
+        })
     }
 }
 
@@ -163,19 +185,30 @@ mod tests {
 
     #[test]
     fn counted_calls_take_as_long_as_sampled_ones_with_an_error() {
+        let nothing = Recording {
+            call: 0.0,
+            within: 0.0,
+        };
         let mut sampled = Sampled::default();
         for call in 0..LEAST {
-            assert_eq!(sampled.estimate(1000), None);
+            assert_eq!(sampled.estimate(1000, nothing), None);
             sampled.add(90 + call % 2 * 20, 50);
         }
-        let [total, own] = sampled.estimate(1000).unwrap();
+        let [total, own] = sampled.estimate(1000, nothing).unwrap();
         assert!((total.sum - 100_000.0).abs() < 1e-6, "{total:?}");
         // The standard deviation is 10, and a little more as it is of a sample.
         let error = 1000.0 * 10.0 / (LEAST as f64 - 1.0).sqrt();
         assert!((total.error - error).abs() < 1.0, "{total:?}");
         assert_eq!((own.sum, own.error), (50_000.0, 0.0));
-        assert_eq!(sampled.estimate(0), None);
+        assert_eq!(sampled.estimate(0, nothing), None);
+        // Counted calls do not have the cost of recording, which is not known well.
+        let recording = Recording {
+            call: 20.0,
+            within: 8.0,
+        };
+        let [_, own] = sampled.estimate(1000, recording).unwrap();
+        assert_eq!((own.sum, own.error), (42_000.0, 20_000.0));
         sampled.is_recursive = true;
-        assert_eq!(sampled.estimate(1000), None);
+        assert_eq!(sampled.estimate(1000, nothing), None);
     }
 }
