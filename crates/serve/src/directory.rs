@@ -9,6 +9,12 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long others may change the directory, and how often they are asked. They take a millisecond, and longer on a busy
+/// machine.
+const PATIENCE: Duration = Duration::from_secs(3);
+const BETWEEN: Duration = Duration::from_millis(1);
 
 pub struct Directory {
     file: OwnedFd,
@@ -73,10 +79,24 @@ impl Directory {
         let _ = rustix::fs::unlinkat(&self.file, name, AtFlags::empty());
     }
 
-    /// Names are added and stale ones removed by one process at a time, which does not wait for anything meanwhile.
+    /// Names are added and stale ones removed by one process at a time, which does not wait for anything meanwhile. But it
+    /// may have been stopped: then the others do without, after a while.
     pub fn locked<T>(&self, change: impl FnOnce() -> T) -> Result<T> {
-        rustix::fs::flock(&self.file, FlockOperation::LockExclusive)
-            .context("the directory of control sockets cannot be locked")?;
+        let begin = Instant::now();
+        loop {
+            match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if begin.elapsed() < PATIENCE => {
+                    std::thread::sleep(BETWEEN);
+                }
+                Err(Errno::WOULDBLOCK) => bail!(
+                    "another nopal, which is stopped or frozen, holds the directory of control sockets"
+                ),
+                other => {
+                    other.context("the directory of control sockets cannot be locked")?;
+                    break;
+                }
+            }
+        }
         let result = change();
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         Ok(result)
@@ -124,4 +144,21 @@ fn open(path: &Path, user: u32) -> Result<Directory> {
 
 fn is_directory(about: &Stat) -> bool {
     FileType::from_raw_mode(about.st_mode) == FileType::Directory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_stopped_with_the_lock_does_not_stop_others() {
+        let place = tempfile::tempdir().unwrap();
+        let open = || open(place.path(), geteuid().as_raw()).unwrap();
+        let (stopped, other) = (open(), open());
+        rustix::fs::flock(&stopped.file, FlockOperation::LockExclusive).unwrap();
+        let error = other.locked(|| ()).unwrap_err().to_string();
+        assert!(error.contains("stopped or frozen"), "{error}");
+        rustix::fs::flock(&stopped.file, FlockOperation::Unlock).unwrap();
+        other.locked(|| ()).unwrap();
+    }
 }
