@@ -149,10 +149,13 @@ fn is_directory(about: &Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_process_that_is_stopped_with_the_lock_does_not_stop_others() {
         let place = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(place.path(), Permissions::from_mode(0o700)).unwrap();
         let open = || open(place.path(), geteuid().as_raw()).unwrap();
         let (stopped, other) = (open(), open());
         rustix::fs::flock(&stopped.file, FlockOperation::LockExclusive).unwrap();
