@@ -89,6 +89,7 @@ explore:
 	NOPAL_EXPLORE=far $(CARGO) test --package nopal-agent --test core protocols
 
 bench: all
+	-@.ci/packages bench
 	$(CARGO) run --release --package nopal-bench
 
 # Builds the module for this kernel, or the one that KERNEL names: target/kernel/$(KERNEL)/nopal.ko. Needs its headers.

@@ -1,5 +1,5 @@
 //! Measures nopal's speed, beside untraced programs and other tracers, and compares each figure with its bound:
-//! `nopal-bench [pairs|sqlite|budget|net|start|readers|view|tables|collect|threads|locks|markers|probes|papers|attach|uniform|crowds|control|hackbench|code]…`,
+//! `nopal-bench [pairs|sqlite|budget|services|net|start|readers|view|tables|collect|threads|locks|markers|probes|papers|attach|uniform|crowds|control|hackbench|code]…`,
 //! all of these by default. `nopal-bench billion` views a trace of 8 GB; `nopal-bench peers [TRACER]…` measures nopal beside the other tracers of the machine, or those
 //! named; `nopal-bench kernel` measures its kernel module beside the kernel's tracers.
 
@@ -24,6 +24,7 @@ mod readers;
 mod resident;
 mod run;
 mod samples;
+mod services;
 mod sqlite;
 mod start;
 mod steps;
@@ -66,6 +67,7 @@ fn main() -> Result<()> {
     group("pairs", &|| pairs::measure(&paths, &programs));
     group("sqlite", &|| sqlite::measure(&paths, binaries()?));
     group("budget", &|| budget::measure(&paths, &binaries()?.plain));
+    group("services", &|| services::measure(&paths));
     group("net", &|| net::measure(&paths, &programs));
     group("start", &|| start::measure(&paths));
     group("readers", &|| {

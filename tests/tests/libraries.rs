@@ -252,7 +252,10 @@ fn functions_of_a_library_behind_one_without_functions_are_not_taken_for_others(
         let command = [&["gcc", "-O2", "-g", "-shared", "-fPIC"], more].concat();
         compile(source, &command, &[]).path
     };
-    let libraries = [shared("data_only.c", &["-s"]), shared("many.c", &[])];
+    let libraries = [
+        shared("data_only.c", &["-s"]),
+        shared("many_functions.c", &[]),
+    ];
     let libraries = libraries
         .each_ref()
         .map(|path| path.to_str().expect("a plain path"));

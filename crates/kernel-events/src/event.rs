@@ -37,6 +37,19 @@ impl Descriptor {
         open(attributes, thread, processor)
     }
 
+    /// The places at which a processor runs, so many times a second, once it is enabled. Its records have other fields:
+    /// address, and thread.
+    pub fn positions(hertz: u64, processor: u32) -> Result<Descriptor> {
+        let mut attributes = attributes();
+        attributes.type_ = PERF_TYPE_SOFTWARE;
+        attributes.config = u64::from(PERF_COUNT_SW_CPU_CLOCK);
+        attributes.__bindgen_anon_1.sample_period = 1_000_000_000 / hertz;
+        attributes.sample_type = (PERF_SAMPLE_IP | PERF_SAMPLE_TID).into();
+        attributes.set_disabled(1);
+        attributes.set_exclude_idle(1);
+        open(attributes, -1, processor)
+    }
+
     /// Redirects its records into the ring of another event of the same processor.
     pub fn write_to(&self, other: &Descriptor) -> Result<()> {
         // SAFETY: both descriptors are events of ours.
@@ -45,6 +58,11 @@ impl Descriptor {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()).context("an event of perf refuses its ring"),
         }
+    }
+
+    pub fn enable(&self) {
+        // SAFETY: the descriptor is an event of ours.
+        unsafe { sys::ioctls::ENABLE(self.0.as_raw_fd(), 0) };
     }
 
     pub fn disable(&self) {

@@ -9,6 +9,7 @@ mod event;
 mod functions;
 mod kinds;
 mod permission;
+mod positions;
 mod record;
 mod ring;
 mod tracefs;
@@ -18,6 +19,7 @@ mod tracepoints;
 pub use functions::{missing as missing_for_functions, remove_left_behind};
 pub use kinds::Kinds;
 pub use permission::{Allowed, allowed};
+pub use positions::{Position, Positions};
 pub use tracepoints::{TracepointEvent, TracepointEvents, check as check_tracepoint};
 
 use anyhow::{Context, Result, bail, ensure};

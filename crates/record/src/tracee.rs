@@ -492,7 +492,8 @@ impl Tracee {
         Ok(own)
     }
 
-    fn arenas(&self) -> impl Iterator<Item = Range<u64>> {
+    /// The ranges of its generated code.
+    pub(crate) fn arenas(&self) -> impl Iterator<Item = Range<u64>> {
         self.places.arenas.iter().map(Arena::range)
     }
 }

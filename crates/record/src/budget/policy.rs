@@ -67,6 +67,14 @@ pub struct Load {
     pub may_be_spared: bool,
 }
 
+/// What tracing has taken, in seconds.
+pub fn cost(loads: &[Load]) -> f64 {
+    let loads = loads.iter();
+    loads
+        .map(|load| load.recorded + load.counted * COUNTING)
+        .sum()
+}
+
 /// The facts that are kept about a function that is not timed: see [`Policy::kept`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
@@ -246,10 +254,7 @@ impl Policy {
 
     /// Whether any function is to change its state.
     pub fn look(&mut self, look: &Look) -> bool {
-        let loads = look.loads.iter();
-        let traced: f64 = loads
-            .map(|load| load.recorded + load.counted * COUNTING)
-            .sum();
+        let traced = cost(look.loads);
         // Part of the time is left, however much of it was tracing.
         let alone = (look.used - traced).max(look.used * 0.05).max(1e-9);
         let part = 1.0 - (-look.used / OF_LATE).exp();

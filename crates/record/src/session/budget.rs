@@ -1,13 +1,15 @@
 //! Holds a budget of processor time: measures what tracing costs, and has functions timed, counted and off as the policy
 //! says.
 
-use crate::budget::policy::{Kept, Load, Look, Policy, State};
+use crate::budget::policy::{Kept, Load, Look, Policy, State, cost};
 use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note};
 use crate::memory::region::Region;
 use crate::options::WhenFull;
 use crate::session::Session;
+use crate::session::gauge::Gauge;
 use crate::sites::files::File;
+use crate::tracee::Tracee;
 use anyhow::Result;
 use nopal_abi::{CHUNK_BYTES, CHUNK_FULL};
 use nopal_analysis::sort;
@@ -17,6 +19,7 @@ use nopal_plan::Untimed;
 use nopal_process::processor_time;
 use nopal_trace::{Note, SiteState};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,9 +31,6 @@ const SOONEST: Duration = Duration::from_millis(10);
 /// Less processor time than this shows nothing: the look is left for later.
 const LEAST_USED: Duration = Duration::from_millis(2);
 
-/// Between other code, recording a call takes more than in the loop in which it is measured: 27 ns for 20 in python3, whose
-/// caches it shares.
-const BETWEEN_OTHER_CODE: f64 = 1.35;
 /// Ticks of a call where they could not be measured: more than of any processor that is known.
 const UNMEASURED: f64 = 100.0;
 
@@ -47,6 +47,7 @@ pub(crate) struct HeldBudget {
     looked: Instant,
     next_look: Instant,
     used: Used,
+    gauge: Gauge,
     /// Events that had been lost at the last look.
     lost: u64,
     /// Records that waited then.
@@ -136,6 +137,7 @@ impl HeldBudget {
             looked: now,
             next_look: now + LOOK,
             used: Used::default(),
+            gauge: Gauge::new(),
             lost: 0,
             waiting: 0.0,
             counted: HashMap::new(),
@@ -381,7 +383,8 @@ impl Session {
         let Some(meter) = meter.as_mut() else {
             return false;
         };
-        let call = shared.cost().unwrap_or(UNMEASURED) * BETWEEN_OTHER_CODE;
+        let factor = held.gauge.factor();
+        let call = shared.cost().unwrap_or(UNMEASURED) * factor;
         // In seconds. A call has two records.
         let call = call / held.frequency();
         let record = call / 2.0;
@@ -406,7 +409,15 @@ impl Session {
         held.used.begin(older.into_iter());
         held.used.begun(begun.into_iter());
         held.used.find_forks(meter.processes());
+        let since = held.looked.elapsed();
+        let tracees = self.processes.tracees.values();
+        let generated: Vec<Range<u64>> = tracees.flat_map(Tracee::arenas).collect();
+        held.gauge.read(|process, address| {
+            held.used.before.contains_key(&(process as i32))
+                && generated.iter().any(|arena| arena.contains(&address))
+        });
         let Some(used) = held.used_since_look() else {
+            held.gauge.rest();
             return false;
         };
         held.lost += lost as u64;
@@ -444,6 +455,8 @@ impl Session {
             load.counted = calls as f64 * call;
         }
         let loads: Vec<Load> = loads.into_values().collect();
+        held.gauge
+            .compare(cost(&loads), since.as_secs_f64(), factor);
         let now = held.begun.0.elapsed().as_secs_f64();
         held.policy.look(&Look {
             now,

@@ -4,6 +4,7 @@ mod budget;
 pub mod control_files;
 pub mod engine;
 pub mod finish;
+mod gauge;
 pub mod handle;
 pub mod lock;
 mod metrics;
