@@ -12,7 +12,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 18] = [
     ("index.html", HTML),
     ("style.css", CSS),
     ("main.js", SCRIPT),
@@ -25,6 +25,7 @@ const FILES: [(&str, &str); 17] = [
     ("graph.js", SCRIPT),
     ("histogram.js", SCRIPT),
     ("link.js", SCRIPT),
+    ("longest.js", SCRIPT),
     ("text.js", SCRIPT),
     ("timeline.js", SCRIPT),
     ("trackpanel.js", SCRIPT),

@@ -12,6 +12,7 @@ import { begun, done, open, picture, run, settled } from "./browser.mjs";
  *   rows: {function: string, calls: number, total_ns: number, self_ns: number}[],
  *   wanted: string, wantedCalls: number, hostile: string,
  *   ofThread: {function: string, calls: number}[], csv: string,
+ *   longest: number[],
  *   hist: {groups: {bars: {count: number}[]}[]},
  * }}
  */
@@ -169,6 +170,33 @@ const steps = {
 		const bars = await page.locator("#panel-histogram table").first().locator("tbody tr").evaluateAll(rows =>
 			rows.map(row => row.cells[2].textContent));
 		assert.deepEqual(bars, plan.hist.groups[0].bars.map(bar => bar.count.toLocaleString("en")));
+
+		// The longest calls of the function that is searched, of all times.
+		await page.evaluate(() => {
+			window.nopal[0].view.range = null;
+			window.nopal[0].view.changed();
+		});
+		await page.fill("#pattern", plan.wanted);
+		await page.press("#pattern", "Enter");
+		await page.click("#tab-longest");
+		await page.waitForSelector("#panel-longest tbody tr");
+		await picture(page, "longest");
+		const longest = await page.evaluate(name => {
+			const [{ view, chart }] = window.nopal;
+			return fetch(`api/0/longest?functions=${[...chart.found].join(",")}`).then(answer => answer.json())
+				.then(calls => calls.filter(call => view.trace.functions[call.function][0] === name));
+		}, plan.wanted);
+		assert.deepEqual(longest.map(call => call.duration), plan.longest);
+		const shown = await page.locator("#panel-longest tbody tr").first().evaluate(row => row.cells[0].textContent);
+		await page.locator("#panel-longest tbody tr button").first().click();
+		await page.waitForSelector("#panel-call table caption");
+		assert.equal(await page.locator("#panel-call caption").first().textContent(), plan.wanted);
+		assert.equal(await page.locator("#panel-call table").first().locator("tr").first().locator("td").textContent(), shown);
+		await page.keyboard.press("Escape");
+		await page.evaluate(() => {
+			window.nopal[0].view.panel = "histogram";
+			window.nopal[0].view.changed();
+		});
 		await page.fill("#panel-histogram input", "<img src=x>");
 		await page.press("#panel-histogram input", "Enter");
 		await page.waitForFunction(() => document.querySelector("#panel-histogram p")?.textContent.includes("<img src=x>"));

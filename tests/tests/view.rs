@@ -99,6 +99,9 @@ fn the_page_shows_a_trace_in_a_browser() {
     let rows = printed(&["report", "--json", path], &time);
     let wanted = "function_7";
     let hist = printed(&["hist", "--json", wanted, path], &time);
+    let longest = printed(&["slow", "--json", "-n", "100", wanted, path], &[]);
+    let longest = longest.as_array().unwrap().iter();
+    let longest: Vec<&Value> = longest.map(|call| &call["duration_ns"]).collect();
     // The page puts the most active thread first.
     let threads = printed(&["report", "--threads", "--json", path], &[]);
     let threads = threads.as_array().unwrap().iter().rev();
@@ -123,6 +126,7 @@ fn the_page_shows_a_trace_in_a_browser() {
         "rows": rows,
         "wanted": wanted,
         "hist": hist,
+        "longest": longest,
         "ofThread": of_thread,
         "csv": csv,
         "wantedCalls": truth.functions[7].calls,

@@ -1,7 +1,7 @@
 // Requests to the server. A request whose answer is no longer needed is aborted.
 
 /**
- * @import {Trace, Cells, Comparison, Rows, Stack, FunctionRow, Graph, Hits, Histogram, KernelEvents, Markers, Selection,
+ * @import {Trace, Cells, Comparison, Rows, Stack, FunctionRow, Graph, Hits, Histogram, KernelEvents, LongCall, Markers, Selection,
  * Source, Sums, TrackDescription, TrackSpan, Values, Wakes} from "./types.js"
  */
 
@@ -161,6 +161,15 @@ export class Api {
 	 */
 	async hist(what) {
 		return (await this.ask("hist", { ...what })).json();
+	}
+
+	/**
+	 * @param {number[]} functions
+	 * @param {Selection} selection
+	 * @returns {Promise<LongCall[]>}
+	 */
+	async longest(functions, selection) {
+		return (await this.ask("longest", { functions: functions.join(","), ...selection })).json();
 	}
 
 	/**

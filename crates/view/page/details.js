@@ -8,13 +8,14 @@ import { showCompare } from "./compare.js";
 import { showExport } from "./export.js";
 import { showFlame, showTree } from "./graph.js";
 import { showHistogram } from "./histogram.js";
+import { showLongest } from "./longest.js";
 import { showTracks } from "./trackpanel.js";
 import { MOST_ROWS, byId, count, duration, element, moment } from "./text.js";
 
 /** Milliseconds between comparisons of traces that grow. */
 const PAUSE = 1000;
 
-const PANELS = ["call", "compare", "functions", "tree", "flame", "histogram", "tracks", "markers", "threads", "export"];
+const PANELS = ["call", "compare", "functions", "tree", "flame", "longest", "histogram", "tracks", "markers", "threads", "export"];
 
 /** @typedef {[string, (row: FunctionRow) => number | string, (row: FunctionRow) => string]} Column */
 
@@ -133,13 +134,14 @@ export class Details {
 			functions: () => this.functions(),
 			tree: () => this.graph(showTree),
 			flame: () => this.graph(showFlame),
+			longest: () => showLongest(this),
 			histogram: () => showHistogram(this),
 			tracks: () => this.chart.tracks && showTracks(this, this.chart.tracks),
 			markers: () => this.markers(),
 			threads: () => this.threads(),
 			export: () => showExport(this),
 		}[view.panel];
-		const more = { markers: `${view.from},${view.until}`, histogram: view.subject, tracks: [...view.tracks, ...this.chart.tracks?.refused.keys() ?? []].join() }[view.panel];
+		const more = { markers: `${view.from},${view.until}`, longest: [...this.chart.found].join(), histogram: view.subject, tracks: [...view.tracks, ...this.chart.tracks?.refused.keys() ?? []].join() }[view.panel];
 		const key = more === undefined ? of : of + more;
 		if (fill && this.shown.get(view.panel) !== key && !(isCompared && this.isComparing)) {
 			this.shown.set(view.panel, key);

@@ -150,6 +150,18 @@
  */
 
 /**
+ * One of the longest calls of a function.
+ * @typedef {object} LongCall
+ * @property {number} thread
+ * @property {number} function
+ * @property {number} begin
+ * @property {number} duration
+ * @property {boolean} is_least
+ * @property {number} depth
+ * @property {number | null} caller
+ */
+
+/**
  * @typedef {object} Markers
  * @property {[number, string][]} markers
  * @property {boolean} is_cut

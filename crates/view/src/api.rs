@@ -66,6 +66,7 @@ fn answer_of(shown: &Shown, name: &str, query: &str) -> Response {
         "hits" => json(&calls::hits(state, &query)?),
         "markers" => json(&calls::markers(state, &query)?),
         "functions" => tables::functions(state, &query).map(|body| Response::new(JSON, body)),
+        "longest" => json(&calls::longest(state, &query)?),
         "hist" => tables::hist(state, &query).map(|body| Response::new(JSON, body)),
         "source" => json(&calls::source(state, &query)?),
         "graph" => json(&tables::graph(state, &query)?),

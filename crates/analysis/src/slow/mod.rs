@@ -53,9 +53,26 @@ pub fn slowest(
     number: usize,
     drive: &Drive,
 ) -> Result<Vec<SlowCall>> {
-    let wanted = names.wanted(pattern)?;
+    let calls = longest(trace, names, &names.wanted(pattern)?, number, drive)?;
+    if calls.is_empty() {
+        let reason = losses::reason(trace);
+        bail!(
+            "{pattern}: no call was recorded whose duration is known, and that the options select{reason}"
+        );
+    }
+    Ok(calls)
+}
+
+/// The same for functions by number. There may be none.
+pub fn longest(
+    trace: &Trace,
+    names: &Names,
+    wanted: &[u32],
+    number: usize,
+    drive: &Drive,
+) -> Result<Vec<SlowCall>> {
     let number = number.min(MOST);
-    let new = |_| Finder::new(names, &wanted, number);
+    let new = |_| Finder::new(names, wanted, number);
     let mut finders: Vec<Finder> = (0..drive.workers.max(1)).map(new).collect();
     drive.run(trace, &mut finders)?;
     let mut calls: Vec<SlowCall> = Vec::new();
@@ -63,12 +80,6 @@ pub fn slowest(
     for (found, made) in finders.into_iter().map(Finder::finish) {
         calls.extend(found);
         checkpoints.extend(made);
-    }
-    if calls.is_empty() {
-        let reason = losses::reason(trace);
-        bail!(
-            "{pattern}: no call was recorded whose duration is known, and that the options select{reason}"
-        );
     }
     sort::by_key(&mut calls, |call| {
         let ticks = call.end.saturating_sub(call.begin);

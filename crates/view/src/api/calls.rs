@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use nopal_analysis::drive::Drive;
 use nopal_analysis::kernel_events::KernelNames;
 use nopal_analysis::markers::push_marker;
+use nopal_analysis::slow;
 use nopal_analysis::sort;
 use nopal_analysis::sources::{CallSites, Sources};
 use nopal_index::ThreadIndex;
@@ -14,11 +16,12 @@ use nopal_trace::{Event, ThreadInfo};
 use serde::Serialize;
 
 use super::query::Query;
-use super::{cells, tracks};
+use super::{cells, tables, tracks};
 use crate::shown::State;
 
 const MOST_MARKERS: usize = 2000;
 const MOST_CHILDREN: usize = 100;
+const MOST_LONGEST: usize = 100;
 /// The most words of records that are read for the children of a call, and for markers.
 const WORDS: u64 = 1 << 22;
 /// The most blocks that are read for the hits of a view.
@@ -305,6 +308,50 @@ fn hits_of(
         }
     }
     hits
+}
+
+/// One of the longest calls. Times are nanoseconds.
+#[derive(Serialize)]
+pub struct LongCall {
+    #[serde(flatten)]
+    place: CallPosition,
+    thread: usize,
+    duration: u64,
+    /// It took at least this long.
+    is_least: bool,
+    caller: Option<u32>,
+}
+
+/// `longest?functions=&from=&until=&threads=`: the longest calls of some functions, the longest first.
+pub fn longest(state: &State, query: &Query) -> Result<Vec<LongCall>> {
+    let functions = query.numbers("functions")?.into_iter();
+    let functions: Vec<u32> = functions
+        .filter_map(|number| number.try_into().ok())
+        .collect();
+    let filter = tables::filter(state, query)?;
+    let drive = Drive {
+        filter: Some(&filter),
+        ..Drive::default()
+    };
+    let (trace, names) = (&state.trace, &state.names);
+    let calls = slow::longest(trace, names, &functions, MOST_LONGEST, &drive)?;
+    let clocks = trace.clocks();
+    let described = calls.into_iter().map(|call| {
+        let callers = call.path.as_deref().and_then(|path| path.split_last());
+        let callers = callers.map_or(&[][..], |(_, callers)| callers);
+        LongCall {
+            place: CallPosition {
+                function: call.function,
+                depth: callers.len(),
+                begin: state.ns(call.begin),
+            },
+            thread: call.stream,
+            duration: clocks.duration_ns(call.end.saturating_sub(call.begin)),
+            is_least: call.is_least,
+            caller: callers.last().copied(),
+        }
+    });
+    Ok(described.collect())
 }
 
 #[derive(Serialize)]
