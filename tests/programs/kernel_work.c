@@ -1,6 +1,6 @@
 /* Work for a kernel whose functions are recorded: kernel_work WHAT NUMBER.
  *
- * ask: system calls; until: at most so many until a signal ends it, when it tells how many; count: how many of them perf's probes see; cost: the fewest ticks that so many take; fork:
+ * ask: system calls; until: the same, and then none until a signal ends it; count: how many of them perf's probes see; cost: the fewest ticks that so many take; fork:
  * children that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than
  * all others; fault: first reads of so many pages; hostile: random writes, requests and mappings of /dev/nopal, with the
  * number as seed; meddle: two threads that do so with all devices, and read, seek, close and open them; unprivileged: the
@@ -44,16 +44,13 @@ static void end(int signal)
 	has_ended = 1;
 }
 
-static void ask_until(int at_most)
+/* Its processor is not idle. */
+static void ask_until(int times)
 {
-	int times = 0;
 	signal(SIGTERM, end);
+	ask(times);
 	while (!has_ended)
-		if (times < at_most) {
-			syscall(SYS_getppid);
-			times++;
-		}
-	printf("%d\n", times);
+		;
 }
 
 /* A perf probe at a function of the kernel; at its returns, if `config` is 1. */

@@ -13,7 +13,7 @@ say report nopal report --json /tmp/record
 say after_record nopal ctl kernel
 step few sites under load
 nopal ctl kernel 'trace __do_sys_getppid new asked'
-taskset 2 kernel_work until 1000000000 >/out/few.asked &
+taskset 2 kernel_work until 300000 &
 asking=$!
 taskset 1 sh -c 'for time in 1 2 3 4 5; do echo trace asked on; echo trace asked off; done >/dev/nopal'
 kill $asking
@@ -49,6 +49,7 @@ echo reset >/dev/nopal
 echo start >/dev/nopal
 
 step losses
+grep '^# lost' /dev/nopal >/out/lost.before
 nopal ctl kernel 'size 16' 'trace __do_sys_getppid new asked' 'trace asked on'
 taskset 1 kernel_work ask 50000
 taskset 2 kernel_work ask 30000
@@ -269,12 +270,13 @@ taskset -p 1 $$
 for size in 21 15; do
 	step what they record in $size
 	nopal ctl kernel reset "size $size" 'trace show_regs __do_sys_getppid new both' 'trace both on'
-	taskset 2 kernel_work until 50000 >/out/nmi.asked.$size &
+	taskset 2 kernel_work until 50000 &
 	asking=$!
+	until grep -q '^#tracehits [1-9]' /dev/nopal; do usleep 10000; done
 	for time in $(seq 10); do echo l >/proc/sysrq-trigger; done
 	kill $asking
 	wait $asking
-	dmesg -c | grep -c 'NMI backtrace for cpu 1' >/out/nmi.came.$size
+	dmesg -c | grep 'NMI backtrace for cpu 1' | grep -vc skipped >/out/nmi.came.$size
 	cat /dev/nopal >/out/nmi.state.$size
 	cat /dev/nopal_trace >/tmp/records
 	for function in show_regs __do_sys_getppid; do
