@@ -126,7 +126,7 @@
  * bits lead to the next of these: the step that overflows them counts a call that is to be sampled. */
 #define NOPAL_COUNT_BITS 54
 #define NOPAL_COUNT_STEP (1ull << NOPAL_COUNT_BITS | 1)
-#define NOPAL_SAMPLE_DISTANCE (1 << (64 - NOPAL_COUNT_BITS)) /* of the first; from one to the next it is less, each number from 2 on as often */
+#define NOPAL_SAMPLE_DISTANCE (1 << (64 - NOPAL_COUNT_BITS)) /* of the first; from one to the next it is less */
 #define NOPAL_COUNTER_SITES_SHIFT 9 /* a group is 512 sites: their counters of 8 bytes fill a page */
 #define NOPAL_COUNTER_GROUPS (NOPAL_SITE_LIMIT >> NOPAL_COUNTER_SITES_SHIFT)
 #define NOPAL_COUNTER_PAGES 2048    /* that are given out; behind them, one of each group is shared */
