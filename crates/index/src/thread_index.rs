@@ -5,7 +5,7 @@ use nopal_analysis::range::ThreadCheckpoints;
 use nopal_trace::{ThreadInfo, ThreadKey};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Level;
+use crate::cell::{FAN_OUT, Level};
 use crate::part::{Part, Parts};
 
 /// The calls of a thread, summed up.
@@ -156,12 +156,15 @@ impl ThreadIndex {
         let numbers: Vec<u32> = self.checkpoints.iter().map(|one| one.block).collect();
         let ends = self.levels.first().map_or(0, |level| level.ends.len());
         let packets = thread.packets();
+        // Each node has all nodes that it sums up.
+        let sums_up = |pair: &[Level]| pair[1].len() <= pair[0].len() / FAN_OUT;
         rises(&self.firsts)
             && rises(&numbers)
             && numbers.last().is_none_or(|last| (*last as usize) < blocks)
             && self.firsts.last().is_none_or(|last| *last < self.packets)
             && ends == blocks
             && self.levels.iter().all(|level| level.is_sound(self.from))
+            && self.levels.windows(2).all(sums_up)
             && self.packets as usize == packets.len()
             && self.key() == thread.key()
     }

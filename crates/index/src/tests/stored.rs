@@ -61,6 +61,19 @@ fn an_index_of_another_trace_or_another_version_is_made_anew() {
     );
 }
 
+/// Levels that do not sum each other up would be read beyond their ends.
+#[test]
+fn levels_that_do_not_fit_together_are_refused() {
+    let (_directory, trace) = made(1, true);
+    let index = Index::open(&trace, 1, None);
+    let good = &index.threads[0];
+    let thread = &trace.threads()[0];
+    assert!(good.is_sound(thread));
+    let mut hostile = good.clone();
+    hostile.levels.insert(1, good.levels[0].clone());
+    assert!(!hostile.is_sound(thread));
+}
+
 /// The checksum is valid, so that the parts are checked.
 #[test]
 fn a_hostile_index_is_refused_or_harmless() {
