@@ -24,6 +24,9 @@ pub fn bound(ns: u64, is_least: bool) -> String {
 
 /// `≈ 1.24 s ± 0.03`: the error in the same unit, rounded up to the last digit that is shown.
 pub fn estimate(ns: u64, error_ns: u64) -> String {
+    if ns == 0 {
+        return format!("≈ 0 ns ± {}", duration(error_ns));
+    }
     let shown = duration(ns);
     let (number, unit) = shown.split_once(' ').unwrap_or((&shown, ""));
     let decimals = number.split_once('.').map_or(0, |(_, after)| after.len());
@@ -185,7 +188,8 @@ mod tests {
             (98_700_000, 0, "≈ 98.7 ms ± 0.0"),
             (700_000, 12_400, "≈ 700 us ± 13"),
             (12, 15, "≈ 12 ns ± 15"),
-            (0, 15, "≈ 0 ns ± 0"),
+            (0, 15, "≈ 0 ns ± 15 ns"),
+            (0, 15_100_000_000, "≈ 0 ns ± 15.1 s"),
         ] {
             assert_eq!(estimate(ns, error_ns), shown);
         }
