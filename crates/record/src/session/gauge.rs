@@ -13,13 +13,18 @@ const PRIOR: f64 = 4.0;
 /// Samples are forgotten in about so many seconds, in which functions change.
 const OF_LATE: f64 = 3.0;
 const MOST: f64 = 40.0;
+/// Looks without work, of 0.1 s, after which no samples are taken.
+const IDLE: u32 = 10;
 
 pub(crate) struct Gauge {
     /// None where the kernel refuses them.
     positions: Option<Positions>,
     is_on: bool,
-    /// Samples in generated code since the last comparison.
+    /// Looks since the processes did anything.
+    idle: u32,
+    /// Samples in generated code since the last comparison, if there were samples all the time.
     new: u64,
+    is_part: bool,
     /// Samples of late, in generated code, and as many as there should be.
     found: f64,
     expected: f64,
@@ -30,7 +35,9 @@ impl Gauge {
         Gauge {
             positions: Positions::open(HERTZ).ok(),
             is_on: false,
+            idle: 0,
             new: 0,
+            is_part: false,
             found: 0.0,
             expected: 0.0,
         }
@@ -43,24 +50,33 @@ impl Gauge {
         };
         if !std::mem::replace(&mut self.is_on, true) {
             positions.go_on();
+            self.is_part = true;
         }
         positions.read(|one| self.new += u64::from(is_generated(one.process, one.address)));
     }
 
-    /// Takes no samples until the next look: the processes do nothing.
+    /// The processes have done nothing, or too little to be compared: soon no samples are taken any more.
     pub fn rest(&mut self) {
+        self.idle += 1;
+        if self.idle < IDLE {
+            return;
+        }
         if let Some(positions) = self.positions.as_ref().filter(|_| self.is_on) {
             positions.pause();
         }
         self.is_on = false;
-        self.new = 0;
     }
 
     /// Tracing should have taken so many seconds, by this factor, since the last comparison, which is `since` seconds ago.
     pub fn compare(&mut self, cost: f64, since: f64, factor: f64) {
+        self.idle = 0;
+        let new = std::mem::take(&mut self.new) as f64;
+        if std::mem::take(&mut self.is_part) {
+            return;
+        }
         let expected = cost / factor * HERTZ as f64;
         let kept = (-since / OF_LATE).exp();
-        self.found = self.found * kept + std::mem::take(&mut self.new) as f64;
+        self.found = self.found * kept + new;
         self.expected = self.expected * kept + expected;
     }
 
@@ -104,6 +120,22 @@ mod tests {
     fn without_samples_the_usual_counts() {
         assert_eq!(without_samples().factor(), USUAL);
         assert_eq!(without_samples().by_samples(), USUAL);
+    }
+
+    /// A server that does little is looked at now and then.
+    #[test]
+    fn samples_count_if_they_were_taken_all_the_time() {
+        let mut gauge = without_samples();
+        gauge.is_part = true;
+        gauge.new = 100;
+        gauge.compare(0.001, 0.1, USUAL);
+        assert_eq!(gauge.by_samples(), USUAL, "of a part of the time");
+        for _ in 0..20 {
+            gauge.rest();
+            gauge.new = 20;
+            gauge.compare(0.002, 0.2, USUAL);
+        }
+        assert!(gauge.by_samples() > 10.0);
     }
 
     #[test]
