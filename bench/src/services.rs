@@ -56,7 +56,7 @@ pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
 
 /// A server that runs, and how to load it.
 struct Server {
-    process: Child,
+    process: Process,
     client: Client,
     /// The client that comes with it, for so many seconds, and its name.
     fast: Box<dyn Fn(u32) -> Result<f64>>,
@@ -78,12 +78,15 @@ enum Client {
     },
 }
 
-impl Drop for Server {
+/// A process that ends with its owner.
+struct Process(Child);
+
+impl Drop for Process {
     fn drop(&mut self) {
         // PostgreSQL ends its sessions at SIGINT; all of them end.
         // SAFETY: the call takes numbers only, and the child has not been waited for.
-        unsafe { libc::kill(self.process.id() as i32, libc::SIGINT) };
-        let _ = self.process.wait();
+        unsafe { libc::kill(self.0.id() as i32, libc::SIGINT) };
+        let _ = self.0.wait();
     }
 }
 
@@ -183,12 +186,12 @@ impl Server {
             .env("XDG_CACHE_HOME", paths.directory.join("cache"))
             .args(["attach", "--children", "--budget", "5%", "-o"])
             .arg(paths.trace())
-            .arg(self.process.id().to_string())
+            .arg(self.process.0.id().to_string())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         let start = Instant::now();
-        let maps = format!("/proc/{}/maps", self.process.id());
+        let maps = format!("/proc/{}/maps", self.process.0.id());
         while !std::fs::read_to_string(&maps)?.contains("memfd:nopal") {
             ensure!(
                 nopal.try_wait()?.is_none() && start.elapsed() < PATIENCE,
@@ -294,12 +297,12 @@ fn free_port() -> Result<u16> {
 }
 
 /// Waits until a server listens.
-fn listening(process: &mut Child, port: u16) -> Result<SocketAddr> {
+fn listening(process: &mut Process, port: u16) -> Result<SocketAddr> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let start = Instant::now();
     while TcpStream::connect(address).is_err() {
         ensure!(
-            process.try_wait()?.is_none() && start.elapsed() < PATIENCE,
+            process.0.try_wait()?.is_none() && start.elapsed() < PATIENCE,
             "it does not listen"
         );
         std::thread::sleep(Duration::from_millis(20));
@@ -307,13 +310,14 @@ fn listening(process: &mut Child, port: u16) -> Result<SocketAddr> {
     Ok(address)
 }
 
-fn spawn(command: &mut Command) -> Result<Child> {
-    command
+fn spawn(command: &mut Command) -> Result<Process> {
+    let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .with_context(|| format!("{:?} is not installed", command.get_program()))
+        .with_context(|| format!("{:?} is not installed", command.get_program()))?;
+    Ok(Process(child))
 }
 
 /// The number behind a word in what a command prints.
