@@ -3,8 +3,9 @@
 
 use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::notes::{counter, snapshot};
+use crate::memory::lost::Lost;
 use crate::memory::numbers::Inside;
-use crate::memory::region::{Lost, Region};
+use crate::memory::region::Region;
 use crate::patch::journal::Journal;
 use crate::patch::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};

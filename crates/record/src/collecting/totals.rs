@@ -1,6 +1,6 @@
 //! Counts of what is collected, and of what is lost.
 
-use crate::memory::region::Lost;
+use crate::memory::lost::Lost;
 use nopal_abi::{Cursor, Event, Record, Word};
 use nopal_trace::{Chunk, Note, losses};
 

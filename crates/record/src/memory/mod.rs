@@ -5,6 +5,7 @@ pub mod bell;
 pub mod code;
 pub mod control_block;
 pub mod inject;
+pub mod lost;
 pub mod numbers;
 pub mod own_memory;
 pub mod region;

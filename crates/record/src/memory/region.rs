@@ -2,25 +2,23 @@
 //! Every access is an atomic operation or a copy, within bounds that are the tool's own.
 
 use crate::memory::control_block::has_context;
+use crate::memory::lost::{Counts, Lost};
 use crate::memory::numbers::{Inside, Members, Numbers};
 use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, COUNT_BITS,
     COUNTER_PAGE_BYTES, COUNTER_PAGES, COUNTER_SITES_SHIFT, COUNTERS_AT, COUNTERS_BYTES,
-    ChunkHeader, LOST_ALL, LOST_COUNTERS, LOST_INTERRUPTED, LOST_NO_CLOCK, LOST_NO_ROOM,
-    LOST_REASONS, LOST_TOO_MANY_THREADS, LOST_UNKNOWN_THREAD, LostCounter, REQUEST_DONE,
-    REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES, Region as Layout,
-    Request, SITE_LIMIT,
+    ChunkHeader, LOST_COUNTERS, LostCounter, REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED,
+    REQUEST_WAITING, REQUESTS, RESYNC_BYTES, Region as Layout, Request, SITE_LIMIT,
 };
 use nopal_agent::ProcessHead;
 use nopal_process::Memory;
-use nopal_trace::{ThreadKey, losses};
+use nopal_trace::ThreadKey;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
 use rustix::thread::futex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
-use std::ops::Add;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -40,75 +38,6 @@ pub struct Occupancy {
 
 /// Odd, with bits all over, so that each state changes all bits above it.
 const DIGEST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Events that were not recorded: all of them, and those for each reason, by the numbers `LOST_…`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Lost([u64; LOST_REASONS]);
-
-impl Lost {
-    pub fn all(&self) -> u64 {
-        self.0[LOST_ALL]
-    }
-
-    /// The numbers by the names of the reasons in traces, but for reasons that did not occur.
-    pub fn reasons(&self) -> BTreeMap<String, u64> {
-        let named = [
-            (LOST_NO_ROOM, losses::NO_ROOM),
-            (LOST_UNKNOWN_THREAD, losses::UNKNOWN_THREAD),
-            (LOST_TOO_MANY_THREADS, losses::TOO_MANY_THREADS),
-            (LOST_NO_CLOCK, losses::NO_CLOCK),
-            (LOST_INTERRUPTED, losses::INTERRUPTED),
-        ];
-        let occurred = named.iter().filter(|(reason, _)| self.0[*reason] > 0);
-        let named = occurred.map(|&(reason, name)| (name.to_owned(), self.0[reason]));
-        named.collect()
-    }
-
-    /// Those that were not in `before`.
-    pub fn since(&self, before: &Lost) -> Lost {
-        Lost(std::array::from_fn(|reason| {
-            self.0[reason].wrapping_sub(before.0[reason])
-        }))
-    }
-}
-
-impl Add for Lost {
-    type Output = Lost;
-
-    fn add(self, other: Lost) -> Lost {
-        Lost(std::array::from_fn(|reason| {
-            self.0[reason].wrapping_add(other.0[reason])
-        }))
-    }
-}
-
-/// The counters of the runtime in a region.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Counts {
-    /// Events that were not recorded.
-    pub lost: Lost,
-    pub threads_untraced: u64,
-    pub threads_muted: u64,
-    pub stacks_unmirrored: u64,
-    /// Programs that were executed, and libraries loaded, while nobody answered.
-    pub executions_unanswered: u64,
-    pub libraries_unanswered: u64,
-}
-
-impl Add for Counts {
-    type Output = Counts;
-
-    fn add(self, other: Counts) -> Counts {
-        Counts {
-            lost: self.lost + other.lost,
-            threads_untraced: self.threads_untraced + other.threads_untraced,
-            threads_muted: self.threads_muted.wrapping_add(other.threads_muted),
-            stacks_unmirrored: self.stacks_unmirrored + other.stacks_unmirrored,
-            executions_unanswered: self.executions_unanswered + other.executions_unanswered,
-            libraries_unanswered: self.libraries_unanswered + other.libraries_unanswered,
-        }
-    }
-}
 
 /// Shared memory between the tool and one process image and its forks.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 use crate::collecting::drain::Drain;
 use crate::collecting::notes::{counter, snapshot};
 use crate::collecting::slowest;
-use crate::memory::region::{Counts, Region};
+use crate::memory::lost::Counts;
+use crate::memory::region::Region;
 use crate::options::{Ended, Outcome};
 use crate::patch::journal::Journal;
 use crate::patch::remove;

@@ -72,6 +72,9 @@ impl Session {
     /// before they are, that from which on they are not. So no call that was recorded for another reason is taken for a
     /// sample.
     pub(crate) fn note_sampled(&mut self, sites: &[SiteKey], sampled: bool) -> Result<()> {
+        if !sampled && self.sampled.is_empty() {
+            return Ok(());
+        }
         let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
         let changed = |number: &u32| match sampled {
             true => {
