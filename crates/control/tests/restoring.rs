@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Fake, PROCESS, cat};
+use common::{Fake, PROCESS, cat, echo};
 use nopal_control::{Control, Mode, SiteKey};
 use nopal_trace::synthetic::Random;
 
@@ -156,6 +156,27 @@ fn what_is_shown_restores_the_state() {
         assert_eq!(state(&fake), was, "round {round}:\n{saved}");
     }
     assert!(obeyed > 300 && refused > 100, "{obeyed} {refused}");
+}
+
+/// The function tracer records call sites, also where the text of `ctl` made it.
+#[test]
+fn a_restored_function_tracer_records_call_sites() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    echo(
+        &mut control,
+        &mut fake,
+        "function",
+        "tracing/current_tracer",
+        false,
+    )
+    .unwrap();
+    let saved = cat(&mut control, &mut fake, "ctl");
+    let (mut other_control, mut other) = (Control::new(), Fake::new());
+    other_control.command(&mut other, &saved).unwrap();
+    for fake in [&fake, &other] {
+        let parse_line = fake.details[&fake.key("parse_line")];
+        assert!(parse_line.call_sites, "{saved}");
+    }
 }
 
 /// The sites that are on are those that a simple count of the traces yields, whatever came before.
