@@ -337,6 +337,7 @@ impl Controller<'_> {
                 let what = known.is_none().then(|| self.functions().clone());
                 self.change(|draft| {
                     if let Some(what) = what {
+                        let what = draft.portable(what);
                         let held = draft.hold(what, draft.capture_of_trace(FUNCTION))?;
                         let (name, mode) = (FUNCTION.to_owned(), Mode::Off);
                         let trace = Arc::new(Trace { name, held, mode });
@@ -504,6 +505,7 @@ impl Controller<'_> {
             let Some(at) = traces.iter().position(|trace| trace.name == FUNCTION) else {
                 return draft.found_or_waiting(&meant).map(drop);
             };
+            let meant = draft.portable(meant);
             let held = draft.hold(meant, draft.capture_of_trace(FUNCTION))?;
             Arc::make_mut(&mut draft.state.traces[at]).held = held;
             Ok(())

@@ -179,6 +179,29 @@ fn a_restored_function_tracer_records_call_sites() {
     }
 }
 
+/// The filters of the function tracer take addresses of this process, and `ctl` says where in its file each is.
+#[test]
+fn a_restored_function_tracer_leaves_out_what_an_address_left_out() {
+    for first in ["tracing/set_ftrace_notrace", "tracing/current_tracer"] {
+        let (mut control, mut fake) = (Control::new(), Fake::new());
+        let address = format!("{:x}", fake.address("parse_line"));
+        let mut writes = [
+            (&*address, "tracing/set_ftrace_notrace"),
+            ("function", "tracing/current_tracer"),
+        ];
+        writes.sort_by_key(|(_, file)| *file != first);
+        for (text, file) in writes {
+            echo(&mut control, &mut fake, text, file, false).unwrap();
+        }
+        assert_eq!(fake.mode("parse_line"), None, "{first} first");
+        let saved = cat(&mut control, &mut fake, "ctl");
+        let (mut other_control, mut other) = (Control::new(), Fake::new());
+        other.modules[0].base += 0x1000;
+        other_control.command(&mut other, &saved).unwrap();
+        assert_eq!(state(&other), state(&fake), "{saved}");
+    }
+}
+
 /// The sites that are on are those that a simple count of the traces yields, whatever came before.
 #[test]
 fn sites_are_on_while_any_trace_is() {
