@@ -1,17 +1,12 @@
 //! Recognises tables of return addresses, by which a runtime finds the contents of each frame on its stacks, as OCaml's
 //! collector does. The return addresses on such stacks must be the original ones.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
-
 use super::input::Input;
 use crate::code::{Code, Marks, Range};
 
 /// A program of such a runtime has hundreds of these words. Elsewhere few words point behind a call: a case of a
 /// `switch` may follow the call of a function that does not return.
 const LEAST: usize = 32;
-
-const SHORTEST_CALL: usize = 2;
-const LONGEST_CALL: usize = 8;
 
 /// Whether most words that point into functions point behind calls. `pointers`: words and their targets.
 pub(crate) fn of_return_addresses(
@@ -41,36 +36,70 @@ pub(crate) fn of_return_addresses(
 /// from themselves, from the file's start or that of its code. `tables`: where tables may begin, among them jump tables;
 /// both sorted. From a wrong start, the regular distances of a jump table may seem to lead behind calls.
 pub(crate) fn of_distances(tables: &[u64], jump_tables: &[u64], input: &Input<'_>) -> bool {
-    let code = input.code.extent();
     tables.iter().enumerate().any(|(index, &table)| {
         if jump_tables.binary_search(&table).is_ok() {
             return false;
         }
-        let origins = [table, 0, code.start];
-        let mut end = tables.get(index + 1).copied().unwrap_or(u64::MAX);
-        if input.code.number(table).is_some() {
-            let next = input.starts.partition_point(|it| it.address <= table);
-            end = end.min(input.starts.get(next).map_or(u64::MAX, |it| it.address));
-        }
-        let room = usize::try_from((end - table) / 4).unwrap_or(usize::MAX);
-        let bytes = input.memory.from(table).unwrap_or_default();
-        let words = &bytes.as_chunks::<4>().0;
-        let words = &words[..words.len().min(room)];
-        // In code, small numbers beside the distances lead to the table itself.
-        let own = table..table + size_of_val(words) as u64;
-        let mut tallies: [Tally; 4] = Default::default();
-        for (place, word) in (table..).step_by(4).zip(words) {
-            let distance = i64::from(i32::from_le_bytes(*word));
-            let targets = origins.into_iter().chain([place]);
-            for (origin, tally) in targets.zip(&mut tallies) {
-                let target = origin.wrapping_add_signed(distance);
-                if code.contains(&target) && !own.contains(&target) {
-                    tally.add(target, input);
-                }
+        let end = tables.get(index + 1).copied().unwrap_or(u64::MAX);
+        let words = words(table, end, input);
+        let origins = [table, 0, input.code.extent().start];
+        words.len() >= LEAST
+            && (origins
+                .into_iter()
+                .any(|from| lead_behind_calls(table, words, from, 0, input))
+                || lead_behind_calls(table, words, table, 4, input))
+    })
+}
+
+/// The words of a table, which ends at the latest at `end`, and in code where a function begins.
+fn words<'a>(table: u64, mut end: u64, input: &Input<'a>) -> &'a [[u8; 4]] {
+    if input.code.number(table).is_some() {
+        let next = input.starts.partition_point(|it| it.address <= table);
+        end = end.min(input.starts.get(next).map_or(u64::MAX, |it| it.address));
+    }
+    let room = usize::try_from((end - table) / 4).unwrap_or(usize::MAX);
+    let bytes = input.memory.from(table).unwrap_or_default();
+    let words = bytes.as_chunks().0;
+    &words[..words.len().min(room)]
+}
+
+/// Whether most of the words lead behind calls, as distances from `origin`, which moves by `step` from word to word.
+fn lead_behind_calls(
+    table: u64,
+    words: &[[u8; 4]],
+    origin: u64,
+    step: u64,
+    input: &Input<'_>,
+) -> bool {
+    let code = input.code.extent();
+    // Nearly all tables end here. These comparisons of 32 bits find a few words too many, and compile to vectors.
+    let (start, size) = (
+        code.start.wrapping_sub(origin) as u32,
+        code.end - code.start,
+    );
+    let moved = (0..).map(|index: u32| index.wrapping_mul(step as u32));
+    let in_code = words.iter().zip(moved).filter(|(word, moved)| {
+        let distance = u32::from_le_bytes(**word).wrapping_add(*moved);
+        distance.wrapping_sub(start) < u32::try_from(size).unwrap_or(u32::MAX)
+    });
+    let most = in_code.count();
+    if most < LEAST {
+        return false;
+    }
+    // In code, small numbers beside the distances lead to the table itself.
+    let own = table..table + size_of_val(words) as u64;
+    let origins = (0..).map(|index: u64| origin.wrapping_add(step * index));
+    let mut tally = Tally::default();
+    for (origin, word) in origins.zip(words) {
+        let target = origin.wrapping_add_signed(i32::from_le_bytes(*word).into());
+        if code.contains(&target) && !own.contains(&target) {
+            tally.add(target, input);
+            if tally.others > most / 2 {
+                return false;
             }
         }
-        tallies.into_iter().any(Tally::leads_behind_calls)
-    })
+    }
+    tally.leads_behind_calls()
 }
 
 /// Words that point into functions.
@@ -106,32 +135,45 @@ impl Tally {
     }
 }
 
+/// Whether the bytes before an address may be a call: of code of this file, or of an address that memory or a register
+/// holds.
 fn follows_call(range: &Range<'_>, target: u64, code: &Code<'_>) -> bool {
     let before = &range.bytes[..(target - range.address) as usize];
-    (SHORTEST_CALL..=LONGEST_CALL.min(before.len())).any(|length| {
-        let from = target - length as u64;
-        let bytes = &before[before.len() - length..];
-        if !may_call(bytes) {
-            return false;
+    // e8 rel32
+    if let [.., 0xe8, a, b, c, d] = *before {
+        let distance = i32::from_le_bytes([a, b, c, d]);
+        if code
+            .number(target.wrapping_add_signed(distance.into()))
+            .is_some()
+        {
+            return true;
         }
-        let call = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE).decode();
-        call.len() == length
-            && match call.flow_control() {
-                FlowControl::Call => code.number(call.near_branch_target()).is_some(),
-                FlowControl::IndirectCall => true,
-                _ => false,
-            }
+    }
+    (0..before.len().min(LONGEST_INDIRECT_CALL)).any(|back| {
+        let bytes = &before[before.len() - back - 1..];
+        bytes[0] == 0xff && indirect_call_length(bytes) == Some(bytes.len())
     })
 }
 
-/// Judges by the first byte that is no prefix. Decoding tells, but takes longer.
-fn may_call(bytes: &[u8]) -> bool {
-    let is_prefix = |byte: u8| {
-        matches!(
-            byte,
-            0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
-        )
+/// ff, mod 010 r/m or mod 011 r/m, a scale-index-base byte where r/m is 100, and a displacement of 8 or 32 bits.
+const LONGEST_INDIRECT_CALL: usize = 7;
+
+fn indirect_call_length(bytes: &[u8]) -> Option<usize> {
+    let operand = *bytes.get(1)?;
+    let (mode, register) = (operand >> 6, operand & 7);
+    if !matches!(operand >> 3 & 7, 2 | 3) {
+        return None;
+    }
+    let is_scaled = mode != 3 && register == 4;
+    let base = if is_scaled {
+        bytes.get(2)? & 7
+    } else {
+        register
     };
-    let code = bytes.iter().find(|byte| !is_prefix(**byte));
-    matches!(code, Some(0x0f | 0xe8 | 0xff))
+    let displacement = match (mode, base) {
+        (1, _) => 1,
+        (2, _) | (0, 5) => 4,
+        _ => 0,
+    };
+    Some(2 + usize::from(is_scaled) + displacement)
 }
