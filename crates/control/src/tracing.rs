@@ -17,7 +17,7 @@ use crate::draft::Draft;
 use crate::engine::{Act, FoundSite, Function, Mark, Mode};
 use crate::file::{File, Shown, failure, invalid};
 use crate::metrics::{Kind, Metric};
-use crate::selection::{FunctionSelection, Part, word};
+use crate::selection::{FunctionSelection, Location, Part, word};
 use crate::site_key::SiteKey;
 use crate::state::{EventTracer, State, Trace};
 use crate::stream::{Format, Kept, Show, Stream};
@@ -468,6 +468,14 @@ impl Controller<'_> {
             None => self.filtered(excluded),
         };
         for part in written {
+            // `ctl` could not repeat it.
+            let shown = part.to_string();
+            let is_empty = matches!(&part.location, Location::Names(name) if name.is_empty());
+            ensure!(
+                !is_empty && !shown.bytes().any(|byte| byte.is_ascii_control()),
+                "{}: a function's name was expected",
+                quoted(&shown)
+            );
             let location = Part {
                 excluded,
                 location: part.location,

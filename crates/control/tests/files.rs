@@ -397,6 +397,23 @@ fn functions_are_taken_out_of_what_a_glob_lists() {
     assert_eq!(session.cat(filter), "parse_char\nmain\n");
 }
 
+/// A name that no command could have would make the text of `ctl` none.
+#[test]
+fn filters_refuse_names_that_no_command_can_have() {
+    let mut session = Session::new();
+    for path in ["tracing/set_ftrace_filter", "tracing/set_ftrace_notrace"] {
+        let before = session.cat(path);
+        for name in ["\"\"", "a\u{1}b", "\"a\tb\""] {
+            let refused = session.refused(name, path);
+            assert!(
+                refused.contains("a function's name was expected"),
+                "{refused}"
+            );
+        }
+        assert_eq!(session.cat(path), before);
+    }
+}
+
 #[test]
 fn filters_take_what_is_listed() {
     let mut session = Session::new();
