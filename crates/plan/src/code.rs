@@ -91,6 +91,11 @@ impl<'a> Memory<'a> {
         self.parts.iter().map(|part| part.address)
     }
 
+    pub fn end(&self) -> u64 {
+        let last = self.parts.last();
+        last.map_or(0, |part| part.address + part.bytes.len() as u64)
+    }
+
     pub fn len(&self) -> usize {
         self.parts.iter().map(|part| part.bytes.len()).sum()
     }
@@ -114,6 +119,12 @@ pub(crate) struct Range<'a> {
 impl Range<'_> {
     pub fn end(&self) -> u64 {
         self.address + self.bytes.len() as u64
+    }
+
+    /// The number of one of its bytes.
+    #[inline]
+    pub fn number(&self, address: u64) -> usize {
+        self.first + (address - self.address) as usize
     }
 }
 
@@ -158,8 +169,7 @@ impl<'a> Code<'a> {
     /// The number of a byte of code.
     #[inline]
     pub fn number(&self, address: u64) -> Option<usize> {
-        self.range(address)
-            .map(|range| range.first + (address - range.address) as usize)
+        self.range(address).map(|range| range.number(address))
     }
 
     pub fn len(&self) -> usize {

@@ -36,18 +36,26 @@ pub(crate) fn of_return_addresses(
 /// from themselves, from the file's start or that of its code. `tables`: where tables may begin, among them jump tables;
 /// both sorted. From a wrong start, the regular distances of a jump table may seem to lead behind calls.
 pub(crate) fn of_distances(tables: &[u64], jump_tables: &[u64], input: &Input<'_>) -> bool {
+    let origins = [0, input.code.extent().start];
     tables.iter().enumerate().any(|(index, &table)| {
         if jump_tables.binary_search(&table).is_ok() {
             return false;
         }
         let end = tables.get(index + 1).copied().unwrap_or(u64::MAX);
         let words = words(table, end, input);
-        let origins = [table, 0, input.code.extent().start];
-        words.len() >= LEAST
-            && (origins
+        // Nearly all tables end here: no distance within the file is larger than its memory.
+        let is_near = |word: &&[u8; 4]| {
+            u64::from(i32::from_le_bytes(**word).unsigned_abs()) < input.memory.end()
+        };
+        if words.iter().filter(is_near).count() < LEAST {
+            return false;
+        }
+        let lead_behind_calls = |from, step| lead_behind_calls(table, words, from, step, input);
+        lead_behind_calls(table, 0)
+            || lead_behind_calls(table, 4)
+            || origins
                 .into_iter()
-                .any(|from| lead_behind_calls(table, words, from, 0, input))
-                || lead_behind_calls(table, words, table, 4, input))
+                .any(|origin| lead_behind_calls(origin, 0))
     })
 }
 
@@ -72,32 +80,16 @@ fn lead_behind_calls(
     input: &Input<'_>,
 ) -> bool {
     let code = input.code.extent();
-    // Nearly all tables end here. These comparisons of 32 bits find a few words too many, and compile to vectors.
-    let (start, size) = (
-        code.start.wrapping_sub(origin) as u32,
-        code.end - code.start,
-    );
-    let moved = (0..).map(|index: u32| index.wrapping_mul(step as u32));
-    let in_code = words.iter().zip(moved).filter(|(word, moved)| {
-        let distance = u32::from_le_bytes(**word).wrapping_add(*moved);
-        distance.wrapping_sub(start) < u32::try_from(size).unwrap_or(u32::MAX)
-    });
-    let most = in_code.count();
-    if most < LEAST {
-        return false;
-    }
     // In code, small numbers beside the distances lead to the table itself.
     let own = table..table + size_of_val(words) as u64;
-    let origins = (0..).map(|index: u64| origin.wrapping_add(step * index));
     let mut tally = Tally::default();
-    for (origin, word) in origins.zip(words) {
-        let target = origin.wrapping_add_signed(i32::from_le_bytes(*word).into());
+    let mut from = origin;
+    for word in words {
+        let target = from.wrapping_add_signed(i32::from_le_bytes(*word).into());
         if code.contains(&target) && !own.contains(&target) {
             tally.add(target, input);
-            if tally.others > most / 2 {
-                return false;
-            }
         }
+        from = from.wrapping_add(step);
     }
     tally.leads_behind_calls()
 }
@@ -114,8 +106,7 @@ impl Tally {
         let Some(range) = input.code.range(target) else {
             return;
         };
-        let number = input.code.number(target);
-        if number.is_some_and(|number| input.is_start.get(number)) {
+        if input.is_start.get(range.number(target)) {
             return;
         }
         if follows_call(range, target, input.code) {
