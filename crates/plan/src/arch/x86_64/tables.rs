@@ -36,26 +36,12 @@ pub(crate) fn of_return_addresses(
 /// from themselves, from the file's start or that of its code. `tables`: where tables may begin, among them jump tables;
 /// both sorted. From a wrong start, the regular distances of a jump table may seem to lead behind calls.
 pub(crate) fn of_distances(tables: &[u64], jump_tables: &[u64], input: &Input<'_>) -> bool {
-    let origins = [0, input.code.extent().start];
     tables.iter().enumerate().any(|(index, &table)| {
         if jump_tables.binary_search(&table).is_ok() {
             return false;
         }
         let end = tables.get(index + 1).copied().unwrap_or(u64::MAX);
-        let words = words(table, end, input);
-        // Nearly all tables end here: no distance within the file is larger than its memory.
-        let is_near = |word: &&[u8; 4]| {
-            u64::from(i32::from_le_bytes(**word).unsigned_abs()) < input.memory.end()
-        };
-        if words.iter().filter(is_near).count() < LEAST {
-            return false;
-        }
-        let lead_behind_calls = |from, step| lead_behind_calls(table, words, from, step, input);
-        lead_behind_calls(table, 0)
-            || lead_behind_calls(table, 4)
-            || origins
-                .into_iter()
-                .any(|origin| lead_behind_calls(origin, 0))
+        lead_behind_calls(table, words(table, end, input), input)
     })
 }
 
@@ -71,27 +57,29 @@ fn words<'a>(table: u64, mut end: u64, input: &Input<'a>) -> &'a [[u8; 4]] {
     &words[..words.len().min(room)]
 }
 
-/// Whether most of the words lead behind calls, as distances from `origin`, which moves by `step` from word to word.
-fn lead_behind_calls(
-    table: u64,
-    words: &[[u8; 4]],
-    origin: u64,
-    step: u64,
-    input: &Input<'_>,
-) -> bool {
+/// Whether most of the words lead behind calls, as distances from one of the origins. A program of some megabytes has a
+/// million words to look at, of which a tenth or more lead somewhere into the code.
+fn lead_behind_calls(table: u64, words: &[[u8; 4]], input: &Input<'_>) -> bool {
     let code = input.code.extent();
+    let size = code.end - code.start;
     // In code, small numbers beside the distances lead to the table itself.
     let own = table..table + size_of_val(words) as u64;
-    let mut tally = Tally::default();
-    let mut from = origin;
-    for word in words {
-        let target = from.wrapping_add_signed(i32::from_le_bytes(*word).into());
-        if code.contains(&target) && !own.contains(&target) {
-            tally.add(target, input);
+    // No distance within the file is larger than its memory.
+    let farthest = input.memory.end();
+    let mut tallies: [Tally; 4] = Default::default();
+    for (place, word) in (table..).step_by(4).zip(words) {
+        let distance = i64::from(i32::from_le_bytes(*word));
+        if distance.unsigned_abs() >= farthest {
+            continue;
         }
-        from = from.wrapping_add(step);
+        for (origin, tally) in [table, place, 0, code.start].into_iter().zip(&mut tallies) {
+            let target = origin.wrapping_add_signed(distance);
+            if target.wrapping_sub(code.start) < size && !own.contains(&target) {
+                tally.add(target, input);
+            }
+        }
     }
-    tally.leads_behind_calls()
+    tallies.into_iter().any(Tally::leads_behind_calls)
 }
 
 /// Words that point into functions.
@@ -140,10 +128,22 @@ fn follows_call(range: &Range<'_>, target: u64, code: &Code<'_>) -> bool {
             return true;
         }
     }
+    // All eight bytes are looked at at once: nearly always none of them is ff.
+    if before
+        .last_chunk()
+        .is_some_and(|last| !has_zero_byte(!u64::from_ne_bytes(*last)))
+    {
+        return false;
+    }
     (0..before.len().min(LONGEST_INDIRECT_CALL)).any(|back| {
         let bytes = &before[before.len() - back - 1..];
         bytes[0] == 0xff && indirect_call_length(bytes) == Some(bytes.len())
     })
+}
+
+fn has_zero_byte(word: u64) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    word.wrapping_sub(ONES) & !word & ONES << 7 != 0
 }
 
 /// ff, mod 010 r/m or mod 011 r/m, a scale-index-base byte where r/m is 100, and a displacement of 8 or 32 bits.
