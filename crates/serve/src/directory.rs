@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::cell::Cell;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ const BETWEEN: Duration = Duration::from_millis(1);
 
 pub struct Directory {
     file: OwnedFd,
+    /// Whether its lock could not be had the last time. Then nobody waits for it again until it is free.
+    is_held: Cell<bool>,
 }
 
 impl Directory {
@@ -74,6 +77,11 @@ impl Directory {
         rustix::fs::symlinkat(target, &self.file, name)
     }
 
+    /// Whether the last attempt to lock it failed because another process has the lock.
+    pub fn is_held(&self) -> bool {
+        self.is_held.get()
+    }
+
     pub fn remove(&self, name: &str) {
         // It may be gone already.
         let _ = rustix::fs::unlinkat(&self.file, name, AtFlags::empty());
@@ -83,20 +91,29 @@ impl Directory {
     /// may have been stopped: then the others do without, after a while.
     pub fn locked<T>(&self, change: impl FnOnce() -> T) -> Result<T> {
         let begin = Instant::now();
+        let patience = if self.is_held.get() {
+            Duration::ZERO
+        } else {
+            PATIENCE
+        };
         loop {
             match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) if begin.elapsed() < PATIENCE => {
+                Err(Errno::WOULDBLOCK) if begin.elapsed() < patience => {
                     std::thread::sleep(BETWEEN);
                 }
-                Err(Errno::WOULDBLOCK) => bail!(
-                    "another nopal, which is stopped or frozen, holds the directory of control sockets"
-                ),
+                Err(Errno::WOULDBLOCK) => {
+                    self.is_held.set(true);
+                    bail!(
+                        "another nopal, which is stopped or frozen, holds the directory of control sockets"
+                    )
+                }
                 other => {
                     other.context("the directory of control sockets cannot be locked")?;
                     break;
                 }
             }
         }
+        self.is_held.set(false);
         let result = change();
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         Ok(result)
@@ -139,7 +156,8 @@ fn open(path: &Path, user: u32) -> Result<Directory> {
         "{} is open to other users: it is not used for control sockets (chmod 700 makes it private)",
         path.display()
     );
-    Ok(Directory { file })
+    let is_held = Cell::new(false);
+    Ok(Directory { file, is_held })
 }
 
 fn is_directory(about: &Stat) -> bool {
@@ -161,6 +179,11 @@ mod tests {
         rustix::fs::flock(&stopped.file, FlockOperation::LockExclusive).unwrap();
         let error = other.locked(|| ()).unwrap_err().to_string();
         assert!(error.contains("stopped or frozen"), "{error}");
+        // A thousand more attempts take no thousand times as long.
+        for _ in 0..1000 {
+            other.locked(|| ()).unwrap_err();
+        }
+        assert!(other.is_held());
         rustix::fs::flock(&stopped.file, FlockOperation::Unlock).unwrap();
         other.locked(|| ()).unwrap();
     }

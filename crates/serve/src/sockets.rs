@@ -77,9 +77,12 @@ impl Names {
         }
     }
 
-    /// As `add`, but once only.
+    /// As `add`, but not again where another session traces that process.
     pub fn try_add(&mut self, process: i32) {
-        if !self.without.contains(&process) && self.add(process).is_err() {
+        if !self.without.contains(&process)
+            && self.add(process).is_err()
+            && !self.directory.is_held()
+        {
             self.without.push(process);
         }
     }
