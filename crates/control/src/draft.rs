@@ -8,7 +8,6 @@ use anyhow::{Result, bail, ensure};
 use nopal_abi::Capture;
 use nopal_symbols::or_nearest;
 
-use crate::begin::FUNCTION_TRACER;
 use crate::budget::{Share, Spared};
 use crate::command::Command;
 use crate::engine::{FoundSite, Lookup, Mark, Missing, Mode, Refused, Watch};
@@ -130,7 +129,7 @@ impl Draft<'_> {
             );
             return Ok(());
         }
-        let capture = self.capture_of_trace(&name);
+        let capture = self.lookup.facts().capture;
         // A program may have no function that can be traced.
         let held = match self.begins && what.names_none() {
             true => self.hold_any(what, capture)?,
@@ -194,14 +193,13 @@ impl Draft<'_> {
         Ok(held)
     }
 
-    /// What is recorded of the calls of a trace's functions. The lines of the function tracer tell where in their callers
-    /// functions are called.
-    pub fn capture_of_trace(&self, name: &str) -> Capture {
-        let capture = self.lookup.facts().capture;
-        Capture {
-            call_sites: capture.call_sites || name == FUNCTION_TRACER,
-            ..capture
-        }
+    /// The same for the function tracer, whose lines tell where in their callers functions are called.
+    pub fn hold_for_function_tracer(&mut self, what: FunctionSelection) -> Result<ActiveFunctions> {
+        let capture = Capture {
+            call_sites: true,
+            ..self.lookup.facts().capture
+        };
+        self.hold(what, capture)
     }
 
     /// The same, where it is no mistake to find none.

@@ -338,7 +338,7 @@ impl Controller<'_> {
                 self.change(|draft| {
                     if let Some(what) = what {
                         let what = draft.portable(what);
-                        let held = draft.hold(what, draft.capture_of_trace(FUNCTION))?;
+                        let held = draft.hold_for_function_tracer(what)?;
                         let (name, mode) = (FUNCTION.to_owned(), Mode::Off);
                         let trace = Arc::new(Trace { name, held, mode });
                         draft.state.traces.push(trace);
@@ -514,7 +514,7 @@ impl Controller<'_> {
                 return draft.found_or_waiting(&meant).map(drop);
             };
             let meant = draft.portable(meant);
-            let held = draft.hold(meant, draft.capture_of_trace(FUNCTION))?;
+            let held = draft.hold_for_function_tracer(meant)?;
             Arc::make_mut(&mut draft.state.traces[at]).held = held;
             Ok(())
         })?;

@@ -158,27 +158,6 @@ fn what_is_shown_restores_the_state() {
     assert!(obeyed > 300 && refused > 100, "{obeyed} {refused}");
 }
 
-/// The function tracer records call sites, also where the text of `ctl` made it.
-#[test]
-fn a_restored_function_tracer_records_call_sites() {
-    let (mut control, mut fake) = (Control::new(), Fake::new());
-    echo(
-        &mut control,
-        &mut fake,
-        "function",
-        "tracing/current_tracer",
-        false,
-    )
-    .unwrap();
-    let saved = cat(&mut control, &mut fake, "ctl");
-    let (mut other_control, mut other) = (Control::new(), Fake::new());
-    other_control.command(&mut other, &saved).unwrap();
-    for fake in [&fake, &other] {
-        let parse_line = fake.details[&fake.key("parse_line")];
-        assert!(parse_line.call_sites, "{saved}");
-    }
-}
-
 /// The filters of the function tracer take addresses of this process, and `ctl` says where in its file each is.
 #[test]
 fn a_restored_function_tracer_leaves_out_what_an_address_left_out() {
