@@ -12,6 +12,7 @@ use nopal_analysis::filter::Filter;
 use nopal_analysis::names::{Names, printable};
 use nopal_analysis::text::bytes;
 use nopal_analysis::values::ValueSelection;
+use nopal_index::Index;
 use nopal_trace::Trace;
 
 use crate::arguments::{Input, Subject};
@@ -36,9 +37,22 @@ impl Input {
     pub fn open(&self) -> Result<Trace> {
         let directories = self.directories();
         if let [directory] = directories.as_slice() {
-            return open(directory);
+            return open(directory, Index::open_trace);
         }
-        let traces = directories.iter().map(|directory| open(directory));
+        self.merged(&directories)
+    }
+
+    /// The same, whose checksums are all compared, whatever an index says.
+    pub fn open_and_compare(&self) -> Result<Trace> {
+        match self.directories().as_slice() {
+            [directory] => open(directory, Trace::open),
+            directories => self.merged(directories),
+        }
+    }
+
+    fn merged(&self, directories: &[PathBuf]) -> Result<Trace> {
+        let traces = directories.iter();
+        let traces = traces.map(|directory| open(directory, Index::open_trace));
         let traces = traces.collect::<Result<Vec<_>>>()?;
         let place = Temporary::new()?;
         nopal_trace::merge(&traces, &place.0).context("cannot read these traces as one")?;
@@ -70,14 +84,14 @@ impl Drop for Temporary {
     }
 }
 
-fn open(directory: &Path) -> Result<Trace> {
+fn open(directory: &Path, read: fn(&Path) -> Result<Trace>) -> Result<Trace> {
     if directory.try_exists().is_ok_and(|exists| !exists) {
         bail!(
             "there is no {}: record a trace with `nopal record PROGRAM`",
             directory.display()
         );
     }
-    let trace = Trace::open(directory)?;
+    let trace = read(directory)?;
     tell_damage(&trace);
     Ok(trace)
 }

@@ -5,10 +5,12 @@ use anyhow::{Context, Result};
 use memmap2::{Mmap, UncheckedAdvice};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use std::fs::File;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, Metadata};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The size that the kernel maps around a page that is read (`fault_around_bytes`), a multiple of any page size.
@@ -18,24 +20,61 @@ pub struct Mapping {
     /// None when the file is empty.
     map: Option<Mmap>,
     path: PathBuf,
+    version: Option<Version>,
+}
+
+/// The content of a file, by the kernel's account: each write changes the time of its last change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+/// A file that was changed so short a time ago may be changed again at the same time of its file system's clock.
+const SETTLED: Duration = Duration::from_secs(2);
+
+impl Version {
+    /// None if a later version may look the same.
+    fn of(about: &Metadata) -> Option<Version> {
+        let changed = (about.ctime(), about.ctime_nsec());
+        let since = Duration::new(changed.0.try_into().ok()?, changed.1.try_into().ok()?);
+        let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + since);
+        (age.ok()? > SETTLED).then_some(Version {
+            device: about.dev(),
+            inode: about.ino(),
+            bytes: about.len(),
+            changed,
+        })
+    }
 }
 
 impl Mapping {
     pub fn open(path: &Path) -> Result<Mapping> {
         let context = || format!("cannot read {}", path.display());
         let file = directory::open(path)?;
-        if file.metadata().with_context(context)?.len() == 0 {
+        let about = file.metadata().with_context(context)?;
+        let (path, version) = (path.to_owned(), Version::of(&about));
+        if about.len() == 0 {
             return Ok(Mapping {
                 map: None,
-                path: path.to_owned(),
+                path,
+                version,
             });
         }
         // SAFETY: a trace is private to its owner, and its writer only appends to what a reader may see.
         let map = unsafe { Mmap::map(&file) }.with_context(context)?;
         Ok(Mapping {
             map: Some(map),
-            path: path.to_owned(),
+            path,
+            version,
         })
+    }
+
+    /// The version of the file when it was opened, if it can be told from any later one.
+    pub fn version(&self) -> Option<Version> {
+        self.version
     }
 
     /// The first byte from `offset` on that is not in a hole of the file, or the end.

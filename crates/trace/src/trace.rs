@@ -84,15 +84,32 @@ pub struct Cost {
     pub within: u64,
 }
 
+/// Which of the packets that are known before a trace is read are taken for its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Belief {
+    /// All: this process has read them.
+    All,
+    /// Those of files of the same version, where they may be.
+    Unchanged,
+    /// Those that may be. Of others, only the headers are read.
+    Possible,
+}
+
 impl Trace {
     pub fn open(directory: &Path) -> Result<Trace> {
-        Trace::read(directory, Packets::default(), false)
+        Trace::read(directory, Packets::default(), Belief::Unchanged)
+    }
+
+    /// Opens a trace by packets that were read before. Those of files that nobody has written to since are not compared
+    /// with their checksums again.
+    pub fn open_known(directory: &Path, packets: Packets) -> Result<Trace> {
+        Trace::read(directory, packets, Belief::Unchanged)
     }
 
     /// Opens a trace by packets that are said to be its own. Where they cannot be, and behind them, the headers in the
     /// files are read. Damage is not noticed: only [`Trace::open`] shows it, and whether these were the packets.
     pub fn open_by_packets(directory: &Path, packets: Packets) -> Result<Trace> {
-        Trace::read(directory, packets, true)
+        Trace::read(directory, packets, Belief::Possible)
     }
 
     /// The current state of the same trace. Packets that had been read are not checked again; only damage of the others
@@ -109,11 +126,11 @@ impl Trace {
         Trace::read(
             &directory,
             Packets(files.map(FilePackets::of).collect()),
-            false,
+            Belief::All,
         )
     }
 
-    fn read(directory: &Path, known: Packets, by_headers: bool) -> Result<Trace> {
+    fn read(directory: &Path, known: Packets, belief: Belief) -> Result<Trace> {
         let name = directory.display();
         match fs::metadata(directory) {
             Ok(found) if found.is_dir() => {}
@@ -176,7 +193,7 @@ impl Trace {
                 trace.damaged(&file, line, 0, what);
             }
         }
-        trace.read_streams(known, by_headers)?;
+        trace.read_streams(known, belief)?;
         trace.place_open_calls();
         trace.gather_threads();
         // Where something is missing, it may have been the ends of calls.
@@ -186,7 +203,7 @@ impl Trace {
         Ok(trace)
     }
 
-    fn read_streams(&mut self, known: Packets, by_headers: bool) -> Result<()> {
+    fn read_streams(&mut self, known: Packets, belief: Belief) -> Result<()> {
         let known = known.0.into_iter().map(|file| (file.name.clone(), file));
         let mut known: HashMap<String, FilePackets> = known.collect();
         let files = Files::of(&self.notes);
@@ -199,7 +216,7 @@ impl Trace {
             announced: files.streams,
             is_all,
         };
-        let streams = self.read_class(threads, &mut known, by_headers)?;
+        let streams = self.read_class(threads, &mut known, belief)?;
         self.streams = streams.into_iter().map(|(_, stream)| stream).collect();
         let processors = Class {
             stream: PROCESSOR_STREAM,
@@ -208,7 +225,7 @@ impl Trace {
             announced: files.processors,
             is_all,
         };
-        self.processors = self.read_class(processors, &mut known, by_headers)?;
+        self.processors = self.read_class(processors, &mut known, belief)?;
         for at in 0..self.processors.len() {
             let (number, stream) = &mut self.processors[at];
             let read = stream.packets.len();
@@ -263,7 +280,7 @@ impl Trace {
         &mut self,
         class: Class,
         known: &mut HashMap<String, FilePackets>,
-        by_headers: bool,
+        belief: Belief,
     ) -> Result<Vec<(u32, StreamFile)>> {
         let mut streams = Vec::new();
         for &number in &class.files {
@@ -283,11 +300,12 @@ impl Trace {
                 continue;
             }
             let expected = Expected {
-                by_headers,
+                by_headers: belief == Belief::Possible,
                 ..Expected::new(class.stream, number, self.uuid, &self.session)
             };
             let known = known.remove(&name);
-            let mut stream = self.read_stream(name, expected, known)?;
+            let mut stream =
+                self.read_stream(name, expected, known.map(|known| (known, belief)))?;
             let length = stream.file.bytes().len() as u64;
             if let Some(missing) = announced.and_then(|announced| announced.checked_sub(length))
                 && missing > 0
@@ -313,14 +331,21 @@ impl Trace {
         &mut self,
         name: String,
         expected: Expected,
-        known: Option<FilePackets>,
+        known: Option<(FilePackets, Belief)>,
     ) -> Result<StreamFile> {
         let path = self.directory.join(&name);
         let file = Mapping::open(&path)?;
-        let may_be = |known: &FilePackets| {
-            !expected.by_headers || index::may_be(&file, &known.packets, known.whole, expected)
+        let is_believed = |(known, belief): &(FilePackets, Belief)| {
+            let may_be = || index::may_be(&file, &known.packets, known.whole, expected);
+            match belief {
+                Belief::All => true,
+                Belief::Possible => may_be(),
+                Belief::Unchanged => {
+                    known.version.is_some() && known.version == file.version() && may_be()
+                }
+            }
         };
-        let known = known.filter(may_be);
+        let known = known.filter(is_believed).map(|(known, _)| known);
         let (mut packets, known) = known.map_or((Vec::new(), 0), |one| (one.packets, one.whole));
         packets.truncate(packets.partition_point(|packet| packet.words().start < known));
         let is_written = self.is_written;
