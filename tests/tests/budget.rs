@@ -235,9 +235,9 @@ fn a_recording_begins_with_what_was_not_timed_when_the_last_one_ended() {
     let scratch = scratch();
     let cache = scratch.path().join("cache");
     let trace = scratch.path().join("trace");
-    let record = || {
+    let record_within = |share| {
         let mut start = Start::new([nopal()]);
-        let options = ["record", "--budget", "5%", "--block", "--buffer", "512M"];
+        let options = ["record", "--budget", share, "--block", "--buffer", "512M"];
         start.words.extend(options.map(Into::into));
         start.words.extend(["-o".into(), trace.clone().into()]);
         start
@@ -249,11 +249,12 @@ fn a_recording_begins_with_what_was_not_timed_when_the_last_one_ended() {
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
         ended.stderr
     };
-    let began = " began counted, as the last recording of this program within a budget ended without their times";
+    let record = || record_within("5%");
+    let as_ended = ", as when the last recording of this program within a budget ended";
     let first = record();
-    assert!(!first.contains("began counted"), "{first}");
+    assert!(!first.contains(as_ended), "{first}");
     let again = record();
-    assert!(again.contains(began), "{again}");
+    assert!(again.contains(as_ended), "{again}");
 
     let mut start = Start::new([nopal().as_os_str(), "info".as_ref(), trace.as_os_str()]);
     let info = start.run("").stdout;
@@ -261,7 +262,8 @@ fn a_recording_begins_with_what_was_not_timed_when_the_last_one_ended() {
         info.contains(" began so, as the last recording of the program ended"),
         "{info}"
     );
-    assert_eq!(tells(&info, "kept counted", "tiny"), 1, "{info}");
+    let kept = ["kept counted", "kept off"].map(|state| tells(&info, state, "tiny"));
+    assert_eq!(kept.iter().sum::<usize>(), 1, "{info}");
     start.words[1] = "report".into();
     let report = start.run("").stdout;
     let of = |name: &str| {
@@ -278,6 +280,14 @@ fn a_recording_begins_with_what_was_not_timed_when_the_last_one_ended() {
         "{report}"
     );
 
+    // Within next to nothing it is off in the end, and from the begin of the next recording.
+    record_within("0.01%");
+    let again = record_within("0.01%");
+    assert!(again.contains(&format!(" began off{as_ended}")), "{again}");
+    start.words[1] = "info".into();
+    let info = start.run("").stdout;
+    assert_eq!(tells(&info, "kept off", "tiny"), 1, "{info}");
+
     // The kept file must be the user's own and undamaged.
     let kept = fs::read_dir(cache.join("nopal/plans")).unwrap();
     let mut kept = kept.map(|entry| entry.unwrap().path());
@@ -290,7 +300,7 @@ fn a_recording_begins_with_what_was_not_timed_when_the_last_one_ended() {
     let mut damaged = fs::read(&kept).unwrap();
     *damaged.last_mut().unwrap() ^= 1;
     fs::write(&kept, damaged).unwrap();
-    assert!(!record().contains("began counted"));
+    assert!(!record().contains(as_ended));
     fs::set_permissions(&kept, Permissions::from_mode(0o666)).unwrap();
-    assert!(!record().contains("began counted"));
+    assert!(!record().contains(as_ended));
 }

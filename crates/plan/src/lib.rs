@@ -28,7 +28,7 @@ pub use body::{Body, PlaceError};
 pub use elements::{Fixup, FrameChange};
 pub use plan::{EntriesOnly, How, Plan, Refused, Site};
 pub use probe::{Judged, Probes, Unprobed, probes};
-pub use profile::{Untimed, keep_untimed, kept_untimed};
+pub use profile::{Profile, Untimed, keep_profile, kept_profile};
 pub use reason::Reason;
 pub use vectors::{VectorUse, vector_use};
 

@@ -1,5 +1,4 @@
-//! The functions that a budget had counted or off when the last session of a program ended: on disk beside plans, and
-//! checked like these.
+//! What a budget knew when the last session of a program ended: on disk beside plans, and checked like these.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::cache;
 
 /// Changes whenever profiles are written differently, or mean something else.
-const VERSION: &[u8; 8] = b"nopal-b1";
+const VERSION: &[u8; 8] = b"nopal-b2";
 /// Version and checksum of the rest.
 const HEADER: usize = 16;
 
@@ -19,12 +18,21 @@ const HEADER: usize = 16;
 const MOST_BYTES: u64 = 4 << 20;
 const MOST_FUNCTIONS: usize = 1 << 16;
 
+/// The functions that were counted or off, and how much more it took to record a call, and to count one, than in the loop in
+/// which that is measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    pub factors: [f64; 2],
+    pub untimed: Vec<Untimed>,
+}
+
 /// A function that was counted or off.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Untimed {
     /// The identity of its file, and its address there.
     pub file: String,
     pub address: u64,
+    pub is_off: bool,
     /// The cost of its recording, as a part of the processor time that the program uses without.
     pub share: f64,
     /// The worth of a recorded call, in nanoseconds.
@@ -40,9 +48,9 @@ impl Untimed {
     }
 }
 
-/// The functions that were counted or off. `program` is the identity of its file. None if nothing is kept, or if it is
+/// The profile that is kept. `program` is the identity of its file. None if nothing is kept, or if it is
 /// damaged, of another version, or if others could have written it.
-pub fn kept_untimed(cache_dir: &Path, program: &str) -> Option<Vec<Untimed>> {
+pub fn kept_profile(cache_dir: &Path, program: &str) -> Option<Profile> {
     read(&path(cache_dir, program)).ok()
 }
 
@@ -50,7 +58,7 @@ fn path(cache_dir: &Path, program: &str) -> PathBuf {
     cache_dir.join(format!("{program}.budget"))
 }
 
-fn read(path: &Path) -> Result<Vec<Untimed>> {
+fn read(path: &Path) -> Result<Profile> {
     let (file, _) = cache::open_ours(path)?;
     let mut bytes = Vec::new();
     file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
@@ -62,16 +70,19 @@ fn read(path: &Path) -> Result<Vec<Untimed>> {
         header == self::header(rest),
         "damaged, or of another version"
     );
-    let kept: Vec<Untimed> = postcard::from_bytes(rest)?;
-    let is_possible = kept.len() <= MOST_FUNCTIONS && kept.iter().all(Untimed::is_possible);
+    let kept: Profile = postcard::from_bytes(rest)?;
+    let (factors, untimed) = (&kept.factors, &kept.untimed);
+    let is_possible = factors.iter().all(|factor| factor.is_finite())
+        && untimed.len() <= MOST_FUNCTIONS
+        && untimed.iter().all(Untimed::is_possible);
     ensure!(is_possible, "values that are not possible");
     Ok(kept)
 }
 
-/// Keeps these functions in place of the kept ones.
-pub fn keep_untimed(cache_dir: &Path, program: &str, untimed: &[Untimed]) -> Result<()> {
-    let untimed = untimed.get(..MOST_FUNCTIONS).unwrap_or(untimed);
-    let rest = postcard::to_stdvec(untimed)?;
+/// Keeps a profile in place of the kept one.
+pub fn keep_profile(cache_dir: &Path, program: &str, mut profile: Profile) -> Result<()> {
+    profile.untimed.truncate(MOST_FUNCTIONS);
+    let rest = postcard::to_stdvec(&profile)?;
     ensure!(
         (HEADER + rest.len()) as u64 <= MOST_BYTES,
         "too many functions"
@@ -100,9 +111,17 @@ mod tests {
         Untimed {
             file: "ab12".into(),
             address,
+            is_off: address > 0x1000,
             share: 0.25,
             worth: 70.0,
             failed: 2,
+        }
+    }
+
+    fn profile(untimed: &[u64]) -> Profile {
+        Profile {
+            factors: [1.5, 40.0],
+            untimed: untimed.iter().map(|address| function(*address)).collect(),
         }
     }
 
@@ -110,55 +129,60 @@ mod tests {
     fn what_was_untimed_is_kept_and_private() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("plans");
-        assert_eq!(kept_untimed(&directory, "p"), None);
-        let off = [function(0x1000), function(0x2000)];
-        keep_untimed(&directory, "p", &off).unwrap();
-        assert_eq!(kept_untimed(&directory, "p").unwrap(), off);
-        assert_eq!(kept_untimed(&directory, "q"), None);
+        assert_eq!(kept_profile(&directory, "p"), None);
+        let off = profile(&[0x1000, 0x2000]);
+        keep_profile(&directory, "p", off.clone()).unwrap();
+        assert_eq!(kept_profile(&directory, "p").unwrap(), off);
+        assert_eq!(kept_profile(&directory, "q"), None);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(
             (mode(&directory), mode(&path(&directory, "p"))),
             (0o700, 0o600)
         );
-        keep_untimed(&directory, "p", &[]).unwrap();
-        assert_eq!(kept_untimed(&directory, "p").unwrap(), []);
+        keep_profile(&directory, "p", profile(&[])).unwrap();
+        assert_eq!(kept_profile(&directory, "p").unwrap(), profile(&[]));
     }
 
     #[test]
     fn what_is_damaged_impossible_or_of_others_is_not_taken() {
         let place = tempfile::tempdir().unwrap();
         let (directory, path) = (place.path(), path(place.path(), "p"));
-        keep_untimed(directory, "p", &[function(0x1000)]).unwrap();
+        keep_profile(directory, "p", profile(&[0x1000])).unwrap();
         let good = fs::read(&path).unwrap();
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
             fs::write(&path, bad).unwrap();
-            assert_eq!(kept_untimed(directory, "p"), None, "byte {at}");
+            assert_eq!(kept_profile(directory, "p"), None, "byte {at}");
             fs::write(&path, &good[..at]).unwrap();
-            assert_eq!(kept_untimed(directory, "p"), None, "cut at {at}");
+            assert_eq!(kept_profile(directory, "p"), None, "cut at {at}");
         }
         let hostile = |rest: &[u8]| {
             fs::write(&path, [&header(rest)[..], rest].concat()).unwrap();
-            assert_eq!(kept_untimed(directory, "p"), None);
+            assert_eq!(kept_profile(directory, "p"), None);
         };
         // As many functions as there can be, of which none is there.
-        hostile(&[0xff, 0xff, 0xff, 0xff, 0x0f]);
+        hostile(&[&[0; 16][..], &[0xff, 0xff, 0xff, 0xff, 0x0f]].concat());
         for (share, worth) in [(f64::NAN, 1.0), (-1.0, 1.0), (1.0, f64::INFINITY)] {
             let one = Untimed {
                 share,
                 worth,
                 ..function(0)
             };
-            hostile(&postcard::to_stdvec(&[one][..]).unwrap());
+            let mut hostile_one = profile(&[]);
+            hostile_one.untimed.push(one);
+            hostile(&postcard::to_stdvec(&hostile_one).unwrap());
         }
+        let factors = [1.0, f64::INFINITY];
+        let untimed = Vec::new();
+        hostile(&postcard::to_stdvec(&Profile { factors, untimed }).unwrap());
         hostile(&vec![0; MOST_BYTES as usize]);
         fs::write(&path, &good).unwrap();
-        assert!(kept_untimed(directory, "p").is_some());
+        assert!(kept_profile(directory, "p").is_some());
         fs::set_permissions(&path, Permissions::from_mode(0o622)).unwrap();
-        assert_eq!(kept_untimed(directory, "p"), None, "others may write it");
+        assert_eq!(kept_profile(directory, "p"), None, "others may write it");
         fs::rename(&path, directory.join("other")).unwrap();
         std::os::unix::fs::symlink(directory.join("other"), &path).unwrap();
-        assert_eq!(kept_untimed(directory, "p"), None, "a symbolic link");
+        assert_eq!(kept_profile(directory, "p"), None, "a symbolic link");
     }
 }

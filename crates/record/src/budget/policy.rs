@@ -17,8 +17,8 @@ const PAUSES: f64 = 0.05;
 /// Trials may use their unused time from before, up to this many seconds of it.
 const TRIALS_SAVED: f64 = 60.0;
 
-/// The cost of counting a call, as a part of that of recording it: 2 ns of 27 in python3, in which all is called that calls
-/// little.
+/// The least cost of counting a call, as a part of that of recording it: 2 ns of 27 in python3, in which all is called that
+/// calls little.
 pub const COUNTING: f64 = 0.075;
 
 /// Costs are means over about so many seconds of processor time, of which the begin of a program, whose functions are never
@@ -67,17 +67,18 @@ pub struct Load {
     pub may_be_spared: bool,
 }
 
-/// What tracing has taken, in seconds.
-pub fn cost(loads: &[Load]) -> f64 {
-    let loads = loads.iter();
-    loads
-        .map(|load| load.recorded + load.counted * COUNTING)
-        .sum()
+/// What recording and counting have taken, in seconds, where counting a call takes this part of recording it.
+pub fn costs(loads: &[Load], counting: f64) -> [f64; 2] {
+    let recorded = loads.iter().map(|load| load.recorded).sum();
+    let counted: f64 = loads.iter().map(|load| load.counted).sum();
+    [recorded, counted * counting]
 }
 
 /// The facts that are kept about a function that is not timed: see [`Policy::kept`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
+    /// Counted or off.
+    pub state: State,
     pub share: f64,
     pub worth: f64,
     pub failed: u32,
@@ -89,6 +90,8 @@ pub struct Look<'a> {
     pub now: f64,
     /// The processor time that the processes used since the last look, with that of tracing.
     pub used: f64,
+    /// The cost of counting a call, as a part of that of recording it.
+    pub counting: f64,
     pub loads: &'a [Load],
 }
 
@@ -159,6 +162,8 @@ impl Site {
 
 pub struct Policy {
     budget: f64,
+    /// As of the last look.
+    counting: f64,
     sites: HashMap<u32, Site>,
     /// The cost of tracing of late, as a part of the processor time without it.
     spent: f64,
@@ -182,6 +187,7 @@ impl Policy {
     pub fn new(budget: f64) -> Policy {
         Policy {
             budget,
+            counting: COUNTING,
             sites: HashMap::new(),
             spent: 0.0,
             looked: 0.0,
@@ -223,9 +229,9 @@ impl Policy {
         untimed.map(|(number, site)| (number, site.state))
     }
 
-    /// A function begins counted, as it was not timed when another session of the program ended.
-    pub fn begin_counted(&mut self, number: u32, kept: Kept) {
-        let mut site = Site::new(State::Counted, kept.share, kept.worth);
+    /// A function begins in the state that it had when another session of the program ended.
+    pub fn begin(&mut self, number: u32, kept: Kept) {
+        let mut site = Site::new(kept.state, kept.share, kept.worth);
         site.failed = kept.failed.min(MOST_FAILED);
         self.sites.insert(number, site);
     }
@@ -236,6 +242,7 @@ impl Policy {
         let untimed = sites.filter(|(_, site)| site.state != State::Timed);
         untimed.map(|(number, site)| {
             let kept = Kept {
+                state: site.state,
                 share: site.share,
                 worth: site.worth,
                 failed: site.failed,
@@ -254,7 +261,8 @@ impl Policy {
 
     /// Whether any function is to change its state.
     pub fn look(&mut self, look: &Look) -> bool {
-        let traced = cost(look.loads);
+        self.counting = look.counting;
+        let traced = costs(look.loads, look.counting).iter().sum::<f64>();
         // Part of the time is left, however much of it was tracing.
         let alone = (look.used - traced).max(look.used * 0.05).max(1e-9);
         let part = 1.0 - (-look.used / OF_LATE).exp();
@@ -312,7 +320,7 @@ impl Policy {
         let timed = self.timed();
         let counted = self.in_state(State::Counted);
         let mut counted: Vec<(u32, f64)> = counted
-            .map(|(number, site)| (number, site.share * COUNTING))
+            .map(|(number, site)| (number, site.share * self.counting))
             .collect();
         let mut cost: f64 = counted.iter().map(|(_, cost)| cost).sum();
         let left =
@@ -379,13 +387,13 @@ impl Policy {
             let goes = !fits(timed, counted);
             if goes {
                 timed -= share;
-                counted += share * COUNTING;
+                counted += share * self.counting;
             }
             goes
         });
         // The last one may have made more room than it had to.
         lowered.retain(|(_, share, _)| {
-            let (more, less) = (timed + share, counted - share * COUNTING);
+            let (more, less) = (timed + share, counted - share * self.counting);
             let stays = fits(more, less);
             if stays {
                 (timed, counted) = (more, less);
@@ -424,7 +432,7 @@ impl Policy {
             let longest = due.min_by(|a, b| a.1.since.total_cmp(&b.1.since).then(a.0.cmp(&b.0)));
             let rate = look.used / (now - self.looked).max(1e-3);
             if let Some((number, site)) = longest {
-                let takes = site.share * COUNTING * rate * self.apart;
+                let takes = site.share * self.counting * rate * self.apart;
                 if takes <= self.saved {
                     self.saved -= takes;
                     counted.push(number);
@@ -447,8 +455,8 @@ impl Policy {
     /// The functions in a state of which more can be recorded, the cheapest first; they take their cost from the room.
     fn raise_from(&self, state: State, room: &mut f64, now: f64) -> Vec<u32> {
         let part = match state {
-            State::Off => COUNTING,
-            _ => 1.0 - COUNTING,
+            State::Off => self.counting,
+            _ => 1.0 - self.counting,
         };
         let due = self.in_state(state);
         let mut due: Vec<(u32, f64)> = due

@@ -6,8 +6,9 @@ use crate::sites::modules::extent;
 use nopal_agent::{Switched, Thunk};
 use nopal_analysis::sort;
 use nopal_control::SiteKey;
+use nopal_plan::{JUMP, LONGEST_WINDOW, SHORT_JUMP};
 use std::cell::OnceCell;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
 /// The changes, by address.
 #[derive(Clone, Default)]
@@ -41,6 +42,13 @@ impl Switch {
 
     pub fn entry(self) -> u64 {
         self.0 >> Switch::PAIR_BITS
+    }
+
+    /// The code of the thunk up to the end of the displaced instructions, and a jump after them, or a little more.
+    pub fn range(self) -> Range<u64> {
+        let [_, distance] = (self.0 as u16).to_ne_bytes();
+        let body = self.entry() + SHORT_JUMP as u64 + u64::from(distance);
+        self.entry()..body + (LONGEST_WINDOW + JUMP) as u64
     }
 
     pub fn pair(self, to: Switched) -> [u8; 2] {

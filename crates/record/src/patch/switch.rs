@@ -42,6 +42,16 @@ impl Tracee {
         self.store_pairs(changes.map(|change| (change.entry, change.switch(to))))
     }
 
+    /// Whether an address is in the thunk of one of these sites.
+    pub fn is_in_thunk_of(&self, sites: &[SiteKey], address: u64) -> bool {
+        let switches = self.changes.switches(&self.modules);
+        let mut runs = runs(&switches.keys, sites);
+        runs.any(|run| {
+            let mut thunks = switches.thunks[run].iter();
+            thunks.any(|thunk| thunk.range().contains(&address))
+        })
+    }
+
     /// Many thunks will be switched.
     pub fn make_ready(&self) {
         self.places.arenas.iter().for_each(Arena::make_ready);

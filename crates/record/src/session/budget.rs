@@ -1,13 +1,13 @@
 //! Holds a budget of processor time: measures what tracing costs, and has functions timed, counted and off as the policy
 //! says.
 
-use crate::budget::policy::{Kept, Load, Look, Policy, State, cost};
+use crate::budget::policy::{COUNTING, Kept, Load, Look, Policy, State, costs};
 use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note};
 use crate::memory::region::Region;
 use crate::options::WhenFull;
 use crate::session::Session;
-use crate::session::gauge::Gauge;
+use crate::session::gauge::{COUNTED, Gauge, RECORDED};
 use crate::sites::files::File;
 use crate::tracee::Tracee;
 use anyhow::Result;
@@ -15,11 +15,10 @@ use nopal_abi::{CHUNK_BYTES, CHUNK_FULL};
 use nopal_analysis::sort;
 use nopal_analysis::text::several;
 use nopal_control::{Share, SiteKey, Spared};
-use nopal_plan::Untimed;
+use nopal_plan::{Profile, Untimed};
 use nopal_process::processor_time;
 use nopal_trace::{Note, SiteState};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,8 +60,9 @@ pub(crate) struct HeldBudget {
     program: Option<Arc<File>>,
     /// Sites are being switched that were not timed when the last session ended.
     begins: bool,
-    /// How many functions began so.
+    /// How many functions began counted, and how many off.
     begun_counted: u64,
+    begun_off: u64,
     /// Why it was not held, for people.
     failed: Option<String>,
 }
@@ -146,6 +146,7 @@ impl HeldBudget {
             program: None,
             begins: false,
             begun_counted: 0,
+            begun_off: 0,
             failed: None,
         }
     }
@@ -179,10 +180,12 @@ impl HeldBudget {
                 self.share
             )
         });
-        let begun = (self.begun_counted > 0).then(|| {
+        let begun = [(self.begun_counted, "counted"), (self.begun_off, "off")];
+        let begun = begun.into_iter().filter(|(count, _)| *count > 0);
+        let begun = begun.map(|(count, state)| {
             format!(
-                "{} counted, as the last recording of this program within a budget ended without their times",
-                several(self.begun_counted, "function began", "functions began")
+                "{} {state}, as when the last recording of this program within a budget ended",
+                several(count, "function began", "functions began")
             )
         });
         were.chain(begun).chain(self.failed.clone())
@@ -235,7 +238,10 @@ impl HeldBudget {
             SiteState::Off => self.ever_off.extend(&spared),
         }
         if self.begins {
-            self.begun_counted += spared.len() as u64;
+            match state {
+                SiteState::Off => self.begun_off += spared.len() as u64,
+                _ => self.begun_counted += spared.len() as u64,
+            }
         }
         self.begins
     }
@@ -284,8 +290,8 @@ impl Session {
         note(&shared.writer, &Note::Budget { counter, percent })
     }
 
-    /// Has counted from the begin what was not timed when the last session of the program with a budget ended. Libraries
-    /// that are loaded later begin without. Which of it is too dear even so, the first looks find out.
+    /// Has counted and off from the begin what was so when the last session of the program with a budget ended. Libraries
+    /// that are loaded later begin without.
     pub(crate) fn begin_budget(&mut self) {
         let process = self.processes.tracees.keys().copied().min();
         let (Some(held), Some(process)) = (&mut self.budget, process) else {
@@ -296,16 +302,22 @@ impl Session {
         let (Some(program), Some(cache)) = (&held.program, files.cache()) else {
             return;
         };
-        let kept = nopal_plan::kept_untimed(cache, &program.image.identity());
+        let Some(Profile { factors, untimed }) =
+            nopal_plan::kept_profile(cache, &program.image.identity())
+        else {
+            return;
+        };
+        held.gauge.begin(factors);
         held.keys = files.keys_by_number();
         let setup = self.control.setup();
         for Untimed {
             file,
             address,
+            is_off,
             share,
             worth,
             failed,
-        } in kept.into_iter().flatten()
+        } in untimed
         {
             let Some(file) = files.identified(&file) else {
                 continue;
@@ -315,12 +327,17 @@ impl Session {
                 .number_of(file.index, address)
                 .filter(|_| may_be_spared)
             {
+                let state = match is_off {
+                    true => State::Off,
+                    false => State::Counted,
+                };
                 let kept = Kept {
+                    state,
                     share,
                     worth,
                     failed,
                 };
-                held.policy.begin_counted(number, kept);
+                held.policy.begin(number, kept);
             }
         }
         if held.policy.untimed().next().is_some() {
@@ -347,6 +364,7 @@ impl Session {
             Some(Untimed {
                 file: file.image.identity(),
                 address,
+                is_off: kept.state == State::Off,
                 share: kept.share,
                 worth: kept.worth,
                 failed: kept.failed,
@@ -357,7 +375,11 @@ impl Session {
             (&a.file, a.address).cmp(&(&b.file, b.address))
         });
         // A session that finds nothing kept finds it out again.
-        let _ = nopal_plan::keep_untimed(cache, &program.image.identity(), &kept);
+        let profile = Profile {
+            factors: held.gauge.factors(),
+            untimed: kept,
+        };
+        let _ = nopal_plan::keep_profile(cache, &program.image.identity(), profile);
     }
 
     /// Looks at what tracing costs, if it is time, and has functions timed, counted or off.
@@ -383,8 +405,11 @@ impl Session {
         let Some(meter) = meter.as_mut() else {
             return false;
         };
-        let factor = held.gauge.factor();
-        let call = shared.cost().unwrap_or(UNMEASURED) * factor;
+        let mut factors = held.gauge.factors();
+        // A call takes no less to be recorded than to be counted.
+        factors[RECORDED] = factors[RECORDED].max(COUNTING * factors[COUNTED]);
+        let call = shared.cost().unwrap_or(UNMEASURED) * factors[RECORDED];
+        let counting = COUNTING * factors[COUNTED] / factors[RECORDED];
         // In seconds. A call has two records.
         let call = call / held.frequency();
         let record = call / 2.0;
@@ -410,11 +435,21 @@ impl Session {
         held.used.begun(begun.into_iter());
         held.used.find_forks(meter.processes());
         let since = held.looked.elapsed();
-        let tracees = self.processes.tracees.values();
-        let generated: Vec<Range<u64>> = tracees.flat_map(Tracee::arenas).collect();
+        let tracees = &self.processes.tracees;
+        let counted = &self.control.spared().counted;
         held.gauge.read(|process, address| {
-            held.used.before.contains_key(&(process as i32))
-                && generated.iter().any(|arena| arena.contains(&address))
+            let process = process as i32;
+            if !held.used.before.contains_key(&process) {
+                return None;
+            }
+            // A forked child has the code of its parent.
+            let has_it = |tracee: &&Tracee| tracee.arenas().any(|arena| arena.contains(&address));
+            let own = tracees.get(&process).filter(has_it);
+            let tracee = own.or_else(|| tracees.values().find(has_it))?;
+            Some(match tracee.is_in_thunk_of(counted, address) {
+                true => COUNTED,
+                false => RECORDED,
+            })
         });
         let Some(used) = held.used_since_look() else {
             held.gauge.rest();
@@ -456,11 +491,12 @@ impl Session {
         }
         let loads: Vec<Load> = loads.into_values().collect();
         held.gauge
-            .compare(cost(&loads), since.as_secs_f64(), factor);
+            .compare(costs(&loads, counting), since.as_secs_f64(), factors);
         let now = held.begun.0.elapsed().as_secs_f64();
         held.policy.look(&Look {
             now,
             used: used.as_secs_f64(),
+            counting,
             loads: &loads,
         })
     }
