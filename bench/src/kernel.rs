@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nopal_tests::kernel::Booted;
 use nopal_tests::kernel_cost::{CALLS, Cost, TURNS, boot_cost, costs};
 use serde_json::Value;
+use std::path::Path;
 
 const SCRIPT: &str = r#"
 one=__do_sys_getppid
@@ -127,6 +128,43 @@ cost '… with a probe that parses the format' marked 'marked_with parsing' 'rmm
 cost '… recorded and with an empty probe' marked 'marked_and empty' marked_no_more
 "#;
 
+/// The time of a scheduler's benchmark and of a copy, in microseconds of the guest: thousands of instructions.
+const WORKLOADS: &str = r#"
+timed() {
+	begin=$EPOCHREALTIME
+	"$@" >/dev/null 2>&1
+	now=$EPOCHREALTIME
+	echo $((${now/./} - ${begin/./}))
+}
+messages() { timed hackbench -g 1 -l 50 -s 100; }
+copies() { timed dd if=/dev/zero of=/dev/null bs=512 count=4000; }
+both() { for work in messages copies; do cost "$1" $work "$2" "$3"; done; }
+tracer() { both "$1" "tell tracer $1 on" "tell tracer $1 off"; }
+ftrace() { echo $1 >/sys/kernel/tracing/current_tracer; }
+all_on() { tell trace *@kernel new all && tell trace all on; }
+all_off() { tell reset; }
+echo 8192 >/sys/kernel/tracing/buffer_size_kb
+for tracer in events sched_switch wakeup irqsoff preemptoff preemptirqsoff; do
+	tracer $tracer
+	tell reset
+done
+both 'functions, with their ends' all_on all_off
+sed -n 's/^# lost //p' /dev/nopal >/out/lost
+both "ftrace's function" 'ftrace function' 'ftrace nop'
+both "ftrace's function_graph" 'ftrace function_graph' 'ftrace nop'
+"#;
+
+/// The times that the first tracers of their kinds for kernels added to hackbench, in percent.
+const THEIR_TRACERS: [(&str, &str); 7] = [
+    ("events", "3.09"),
+    ("sched_switch", "1.43"),
+    ("wakeup", "2.79"),
+    ("irqsoff", "147"),
+    ("preemptoff", "119"),
+    ("preemptirqsoff", "280"),
+    ("ftrace's function", "501"),
+];
+
 /// The bounds, by the names of figures.
 const BOUNDS: [(&str, f64); 5] = [
     ("nopal, one function", 70.0),
@@ -152,20 +190,25 @@ fn of<T: Copy>(table: &[(&str, T)], what: &str) -> Option<T> {
 pub fn measure(paths: &Paths, programs: &Programs) -> Result<()> {
     let program = programs.compile("gcc", "kernel_bpf", "kernel_bpf", &["-std=c17"])?;
     let mut document = String::new();
-    for booted in boot_cost(SCRIPT, &[&program]) {
-        let lost = booted.text("lost");
-        ensure!(
-            lost.trim() == "0",
-            "{}: {} events were lost, which cost more",
-            booted.name,
-            lost.trim()
-        );
-        let (tracers, markers): (Vec<_>, Vec<_>) = costs(&booted)
+    let hackbench = Path::new("/usr/bin/hackbench");
+    let workloads = boot_cost(WORKLOADS, &[hackbench]);
+    for (booted, workloads) in boot_cost(SCRIPT, &[&program]).iter().zip(&workloads) {
+        for booted in [booted, workloads] {
+            let lost = booted.text("lost");
+            ensure!(
+                lost.trim() == "0",
+                "{}: {} events were lost, which cost more",
+                booted.name,
+                lost.trim()
+            );
+        }
+        let (tracers, markers): (Vec<_>, Vec<_>) = costs(booted)
             .into_iter()
             .partition(|cost| cost.work != "marked");
         let tables = [
-            (&TRACERS[..], self::tracers(&booted, &tracers)?),
-            (&MARKERS[..], self::markers(&booted, &markers)?),
+            (&TRACERS[..], self::tracers(booted, &tracers)?),
+            (&MARKERS[..], self::markers(booted, &markers)?),
+            (&ADDED[..], self::added(&costs(workloads))),
         ];
         for (head, cells) in &tables {
             println!("Linux {}\n\n{}", booted.name, columns(head, cells));
@@ -248,6 +291,27 @@ fn pairs(report: &str) -> Result<u64> {
         .filter_map(|row| row["calls"].as_u64())
         .map(|calls| calls / 1000)
         .sum())
+}
+
+const ADDED: [(&str, Side); 4] = [
+    ("what", Side::Left),
+    ("hackbench, added %", Side::Right),
+    ("dd, added %", Side::Right),
+    ("theirs, hackbench, added %", Side::Right),
+];
+
+/// A row for both workloads of a tracer.
+fn added(costs: &[Cost]) -> Vec<Vec<String>> {
+    let percent = |cost: &Cost| match &cost.numbers {
+        Ok(numbers) => number(100.0 * numbers.added(numbers.before)),
+        Err(why) => format!("not available: {why}"),
+    };
+    let row = |pair: &[Cost]| {
+        let what = pair[0].what.clone();
+        let theirs = of(&THEIR_TRACERS, &what).unwrap_or_default().to_owned();
+        [vec![what], pair.iter().map(percent).collect(), vec![theirs]].concat()
+    };
+    costs.chunks_exact(2).map(row).collect()
 }
 
 const MARKERS: [(&str, Side); 5] = [
