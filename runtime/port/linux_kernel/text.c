@@ -4,9 +4,9 @@
  *
  * Each site goes through the steps of a breakpoint:
  *
- *   1. the first byte becomes a breakpoint         every processor synchronises
+ *   1. the first byte becomes a breakpoint                   every processor synchronises
  *   2. the other bytes become those of the new instruction   every processor synchronises
- *   3. the first byte does                                every processor synchronises
+ *   3. the first byte does                                   every processor synchronises
  *
  * A processor that meets the breakpoint emulates the instruction, with interrupts off. One that has answered a step is
  * neither in an NMI nor there, so it runs nothing that it fetched before.
