@@ -2,10 +2,11 @@
  *
  * ask: system calls; until: the same, and then none until a signal ends it; count: how many of them perf's probes see; cost: the fewest ticks that so many take; fork:
  * children that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than
- * all others; fault: first reads of so many pages; hostile: random writes, requests and mappings of /dev/nopal, with the
+ * all others; fault: first reads of so many pages; unfinished: a chunk of this processor, full, with a record that is never stored; hostile: random writes, requests and mappings of /dev/nopal, with the
  * number as seed; meddle: two threads that do so with all devices, and read, seek, close and open them; unprivileged: the
  * rights of a user with this number, with CAP_SYS_ADMIN, with CAP_PERFMON, and then without. */
 #define _GNU_SOURCE
+#include "../../runtime/core/abi.h"
 #include "../../runtime/port/linux_kernel/device.h"
 #include "hard.h"
 #include <errno.h>
@@ -255,6 +256,27 @@ static void be_hostile(unsigned int seed)
 	close(device);
 }
 
+/* Leaves the oldest chunk of the buffer full, as if its first record's writer had been interrupted for ever. */
+static void leave_unfinished(int processor)
+{
+	int device = open("/dev/nopal", O_RDWR);
+	const size_t header = sizeof(struct nopal_region);
+	struct nopal_region *region = mmap(0, header, PROT_READ, MAP_SHARED, device, 0);
+	CHECK(region != MAP_FAILED);
+	const uint32_t last = region->chunk_count - 1;
+	const uint64_t at = region->chunk_offset + (uint64_t)last * NOPAL_CHUNK_BYTES, states = region->state_offset;
+	CHECK(munmap(region, header) == 0);
+	char *all = mmap(0, at + NOPAL_CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, device, 0);
+	CHECK(all != MAP_FAILED);
+	struct nopal_chunk_header *chunk = (struct nopal_chunk_header *)(all + at);
+	chunk->clock_begin = 1;
+	chunk->content_bits = 8 * NOPAL_CHUNK_BYTES;
+	chunk->thread_begin = 1 << 16 | (uint16_t)processor;
+	uint32_t free = NOPAL_CHUNK_FREE;
+	CHECK(atomic_compare_exchange_strong((_Atomic uint32_t *)(all + states) + last, &free, NOPAL_CHUNK_FULL));
+	close(device);
+}
+
 /* Each reads the page of zeroes, so the kernel allocates nothing. */
 static void fault_often(int pages)
 {
@@ -382,7 +404,7 @@ int main(int count, char **arguments)
 		void (*run)(int);
 	} works[] = { { "ask", ask },	{ "until", ask_until }, { "count", count_by_perf }, { "cost", cost },	     { "fork", fork_often },
 		      { "pipe", pipe_often }, { "urgent", be_urgent }, { "fault", fault_often }, { "hostile", (void (*)(int))be_hostile },
-		      { "meddle", meddle },	{ "unprivileged", be_unprivileged } };
+		      { "meddle", meddle },	{ "unprivileged", be_unprivileged }, { "unfinished", leave_unfinished } };
 	CHECK(count == 3);
 	int number = atoi(arguments[2]);
 	if (!strcmp(arguments[1], "sleep"))

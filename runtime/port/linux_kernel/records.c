@@ -440,26 +440,42 @@ static uint32_t free_chunks(void)
 	return count;
 }
 
-/* False: there is none, or a record in it is not stored yet. */
-static bool drop_oldest(void)
+/* Whether the next record of a chunk is not stored yet: its writer is interrupted, or asleep. */
+static bool is_unfinished(uint32_t index)
+{
+	struct stream stream;
+	begin_reading(&stream, index);
+	stream.reading.at = stream.given;
+	return stream.given < stream.reading.end && !nopal_record_next(&stream.reading, &stream.next) &&
+	       stream.reading.at == stream.given;
+}
+
+/* The oldest full chunk that can be read on; chunk_limit: there is none. */
+static uint32_t oldest_chunk(void)
 {
 	uint32_t oldest = nopal_kernel.chunk_limit;
 	for (uint32_t index = 0; index < nopal_kernel.chunk_limit; index++)
 		if (state_of(index) == NOPAL_CHUNK_FULL &&
-		    (oldest == nopal_kernel.chunk_limit || chunk_at(index)->clock_begin < chunk_at(oldest)->clock_begin))
+		    (oldest == nopal_kernel.chunk_limit || chunk_at(index)->clock_begin < chunk_at(oldest)->clock_begin) &&
+		    !is_unfinished(index))
 			oldest = index;
-	if (oldest == nopal_kernel.chunk_limit)
-		return false;
+	return oldest;
+}
+
+/* Drops the records of a chunk, up to the first one that is not stored yet. Returns whether it was free then. */
+static bool drop_chunk(uint32_t index)
+{
 	struct stream stream;
 	struct nopal_counts dropped = { 0 };
-	begin_reading(&stream, oldest);
+	begin_reading(&stream, index);
 	count_chunk(&stream, &dropped);
 	stream.given = stream.reading.at;
+	bool will_be_free = is_read(&stream);
 	end_reading(&stream);
 	given.records += dropped.records;
 	given.entries += dropped.entries;
 	cond_resched();
-	return state_of(oldest) == NOPAL_CHUNK_FREE;
+	return will_be_free;
 }
 
 static void trim(struct work_struct *unused)
@@ -467,9 +483,13 @@ static void trim(struct work_struct *unused)
 	/* The holder of the lock may be waiting for this work to end. */
 	bool may = mutex_trylock(&nopal_lock);
 	if (may && !nopal_context_hold()) {
-		uint32_t free = free_chunks(), wanted = max(nopal_kernel.chunk_limit / FREE_PART, num_possible_cpus());
-		for (uint32_t dropped = 0; dropped < DROPPED_AT_ONCE && free < wanted && drop_oldest(); dropped++)
-			free++;
+		uint32_t free = free_chunks(), wanted = max(nopal_kernel.chunk_limit / FREE_PART, num_possible_cpus()), oldest;
+		for (uint32_t read = 0; read < DROPPED_AT_ONCE && free < wanted; read++) {
+			oldest = oldest_chunk();
+			if (oldest == nopal_kernel.chunk_limit)
+				break;
+			free += drop_chunk(oldest);
+		}
 		nopal_context_let_go();
 	}
 	if (may)

@@ -134,3 +134,14 @@ fn the_newest_events_are_shown_in_order_of_time() {
         assert_eq!(met.count(), 1, "{}: {text}", booted.name);
     }
 }
+
+#[test]
+fn a_record_that_is_never_stored_keeps_no_newer_events_out_of_the_buffer() {
+    for booted in used() {
+        booted.said("unfinished");
+        let text = booted.text("events.unfinished");
+        let newest = text.lines().rev().take(100);
+        let met = newest.filter(|row| row.contains(": test_met number=0 "));
+        assert_eq!(met.count(), 1, "{}: {text}", booted.name);
+    }
+}

@@ -152,6 +152,13 @@ taskset 1 kernel_work pipe 1000
 echo met 1 >/proc/nopal_markers
 cat /dev/nopal_latency >/out/events.many
 { grep '^tracer ' /dev/nopal; echo reset >/dev/nopal; grep '^tracer ' /dev/nopal; } >/out/events.state
+echo size 17 >/dev/nopal
+say unfinished kernel_work unfinished 0
+taskset 1 kernel_work pipe 5000
+usleep 100000
+taskset 1 sh -c 'echo met 1 >/proc/nopal_markers'
+cat /dev/nopal_latency >/out/events.unfinished
+echo size 21 >/dev/nopal
 echo mark test_met off >/dev/nopal
 echo met 1 >/proc/nopal_markers
 cat /dev/nopal_latency >/out/events.refused
