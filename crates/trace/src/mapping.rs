@@ -23,7 +23,8 @@ pub struct Mapping {
     version: Option<Version>,
 }
 
-/// The content of a file, by the kernel's account: each write changes the time of its last change.
+/// The content of a file, by the kernel's account: a write changes the time of its last change. A store through a mapping
+/// may not, if its page was to be written anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     device: u64,
@@ -32,8 +33,10 @@ pub struct Version {
     changed: (i64, i64),
 }
 
-/// A file that was changed so short a time ago may be changed again at the same time of its file system's clock.
-const SETTLED: Duration = Duration::from_secs(2);
+/// A file that was changed so short a time ago may be changed again at the same time of its file system's clock, which
+/// goes by the ticks of the kernel's, or by seconds: then its times are whole milliseconds.
+const SETTLED: Duration = Duration::from_millis(50);
+const SETTLED_BY_SECONDS: Duration = Duration::from_secs(3);
 
 impl Version {
     /// None if a later version may look the same.
@@ -41,7 +44,11 @@ impl Version {
         let changed = (about.ctime(), about.ctime_nsec());
         let since = Duration::new(changed.0.try_into().ok()?, changed.1.try_into().ok()?);
         let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + since);
-        (age.ok()? > SETTLED).then_some(Version {
+        let settled = match changed.1 % 1_000_000 {
+            0 => SETTLED_BY_SECONDS,
+            _ => SETTLED,
+        };
+        (age.ok()? > settled).then_some(Version {
             device: about.dev(),
             inode: about.ino(),
             bytes: about.len(),
