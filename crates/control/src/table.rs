@@ -77,7 +77,7 @@ pub const FILES: &[Row] = &[
         name: "trace",
         mode: READ,
         role: Role::Devtrace,
-        about: "All records in order of time, one on each line: E for an entry or X for an exit, the address of the function, the time stamp counter, the thread id, then the first four arguments or the result. Numbers have 16 hexadecimal digits; arguments and results are 0 unless the session records them. Reading does not consume the records.",
+        about: "All records in order of time, one on each line: E for an entry or X for an exit, the address of the function, or a dash for an exit, whose address is not recorded, the time stamp counter, the thread id, then the first four arguments or the result. Numbers have 16 hexadecimal digits; arguments and results are 0 unless the session records them. Reading does not consume the records.",
         example: "grep ^E trace | head",
     },
     Row {

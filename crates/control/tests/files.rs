@@ -133,8 +133,8 @@ fn devtrace_lines() {
     let expected = format!(
         "E 000055d0e4c011e0 00000001000186a0 0000000000001267 {zeroes}\n\
          E 000055d0e4c01220 0000000100030d40 0000000000001267 {zeroes}\n\
-         X 000055d0e4c01220 00000001000493e0 0000000000001267 {zeroes}\n\
-         X 000055d0e4c011e0 0000000100061a80 0000000000001267 {zeroes}\n"
+         X - 00000001000493e0 0000000000001267 {zeroes}\n\
+         X - 0000000100061a80 0000000000001267 {zeroes}\n"
     );
     assert_eq!(session.cat("trace"), expected);
     assert_eq!(session.cat("trace"), expected, "reading does not consume");

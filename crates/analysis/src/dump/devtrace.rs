@@ -19,14 +19,15 @@ pub fn dump(trace: &Trace, filter: &Filter, excerpt: Excerpt, out: &mut dyn Writ
         if !excerpt.holds(clock) {
             continue;
         }
-        let (letter, site, values) = match event {
+        let (letter, entered, values) = match event {
             Event::Entry {
                 site, arguments, ..
             } => {
                 let [a, b, c, d, ..] = arguments.copied().unwrap_or_default();
-                (b'E', site, [a, b, c, d])
+                (b'E', Some(site), [a, b, c, d])
             }
-            Event::Exit { site, result, .. } => (b'X', site, [result.unwrap_or(0), 0, 0, 0]),
+            // The address of the return is not recorded, and the entry's is none.
+            Event::Exit { result, .. } => (b'X', None, [result.unwrap_or(0), 0, 0, 0]),
             Event::CallSite { .. }
             | Event::Resync { .. }
             | Event::Marker { .. }
@@ -34,12 +35,15 @@ pub fn dump(trace: &Trace, filter: &Filter, excerpt: Excerpt, out: &mut dyn Writ
             | Event::Hole => continue,
         };
         let thread = &threads[stream];
-        let address = addresses.address(thread.process, site, clock);
-        lines.text.push(letter);
-        for value in [address, clock, u64::from(thread.thread)]
-            .into_iter()
-            .chain(values)
-        {
+        lines.text.extend([letter, b' ']);
+        match entered {
+            Some(site) => {
+                let address = addresses.address(thread.process, site, clock);
+                push_hex(&mut lines.text, address);
+            }
+            None => lines.text.push(b'-'),
+        }
+        for value in [clock, u64::from(thread.thread)].into_iter().chain(values) {
             lines.text.push(b' ');
             push_hex(&mut lines.text, value);
         }
