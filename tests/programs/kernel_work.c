@@ -1,10 +1,12 @@
 /* Work for a kernel whose functions are recorded: kernel_work WHAT NUMBER.
  *
- * ask: system calls; until: the same, and then none until a signal ends it; count: how many of them perf's probes see; cost: the fewest ticks that so many take; fork:
- * children that end; pipe: words to a child and back; sleep: seconds; urgent: waits of a task that is more urgent than
- * all others; fault: first reads of so many pages; unfinished: a chunk of this processor, full, with a record that is never stored; hostile: random writes, requests and mappings of /dev/nopal, with the
- * number as seed; meddle: two threads that do so with all devices, and read, seek, close and open them; unprivileged: the
- * rights of a user with this number, with CAP_SYS_ADMIN, with CAP_PERFMON, and then without. */
+ * ask: system calls; until: the same, and then none until a signal ends it; count: how many of them perf's probes
+ * see; cost: the fewest ticks that so many take; fork: children that end; pipe: words to a child and back; sleep:
+ * seconds; urgent: waits of a task that is more urgent than all others; fault: first reads of so many pages;
+ * unfinished: a chunk of this processor, full, with a record that is never stored; hostile: random writes, requests
+ * and mappings of /dev/nopal, with the number as seed; meddle: two threads that do so with all devices, and read,
+ * seek, close and open them; unprivileged: the rights of a user with this number, with CAP_SYS_ADMIN, with
+ * CAP_PERFMON, and then without. */
 #define _GNU_SOURCE
 #include "../../runtime/core/abi.h"
 #include "../../runtime/port/linux_kernel/device.h"

@@ -276,6 +276,18 @@ fn call_sites_are_where_the_program_calls() {
     assert_eq!(dumped_call_sites(&traced), places);
 }
 
+/// They take as much room as all else of a call.
+#[test]
+fn a_recording_has_call_sites_only_where_they_are_asked_for() {
+    let traced = Case::new(c("calls", &["-lm"]))
+        .options(["-F", "fib"])
+        .traced();
+    let calls = dumped_call_sites(&traced);
+    assert_eq!(calls.len(), 21891);
+    let mut offsets = calls.iter().map(|(_, _, offset)| offset.as_str());
+    assert!(offsets.all(|offset| ["-", ""].contains(&offset)));
+}
+
 #[test]
 fn arguments_and_results() {
     let case = Case::new(c("calls", &["-lm"]));

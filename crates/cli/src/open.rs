@@ -35,24 +35,20 @@ pub fn status() -> i32 {
 impl Input {
     /// Opens the trace, or several as one, and reports damage in one line.
     pub fn open(&self) -> Result<Trace> {
-        let directories = self.directories();
-        if let [directory] = directories.as_slice() {
-            return open(directory, Index::open_trace);
-        }
-        self.merged(&directories)
+        self.read(Index::open_trace)
     }
 
     /// The same, whose checksums are all compared, whatever an index says.
     pub fn open_and_compare(&self) -> Result<Trace> {
-        match self.directories().as_slice() {
-            [directory] => open(directory, Trace::open),
-            directories => self.merged(directories),
-        }
+        self.read(Trace::open)
     }
 
-    fn merged(&self, directories: &[PathBuf]) -> Result<Trace> {
-        let traces = directories.iter();
-        let traces = traces.map(|directory| open(directory, Index::open_trace));
+    fn read(&self, one: fn(&Path) -> Result<Trace>) -> Result<Trace> {
+        let directories = self.directories();
+        if let [directory] = directories.as_slice() {
+            return open(directory, one);
+        }
+        let traces = directories.iter().map(|directory| open(directory, one));
         let traces = traces.collect::<Result<Vec<_>>>()?;
         let place = Temporary::new()?;
         nopal_trace::merge(&traces, &place.0).context("cannot read these traces as one")?;

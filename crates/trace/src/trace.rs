@@ -97,7 +97,7 @@ enum Belief {
 
 impl Trace {
     pub fn open(directory: &Path) -> Result<Trace> {
-        Trace::read(directory, Packets::default(), Belief::Unchanged)
+        Trace::open_known(directory, Packets::default())
     }
 
     /// Opens a trace by packets that were read before. Those of files that nobody has written to since are not compared
