@@ -7,6 +7,10 @@ use nopal_tests::{Awake, c};
 /// The program's long delays, in milliseconds.
 const LONG: u64 = 30;
 
+/// How long a thread sleeps to be off its processor for a long delay: the timer begins before the thread leaves the
+/// processor, and other threads may run in between.
+const SLEEP: u64 = LONG + 20;
+
 struct Delays {
     mounted: Mounted,
     done: u32,
@@ -76,20 +80,20 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
         .mounted
         .good("echo 'section get.arg1 put.arg1 new request' >ctl");
     let long = [
-        ("lockhold", format!("hold 3 {LONG}")),
-        ("lockwait", format!("wait {LONG}")),
-        ("sigoff", format!("block {LONG}")),
-        ("critical", format!("block {LONG}")),
-        ("request", format!("request 7 {LONG}")),
-        ("offcpu", format!("hold 1 {LONG}")),
-        ("blocked", format!("hold 1 {LONG}")),
+        ("lockhold", "hold 3", LONG),
+        ("lockwait", "wait", LONG),
+        ("sigoff", "block", LONG),
+        ("critical", "block", LONG),
+        ("request", "request 7", LONG),
+        ("offcpu", "hold 1", SLEEP),
+        ("blocked", "hold 1", SLEEP),
     ];
     let names = delays.tracing("cat available_tracers");
-    for (tracer, delay) in &long {
-        assert!(names.split_whitespace().any(|name| name == *tracer));
+    for (tracer, delay, ms) in long {
+        assert!(names.split_whitespace().any(|name| name == tracer));
         delays.tracing(&format!("echo {tracer} >current_tracer"));
         assert_eq!(delays.tracing("cat current_tracer"), format!("{tracer}\n"));
-        delays.make(delay);
+        delays.make(&format!("{delay} {ms}"));
         delays.wait_for_worst(LONG);
         // A longer case, caused by the processor, may come between the two reads.
         wait_until("the trace is of the worst case", || {
@@ -98,7 +102,7 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
             assert!(text.starts_with(&title), "{text}");
             latencies(&text) == [delays.worst()]
         });
-        let file = match *tracer {
+        let file = match tracer {
             "request" => "section",
             name => name,
         };
@@ -111,7 +115,7 @@ fn each_tracer_tells_of_the_delay_that_is_its_own() {
         });
         delays.tracing("echo 0 >tracing_on; echo 0 >tracing_max_latency");
         assert_eq!(delays.tracing("cat tracing_on"), "1\n", "tracing is on");
-        delays.make(&delay.replace(&LONG.to_string(), "1"));
+        delays.make(&format!("{delay} {}", 1 + ms - LONG));
         wait_until("a delay after the reset is shown", || {
             delays.worst() >= 1000
         });
