@@ -39,8 +39,8 @@ const LONGEST_NAP: Duration = Duration::from_millis(2);
 /// Chunks in a round, or a part of a region in a round, after which the next one comes soon. At fewer chunks a round, most
 /// wake-ups would find nothing.
 const MUCH: usize = 8;
-/// Where nobody has recorded anything for a second, and nobody waits for records. The heartbeat must not stop longer.
-const IDLE_NAP: Duration = Duration::from_millis(10);
+/// Where threads hand over few chunks, and nobody waits for records. The heartbeat must not stop longer.
+const CALM_NAP: Duration = Duration::from_millis(10);
 /// Bytes of a buffer that programs fill in a second at most, if they are to be collected at all.
 const FILLED: u64 = 4 << 30;
 const SECOND: Duration = Duration::from_secs(1);
@@ -431,7 +431,6 @@ impl Drain {
 fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut system = Reading::default();
     let mut nap = SHORTEST_NAP;
-    let mut last_freed = Instant::now();
     // The second snapshot comes early, so that the rate of the counter is known of short programs too.
     let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
     let mut next_flush = Instant::now() + SECOND;
@@ -541,15 +540,10 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             true => SHORTEST_NAP,
             false => nap * 2,
         };
-        if freed > 0 {
-            last_freed = Instant::now();
-        }
-        let is_idle = last_freed.elapsed() > SECOND
-            && !system.is_active()
-            && !shared.writer.lock().has_subscribers();
-        nap = nap.min(match is_idle {
-            true => idle_nap(shared.fewest_chunks()),
-            false => LONGEST_NAP,
+        let is_awaited = system.is_active() || shared.writer.lock().has_subscribers();
+        nap = nap.min(match is_awaited {
+            true => LONGEST_NAP,
+            false => calm_nap(shared.fewest_chunks()),
         });
         std::thread::park_timeout(nap);
     }
@@ -601,10 +595,10 @@ impl Activity {
 }
 
 /// However suddenly a program begins to record, no region is full before the next look.
-fn idle_nap(chunks: usize) -> Duration {
+fn calm_nap(chunks: usize) -> Duration {
     let bytes = (chunks * CHUNK_BYTES) as u64;
     let filled = Duration::from_micros(bytes * 1_000_000 / FILLED);
-    filled.clamp(LONGEST_NAP, IDLE_NAP)
+    filled.clamp(LONGEST_NAP, CALM_NAP)
 }
 
 /// Writes the remaining records of regions that no process maps, and unmaps them. The flight recorder keeps them.

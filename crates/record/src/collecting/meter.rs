@@ -3,13 +3,14 @@
 use crate::collecting::collect::Collector;
 use crate::collecting::notes::counter;
 use crate::memory::region::Region;
-use nopal_abi::{CHUNK_FULL, ChunkHeader, Cursor, Event};
+use nopal_abi::{CHUNK_FULL, ChunkHeader, Cursor, Event, Style};
 use nopal_trace::ChunkPhase;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Calls within each other that are measured: of deeper ones only the records count.
-const DEEPEST: usize = 256;
+/// Calls within each other that are measured: of the outer ones of more only the records count. Among them are calls that
+/// were left without an exit, and each exit without an entry is compared with all of them.
+const DEEPEST: usize = 64;
 
 /// The records of a site since the meter was read last.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -72,10 +73,10 @@ impl Meter {
         while let Some(record) = records.take(clock) {
             clock = record.clock;
             match record.event {
-                Event::Entry { site, .. } => {
+                Event::Entry { site, style, .. } => {
                     self.count(site);
-                    if self.open.len() < DEEPEST {
-                        self.open.push((site, clock));
+                    if style == Style::Wrapped {
+                        self.open(site, clock);
                     }
                 }
                 Event::Exit { site, .. } => {
@@ -122,6 +123,13 @@ impl Meter {
         }
         reading.records += 1;
         self.records += 1;
+    }
+
+    fn open(&mut self, site: u32, clock: u64) {
+        if self.open.len() == DEEPEST {
+            self.open.drain(..DEEPEST / 2);
+        }
+        self.open.push((site, clock));
     }
 
     fn end(&mut self, site: u32, clock: u64) {
@@ -191,7 +199,7 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nopal_abi::{KIND_ENTRY, KIND_EXIT, KIND_ONLY, Word};
+    use nopal_abi::{KIND_ENTRY, KIND_EXIT, KIND_ONLY, KIND_TAIL, Word};
 
     #[test]
     fn calls_are_measured_that_begin_and_end_in_a_part() {
@@ -227,5 +235,28 @@ mod tests {
         meter.take(4712, &[word(60, KIND_EXIT, 1)]);
         assert_eq!(meter.read()[0].calls, 0);
         assert_eq!(meter.processes().len(), 2);
+    }
+
+    /// A server's loop calls functions that have no exits, and leaves others by jumps.
+    #[test]
+    fn calls_are_measured_after_many_without_an_exit() {
+        let word = |clock, kind, site| Word::new(kind, site, 8, clock).0;
+        let without = (0..1000).map(|clock| match clock % 3 {
+            0 => word(clock, KIND_ENTRY, 5),
+            1 => word(clock, KIND_ONLY, 6),
+            _ => word(clock, KIND_TAIL, 7),
+        });
+        let mut words: Vec<u64> = without.collect();
+        words.extend([word(1001, KIND_ENTRY, 1), word(1005, KIND_EXIT, 1)]);
+        let mut meter = Meter::new();
+        meter.take(4711, &words);
+        let readings = meter.read();
+        let of = |site| readings.iter().find(|one| one.site == site).unwrap();
+        assert_eq!(of(1).mean_and_deviation(), Some((4.0, 0.0)));
+        assert!(
+            [5, 6, 7]
+                .iter()
+                .all(|site| of(*site).records > 300 && of(*site).calls == 0)
+        );
     }
 }

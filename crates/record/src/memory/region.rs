@@ -541,8 +541,10 @@ impl Region {
             let state = self.state(chunk).load(Ordering::Acquire);
             occupancy.taken += usize::from(state & CHUNK_STATE_MASK != CHUNK_FREE);
             occupancy.full += usize::from(state & CHUNK_STATE_MASK == CHUNK_FULL);
-            let sum = occupancy.digest.rotate_left(5) ^ u64::from(state);
-            occupancy.digest = sum.wrapping_mul(DIGEST_FACTOR);
+            // A sum of products, which do not wait for each other.
+            let factor = DIGEST_FACTOR.wrapping_mul(2 * chunk as u64 + 1);
+            let product = u64::from(state).wrapping_mul(factor);
+            occupancy.digest = occupancy.digest.wrapping_add(product);
         }
         occupancy
     }
