@@ -15,26 +15,27 @@ fn exec(way: &str, often: &str) -> Case {
     Case::new(c("exec", &[])).arguments([way, often])
 }
 
+fn read(words: &[&str], trace: &Path) -> String {
+    let mut start = Start::new([nopal()]);
+    start.words.extend(words.iter().map(Into::into));
+    start.words.push(trace.into());
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    ended.stdout
+}
+
 #[test]
 fn fork_by_library_and_by_system_call() {
     let traced = Case::new(c("fork", &[])).check();
-    let lines = |words: &[&str]| {
-        let mut start = Start::new([nopal()]);
-        start.words.extend(words.iter().map(Into::into));
-        start.words.push(traced.directory().into());
-        let ended = start.run("");
-        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-        ended.stdout
-    };
     let children = 91;
-    let threads = lines(&["report", "--threads"]);
+    let threads = read(&["report", "--threads"], &traced.directory());
     let rows = threads
         .lines()
         .skip(1)
         .take_while(|line| line.contains("  fork"));
     assert_eq!(rows.count(), children + 2, "{threads}");
     assert!(!threads.contains('?'), "{threads}");
-    let info = lines(&["info"]);
+    let info = read(&["info"], &traced.directory());
     assert!(info.contains("(72 more)") && !info.contains('?'), "{info}");
 }
 
@@ -55,7 +56,29 @@ fn posix_spawn() {
 
 #[test]
 fn a_chain_of_exec() {
-    exec("chain", "10").check();
+    let programs = 11;
+    let traced = exec("chain", "10").check();
+    let info = read(&["info"], &traced.directory());
+    let rows: Vec<Vec<&str>> = info
+        .lines()
+        .skip_while(|line| !line.starts_with("process  "))
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), programs, "{info}");
+    let (last, before) = rows.split_last().unwrap();
+    assert!(
+        before.iter().all(|row| row[2..4] == ["1", "exec"]),
+        "{info}"
+    );
+    assert_eq!(last[2..4], ["1", "status"], "{info}");
+    // It is one thread all the time.
+    let fact = info.lines().find(|line| line.starts_with("threads "));
+    assert_eq!(fact.unwrap().split_whitespace().nth(1), Some("1"), "{info}");
+    let processes = read(&["report", "--processes", "--json"], &traced.directory());
+    let processes: serde_json::Value = serde_json::from_str(&processes).unwrap();
+    assert_eq!(processes[0]["threads"], 1, "{processes}");
 }
 
 #[test]
@@ -313,23 +336,15 @@ fn process(said: &str, role: &str) -> u32 {
 
 /// Asserts that each request is a case from first process to last, and that the picture of the longest has all three.
 fn assert_requests(trace: &Path, said: &str) {
-    let read = |words: &[&str]| {
-        let mut start = Start::new([nopal()]);
-        start.words.extend(words.iter().map(Into::into));
-        start.words.push(trace.into());
-        let ended = start.run("");
-        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-        ended.stdout
-    };
     let found: serde_json::Value =
-        serde_json::from_str(&read(&["hist", "--json", SECTION])).unwrap();
+        serde_json::from_str(&read(&["hist", "--json", SECTION], trace)).unwrap();
     let [all] = &found["groups"].as_array().unwrap()[..] else {
         panic!("{found}");
     };
     assert_eq!(all["count"], 20, "{found}");
     assert!(all["max"].as_u64().unwrap() >= 50_000_000, "{found}");
     let [ask, serve, note] = ["ask ", "serve ", "note "].map(|role| process(said, role));
-    let picture = read(&["plot", "timeline", "--section", SECTION]);
+    let picture = read(&["plot", "timeline", "--section", SECTION], trace);
     for text in ["ask", "look_up", "serve", "note"] {
         assert!(
             picture.contains(&format!("\n{text}\n")),

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 
-use nopal_trace::{KernelEvent, Losses, Note, Packet, SiteState, SiteStates, Succession, Trace};
+use nopal_trace::{
+    KernelEvent, Losses, Note, Packet, ProcessInfo, SiteState, SiteStates, Succession, Trace,
+};
 
 use crate::kernel_events::kind;
 use crate::losses;
@@ -59,10 +61,6 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         .iter()
         .map(|packet| packet.words().len() as u64)
         .sum();
-    let identities: BTreeSet<(u32, u64)> = threads
-        .iter()
-        .map(|thread| (thread.thread, thread.begin))
-        .collect();
     let mut fact = |name: &str, value: String| match value.is_empty() {
         true => Ok(()),
         false => writeln!(out, "{name:<10} {}", printable(&value)),
@@ -104,7 +102,8 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         "time",
         duration(clocks.duration_ns(end(trace).saturating_sub(begin(trace)))),
     )?;
-    fact("threads", count(identities.len() as u64))?;
+    let runs = runs(trace);
+    fact("threads", count(threads_of(&runs)))?;
     fact(
         "size",
         format!(
@@ -349,11 +348,7 @@ fn end_of(trace: &Trace) -> String {
 }
 
 fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let exits = exits(trace);
-    let mut threads: BTreeMap<u32, u64> = BTreeMap::new();
-    for thread in trace.threads() {
-        *threads.entry(thread.process).or_default() += 1;
-    }
+    let runs = runs(trace);
     let mut table = Table::new(&[
         ("process", Align::Right),
         ("parent", Align::Right),
@@ -361,18 +356,20 @@ fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()>
         ("ended", Align::Left),
         ("program", Align::Left),
     ]);
-    let processes = trace.processes();
-    for process in processes.iter().take(LISTED) {
+    for run in runs.iter().take(LISTED) {
+        let process = &run.process;
         table.row(vec![
             process.process.to_string(),
             match process.parent {
                 0 => "?".to_string(),
                 parent => parent.to_string(),
             },
-            count(threads.get(&process.process).copied().unwrap_or(0)),
-            exits
-                .get(&process.process)
-                .map_or_else(|| "-".to_string(), |(_, status)| ending(*status)),
+            count(run.threads),
+            match (run.ended, run.executes) {
+                (Some(status), _) => ending(status),
+                (None, true) => "exec".to_string(),
+                (None, false) => "-".to_string(),
+            },
             match process.executable {
                 "" => "?".to_string(),
                 executable => printable(executable),
@@ -380,7 +377,92 @@ fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()>
         ]);
     }
     table.write(out, width)?;
-    more(out, processes.len())
+    more(out, runs.len())
+}
+
+/// A program that a process ran.
+struct Run<'a> {
+    process: ProcessInfo<'a>,
+    threads: u64,
+    /// Whether the process's first thread is among them.
+    has_first: bool,
+    /// The status, if that is known, of a process that ended in it.
+    ended: Option<Option<i32>>,
+    /// The process executed another program, in which its first thread went on.
+    executes: bool,
+}
+
+/// The programs of all processes, in order of time.
+fn runs(trace: &Trace) -> Vec<Run<'_>> {
+    let last_exits = exits(trace);
+    let mut exits: BTreeMap<u32, Vec<(u64, Option<i32>)>> = BTreeMap::new();
+    let mut begun: BTreeMap<u32, BTreeSet<(u64, u32)>> = BTreeMap::new();
+    for note in trace.notes() {
+        if let Note::Exit {
+            process,
+            counter,
+            status,
+        } = note
+        {
+            exits.entry(*process).or_default().push((*counter, *status));
+        }
+    }
+    for thread in trace.threads() {
+        let of_process = begun.entry(thread.process).or_default();
+        of_process.insert((thread.begin, thread.thread));
+    }
+    // From the last to the first: the time at which the next program of the same process began.
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut runs: Vec<Run> = trace
+        .processes()
+        .into_iter()
+        .rev()
+        .map(|process| {
+            let number = process.process;
+            let until = next.insert(number, process.counter);
+            let ended = match until {
+                None => last_exits.get(&number).map(|(_, status)| *status),
+                Some(until) => {
+                    let mut ends = exits.get(&number).into_iter().flatten();
+                    let ended = ends.find(|(end, _)| (process.counter..until).contains(end));
+                    ended.map(|(_, status)| *status)
+                }
+            };
+            // A thread of a forked child may have begun before the tool noted the child.
+            let all = begun.entry(number).or_default();
+            let threads = all.split_off(&(process.counter, 0));
+            Run {
+                process,
+                threads: threads.len() as u64,
+                has_first: threads.iter().any(|(_, thread)| *thread == number),
+                ended,
+                executes: until.is_some() && ended.is_none(),
+            }
+        })
+        .collect();
+    runs.reverse();
+    for run in &mut runs {
+        let number = run.process.process;
+        let earlier = begun.remove(&number).unwrap_or_default();
+        run.threads += earlier.len() as u64;
+        run.has_first |= earlier.iter().any(|(_, thread)| *thread == number);
+    }
+    runs
+}
+
+/// Threads in all. The first one of a process counts once, however many programs it executed.
+fn threads_of(runs: &[Run]) -> u64 {
+    let mut going_on = BTreeSet::new();
+    let threads = runs.iter().map(|run| {
+        let counted = run.has_first && going_on.contains(&run.process.process);
+        match run.executes {
+            true if run.has_first => drop(going_on.insert(run.process.process)),
+            true => {}
+            false => drop(going_on.remove(&run.process.process)),
+        }
+        run.threads - u64::from(counted)
+    });
+    threads.sum()
 }
 
 /// A status as `waitpid` gives it.

@@ -1,6 +1,6 @@
 //! The report by process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -57,8 +57,8 @@ pub const PROCESSES_BY: [Column<ProcessRow>; 8] = [
 ];
 
 impl ProcessRow {
-    fn add(&mut self, thread: &ThreadRow) {
-        self.threads += 1;
+    fn add(&mut self, thread: &ThreadRow, is_new: bool) {
+        self.threads += u64::from(is_new);
         self.calls += thread.calls;
         self.unfinished += thread.unfinished;
         self.lost = self.lost.saturating_add(thread.lost);
@@ -122,10 +122,13 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
     let origin = clocks.monotonic_ns(begin(trace));
     let ns = |counter: u64| clocks.monotonic_ns(counter).saturating_sub(origin);
     let mut rows: BTreeMap<u32, ProcessRow> = BTreeMap::new();
+    // The first thread of a process goes on in the programs that it executes.
+    let mut first = BTreeSet::new();
     for thread in threads(trace, drive)? {
         let row = rows.entry(thread.process).or_default();
         row.process = thread.process;
-        row.add(&thread);
+        let is_new = thread.thread != thread.process || first.insert(thread.process);
+        row.add(&thread, is_new);
     }
     let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
     let mut starts: BTreeMap<u32, u64> = BTreeMap::new();
