@@ -192,3 +192,17 @@ fn what_is_not_a_number_is_no_value() {
     let notes = ["left out: 1 of request without a number named \"load\""];
     assert_eq!(found.notes, notes);
 }
+
+#[test]
+fn names_that_nothing_has_are_told_with_the_nearest() {
+    let why = |value| {
+        let refused = found(REQUESTS, value, None, &Filter::default()).err();
+        format!("{:#}", refused.expect(value))
+    };
+    for mistyped in ["requst.len", "requst"] {
+        assert_eq!(
+            why(mistyped),
+            "no function and no marker of this trace is named \"requst\"; the nearest is request"
+        );
+    }
+}

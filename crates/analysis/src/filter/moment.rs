@@ -4,6 +4,7 @@ use std::collections::BinaryHeap;
 
 use anyhow::{Result, bail, ensure};
 use nopal_abi::Event;
+use nopal_symbols::{nearest, or_nearest};
 use nopal_trace::{ThreadInfo, Trace};
 
 use crate::span::{begin, end};
@@ -71,10 +72,14 @@ fn occurrence(trace: &Trace, name: &str, number: usize) -> Result<u64> {
         .filter(|(_, marker)| marker.name == name)
         .map(|(event, _)| event)
         .collect();
-    ensure!(
-        !events.is_empty(),
-        "no marker of this trace is named {name:?}"
-    );
+    if events.is_empty() {
+        let markers = trace
+            .markers()
+            .iter()
+            .map(|(_, marker)| marker.name.as_str());
+        let near = or_nearest(&nearest(markers, name));
+        bail!("no marker of this trace is named {name:?}{near}");
+    }
     // The first occurrences, the last of them on top.
     let mut first: BinaryHeap<u64> = BinaryHeap::new();
     for thread in trace.threads() {

@@ -6,6 +6,7 @@ mod expression;
 mod field;
 
 use anyhow::{Context, Result, bail};
+use nopal_symbols::{nearest, or_nearest};
 use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
 
 use crate::calls::{Arguments, Ending, Frame, Plain, Sink, Style};
@@ -67,6 +68,23 @@ impl Needs {
     }
 }
 
+/// The functions that match `pattern`, at least one. The user may have meant a marker.
+fn wanted(pattern: &str, names: &Names, markers: &Markers) -> Result<Vec<u32>> {
+    let mut markers = markers
+        .iter()
+        .map(|(_, marker)| marker.name.as_str())
+        .peekable();
+    if markers.peek().is_none() || !names.matching(pattern).is_empty() {
+        return names.wanted(pattern);
+    }
+    let functions = names
+        .functions()
+        .iter()
+        .map(|function| function.name.as_str());
+    let near = or_nearest(&nearest(functions.chain(markers), pattern));
+    bail!("no function and no marker of this trace is named {pattern:?}{near}")
+}
+
 impl ValueSelection {
     /// Parses `FUNCTION`, which means its duration, `FUNCTION.EXPRESSION`, `MARKER.FIELD`, or a tracer, unless a
     /// function has its name. Without any text: the durations of all calls.
@@ -98,7 +116,7 @@ impl ValueSelection {
                 return Ok(what);
             }
             Some((function, expression)) => {
-                choose(names.wanted(function)?);
+                choose(wanted(function, names, markers)?);
                 Expression::parse(expression)?
             }
             None if markers.iter().any(|(_, marker)| marker.name == text) => {
@@ -106,7 +124,7 @@ impl ValueSelection {
                 bail!("{text} is a marker: use {text}.FIELD; it has {numbers}")
             }
             None => {
-                choose(names.wanted(text)?);
+                choose(wanted(text, names, markers)?);
                 Expression::Duration
             }
         };
