@@ -2,8 +2,10 @@
 // with an error at the first failure.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
+import { dirname, join } from "node:path";
 import { begun, done, open, picture, run, settled } from "./browser.mjs";
 
 /**
@@ -11,7 +13,7 @@ import { begun, done, open, picture, run, settled } from "./browser.mjs";
  *   address: string, growing: string, from: number, until: number,
  *   rows: {function: string, calls: number, total_ns: number, self_ns: number}[],
  *   wanted: string, wantedCalls: number, hostile: string,
- *   ofThread: {function: string, calls: number}[], csv: string,
+ *   ofThread: {function: string, calls: number}[], csv: string, archive: string, nopal: string,
  *   longest: number[],
  *   hist: {groups: {bars: {count: number}[]}[]},
  * }}
@@ -218,13 +220,19 @@ const steps = {
 			window.nopal[0].view.changed();
 		}, [plan.from, plan.until]);
 		const saved = async what => {
-			const [download] = await Promise.all([page.waitForEvent("download"), page.getByText(what, { exact: true }).click()]);
+			const button = page.locator("#panel-export").getByText(what, { exact: true });
+			const [download] = await Promise.all([page.waitForEvent("download"), button.click()]);
 			return readFileSync(await download.path());
 		};
 		// Two threads write the lines, in any order.
 		const lines = text => text.toString().split("\n").sort();
 		assert.deepEqual(lines(await saved("csv")), lines(readFileSync(plan.csv)));
 		assert.ok((await saved("perfetto")).length > 1000);
+		writeFileSync(plan.archive, await saved("trace"));
+		const unpacked = dirname(plan.archive);
+		execFileSync("tar", ["-xf", plan.archive, "-C", unpacked]);
+		const report = execFileSync(plan.nopal, ["report", "--json", join(unpacked, "nopal.data")]);
+		assert.deepEqual(JSON.parse(report.toString()), plan.rows);
 		const functions = (await saved("functions.csv")).toString().trim().split("\n").slice(1);
 		assert.deepEqual(functions, plan.rows.map(row => `"${row.function}","${row.module}",` + [row.calls, row.total_ns, row.self_ns,
 			row.min_ns, row.avg_ns, row.p50_ns, row.p99_ns, row.max_ns, row.unfinished].map(value => value ?? "").join()));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -272,6 +273,81 @@ fn a_part_of_the_time_has_only_the_calls_in_it() {
             );
         }
     }
+}
+
+/// Every reader takes a part that was written as a trace, and shows what it shows of that part of the whole.
+#[test]
+fn a_part_is_a_trace() {
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("lossy", &[])).options(["--block"]);
+    let case = case.arguments(["3", "3000"]);
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let part = ["--from", "20%", "--until", "80%"];
+    let shown = |words: &[&str], options: &[&str], of: &str| {
+        let ended = run(&[words, options, &[of]].concat(), directory);
+        assert_eq!(ended.end, End::Code(0), "{words:?}: {}", ended.stderr);
+        ended.stdout
+    };
+    let export = ["export", "--as", "trace", "-o"];
+    shown(&[&export[..], &["part"]].concat(), &part, "trace");
+    for words in [
+        &["report", "--json"][..],
+        &["dump", "--as", "folded"],
+        &["report", "--json", "--caller", "climb"],
+    ] {
+        let (whole, part) = (shown(words, &part, "trace"), shown(words, &[], "part"));
+        assert!(
+            !whole.is_empty() && whole == part,
+            "{words:?}:\n{whole}\n{part}"
+        );
+    }
+    for words in [
+        &["replay"][..],
+        &["graph"],
+        &["hist", "climb"],
+        &["slow", "climb"],
+        &["flame", "-o", "flame.svg"],
+        &["dump", "--as", "raw"],
+        &["dump", "--as", "chrome"],
+        &["diff", "trace"],
+        &["export", "--as", "csv"],
+    ] {
+        shown(words, &[], "part");
+    }
+    let told = shown(&["info"], &[], "part");
+    assert!(told.contains("selection  of the trace "), "{told}");
+    let mode = |name: &str| {
+        let found = std::fs::metadata(directory.join(name)).unwrap();
+        found.permissions().mode() & 0o777
+    };
+    let modes = [
+        "part",
+        "part/session/notes",
+        "part/stream-0",
+        "part/metadata",
+    ]
+    .map(mode);
+    assert_eq!(modes, [0o700, 0o600, 0o600, 0o600]);
+    // Calls cannot be left out, and no directory is overwritten.
+    for (options, name) in [
+        (&["-F", "climb"][..], "other"),
+        (&part, "part"),
+        (&part, "trace"),
+    ] {
+        let words = [&export[..], &[name], options, &["trace"]].concat();
+        let ended = run(&words, directory);
+        assert_eq!(
+            ended.end,
+            End::Code(1),
+            "{options:?} {name}: {}",
+            ended.stderr
+        );
+    }
+    let mut names: Vec<_> = std::fs::read_dir(directory).unwrap().collect();
+    names.retain(|name| name.as_ref().unwrap().path().is_dir());
+    assert_eq!(names.len(), 2, "{names:?}");
 }
 
 /// Only the entries of the calls are known: each is in the selected time or not.

@@ -129,6 +129,8 @@ fn the_page_shows_a_trace_in_a_browser() {
         "longest": longest,
         "ofThread": of_thread,
         "csv": csv,
+        "archive": scratch.path().join("archive"),
+        "nopal": nopal(),
         "wantedCalls": truth.functions[7].calls,
     });
     let file = scratch.path().join("plan");

@@ -62,18 +62,29 @@ pub enum Choice {
 }
 
 impl Filter {
+    /// All that a trace is of: of one that was selected from another, the time of the selection.
+    pub fn all(trace: &Trace) -> Filter {
+        let selection = trace.session().selection.as_ref();
+        Filter {
+            from: selection.and_then(|selection| selection.from),
+            until: selection.and_then(|selection| selection.until),
+            ..Filter::default()
+        }
+    }
+
     /// An error if no thread, or no function, is selected.
     pub fn new(trace: &Trace, wanted: &Wanted) -> Result<Filter> {
         let moment = |moment: &Option<Moment>| {
             let moment = moment.as_ref();
             moment.map(|moment| moment.counter(trace)).transpose()
         };
+        let all = Filter::all(trace);
         let filter = Filter {
             threads: threads(trace, wanted)?,
             choices: choices(trace, wanted)?,
             least_ns: wanted.least_ns,
-            from: moment(&wanted.from)?,
-            until: moment(&wanted.until)?,
+            from: all.from.max(moment(&wanted.from)?),
+            until: all.until.into_iter().chain(moment(&wanted.until)?).min(),
             checkpoints: None,
         };
         if let (Some(from), Some(until)) = (filter.from, filter.until)

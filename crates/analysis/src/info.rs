@@ -69,6 +69,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     fact("command", session.command.join(" "))?;
     fact("directory", session.directory.clone())?;
     fact("options", session.options.join(" "))?;
+    fact("selection", selection(trace))?;
     fact("begun", date(session.start_realtime_ns))?;
     fact("host", joined(&[&session.hostname, &session.kernel]))?;
     fact(
@@ -126,6 +127,30 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     fact("counted", counted(trace))?;
     fact("snapshots", snapshots(trace))?;
     fact("end", end_of(trace))
+}
+
+/// `of the trace ID in nopal.data, from 1.20 s, until 1.40 s, 2 threads`
+fn selection(trace: &Trace) -> String {
+    let Some(selection) = &trace.session().selection else {
+        return String::new();
+    };
+    let clocks = trace.clocks();
+    let begin = clocks.monotonic_ns(selection.begin);
+    let moment = |word: &str, counter: Option<u64>| {
+        let ns = clocks.monotonic_ns(counter?).saturating_sub(begin);
+        Some(format!("{word} {}", duration(ns)))
+    };
+    let of = format!("of the trace {} in {}", selection.uuid, selection.directory);
+    let threads = selection.threads.as_ref();
+    let threads = threads.map(|threads| several(threads.len() as u64, "thread", "threads"));
+    let parts = [
+        Some(of),
+        moment("from", selection.from),
+        moment("until", selection.until),
+        threads,
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    parts.join(", ")
 }
 
 /// `5 % of the processor time: 12 functions were counted for a time, 3 were off, 14 changes`

@@ -31,6 +31,7 @@ pub mod replay;
 pub mod report;
 pub mod requests;
 mod retimer;
+pub mod selection;
 pub mod slow;
 pub mod sort;
 pub mod sources;

@@ -93,6 +93,11 @@ impl Start {
         self
     }
 
+    /// The rebuilder as it is, and the arguments of its open calls.
+    pub fn into_parts(self) -> (CallRebuilder, Past) {
+        (self.rebuilder, self.past)
+    }
+
     /// The rebuilder, whose open calls are passed to a sink: as having begun at `at`, if that is given.
     pub fn reopen(mut self, at: Option<u64>, sink: &mut dyn Sink) -> CallRebuilder {
         if let Some(at) = at {

@@ -19,6 +19,7 @@ use nopal_analysis::ongoing::Ongoing;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation, Report};
 use nopal_analysis::requests;
+use nopal_analysis::selection;
 use nopal_analysis::slow::{self, SlowCall};
 use nopal_analysis::values::ValueSelection;
 use nopal_trace::synthetic::{Random, Recorder, bytes_mut};
@@ -609,6 +610,24 @@ fn check_ongoing(trace: &Trace, truth: &Truth, what: &str) {
     }
 }
 
+/// A part of a trace, as a trace of its own.
+fn part(trace: &Trace, random: &mut Random, directory: &Path) -> (Trace, String) {
+    let mut filter = Filter::default();
+    filter.from = Some(random.below(60_000));
+    filter.until = filter.from.map(|from| from + random.below(60_000));
+    let drive = Drive {
+        filter: Some(&filter),
+        ..drive()
+    };
+    selection::write(trace, &drive, directory, &mut || Ok(())).unwrap();
+    let part = Trace::open(directory).unwrap();
+    assert_eq!(part.damage(), []);
+    (
+        part,
+        format!("from {:?} until {:?}", filter.from, filter.until),
+    )
+}
+
 fn try_seed(seed: u64) {
     let mut random = Random::new(seed);
     let threads = 1 + random.below(3) as usize;
@@ -645,6 +664,10 @@ fn try_seed(seed: u64) {
     }
     check(&complete, &truth, &what);
     check(&trace, &truth, &what);
+    for (name, trace) in [("part of all", &complete), ("part of some", &trace)] {
+        let (part, time) = part(trace, &mut random, &directory.path().join(name));
+        check(&part, &truth, &format!("{what}, {name}, {time}"));
+    }
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::io::{self, IsTerminal};
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use nopal_analysis::losses;
-use nopal_export::{Format, write, write_tables};
+use nopal_export::{Format, write, write_tables, write_trace};
 
 use crate::arguments::Export;
 use crate::file;
 use crate::open::driven;
 use crate::output::{self, finish};
+use crate::signals::Ending;
 
 pub fn run(arguments: &Export) -> Result<()> {
     let options = arguments.options();
@@ -25,10 +26,16 @@ pub fn run(arguments: &Export) -> Result<()> {
         eprintln!("nopal: {line}");
     }
     let mut left_out = None;
+    // Before any thread is there, which would not let them wait.
+    let _waiting = (options.format == Format::Trace).then(Ending::new);
     driven("writing events", &filter, |drive| {
         left_out = match &arguments.output {
             Some(root) if options.format == Format::Parquet => {
                 write_tables(&trace, &options, drive, root)?;
+                None
+            }
+            Some(directory) if options.format == Format::Trace => {
+                write_trace(&trace, drive, directory, &mut Ending::check)?;
                 None
             }
             Some(path) => file::write(path, |out| write(&trace, &options, drive, out))?.line(),

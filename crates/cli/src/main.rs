@@ -31,6 +31,7 @@ mod report;
 mod requests;
 mod run;
 mod settings;
+mod signals;
 mod size;
 mod slow;
 #[cfg(not(test))]

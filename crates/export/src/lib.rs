@@ -15,6 +15,7 @@ mod protobuf;
 mod requests;
 mod speedscope;
 mod table;
+mod trace;
 mod whole;
 
 use std::io::Write;
@@ -28,6 +29,7 @@ use nopal_trace::Trace;
 use requests::RequestBegin;
 
 pub use self::parquet::{Label, write as write_tables};
+pub use trace::{write_archive, write_trace};
 pub use whole::WholeFile;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub enum Format {
     Csv,
     /// Tables below a directory, by [`write_tables`].
     Parquet,
+    /// A trace, by [`write_trace`], or by [`write_archive`].
+    Trace,
 }
 
 impl Format {
@@ -176,7 +180,7 @@ pub fn write(
         Format::Csv => {
             csv::write(trace, &names, begin.as_ref(), drive, out).map(|()| LeftOut::default())
         }
-        Format::Parquet => bail!("tables are no one file"),
+        Format::Parquet | Format::Trace => bail!("this format is no one file"),
         Format::Otlp => {
             let (spans, sections) = (&options.spans, &options.sections);
             otlp::write(trace, &names, spans, sections, begin.as_ref(), drive, out)

@@ -4,8 +4,7 @@ use crate::checksum::Sum;
 use crate::header;
 use crate::layout::*;
 use crate::mapping::Mapping;
-use crate::note::OpenCall;
-use crate::note::Session;
+use crate::note::{OpenCall, Place, Session};
 use crate::thread_key::ThreadKey;
 use nopal_abi::*;
 use serde::{Deserialize, Serialize};
@@ -44,7 +43,7 @@ pub struct Entry {
     pub damage_behind: bool,
     /// The calls that were open before it, where it is the first of its thread. Notes tell them.
     #[serde(skip)]
-    pub open_calls: Box<[OpenCall]>,
+    pub open: Option<Box<(Vec<OpenCall>, Place)>>,
 }
 
 impl Entry {
@@ -199,7 +198,7 @@ pub fn index(
                     short_calls: header.short_calls,
                     damage_before: std::mem::take(&mut damage_before),
                     damage_behind: false,
-                    open_calls: Box::default(),
+                    open: None,
                 });
                 previous = Some(header);
                 let is_whole = packet <= words.len() - position;

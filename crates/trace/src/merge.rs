@@ -31,7 +31,7 @@ const APART_NS: u64 = 100_000_000;
 
 /// The numbers that are added to those of a trace.
 #[derive(Clone, Copy, Default)]
-struct Bases {
+pub(crate) struct Bases {
     site: u32,
     image: u32,
     event: u32,
@@ -82,7 +82,7 @@ impl Bases {
     }
 
     /// Renumbers records, up to one whose length is not known, which ends them for readers, too.
-    fn renumber(&self, words: &mut [u64], occurring: &mut Occurrences) {
+    pub fn renumber(&self, words: &mut [u64], occurring: &mut Occurrences) {
         let mut at = 0;
         while let Some((first, rest)) = words.get_mut(at..).and_then(<[u64]>::split_first_mut) {
             let word = Word(*first);
@@ -289,17 +289,26 @@ fn is_of_one_run(one: &Trace, other: &Trace) -> bool {
         && expected.abs_diff(to.monotonic_ns) <= PRECISION_NS + apart / PRECISION
 }
 
-/// Writes the packets of each thread, in order of time.
-fn write_threads(trace: &Trace, bases: &Bases, writer: &mut Writer) -> Result<()> {
-    let mut threads: BTreeMap<(u64, ThreadKey), Vec<(&StreamFile, &Entry)>> = BTreeMap::new();
+/// The packets of each thread, in order of time, by the begin of the thread.
+pub(crate) fn by_thread(trace: &Trace) -> ByThread<'_> {
+    let mut threads = ByThread::new();
     for stream in trace.streams() {
         for entry in &stream.packets {
             let key = (entry.thread.begin, entry.thread);
             threads.entry(key).or_default().push((stream, entry));
         }
     }
-    for ((_, key), mut packets) in threads {
+    for packets in threads.values_mut() {
         packets.sort_by_key(|(_, entry)| entry.clock_begin);
+    }
+    threads
+}
+
+type ByThread<'a> = BTreeMap<(u64, ThreadKey), Vec<(&'a StreamFile, &'a Entry)>>;
+
+/// Writes the packets of each thread, in order of time.
+fn write_threads(trace: &Trace, bases: &Bases, writer: &mut Writer) -> Result<()> {
+    for ((_, key), packets) in by_thread(trace) {
         let (mut sequence, mut discarded) = (0, 0);
         for (stream, entry) in packets {
             sequence += u64::from(entry.missing_before) + u64::from(entry.damage_before);
@@ -352,7 +361,7 @@ fn write_kernel_events(traces: &[Trace], writer: &mut Writer) -> Result<()> {
 }
 
 /// The end of the merged trace: complete if all are, else with the reason of the first that is not.
-fn end(traces: &[Trace]) -> Note {
+pub(crate) fn end(traces: &[Trace]) -> Note {
     let counter = traces.iter().filter_map(|trace| {
         let last = trace.clocks().snapshots().last()?;
         Some(last.counter)

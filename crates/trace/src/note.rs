@@ -162,6 +162,8 @@ pub enum Note {
         begin: u64,
         sequence: u64,
         calls: Vec<OpenCall>,
+        #[serde(default, skip_serializing_if = "is_default")]
+        place: Place,
     },
     /// At this counter, while its threads stood still, the open calls of a process were unwrapped: their ends are not
     /// in the trace.
@@ -291,10 +293,36 @@ pub struct OpenCall {
     pub tail: bool,
     /// The counter at its entry.
     pub clock: u64,
-    /// The address of its return slot, in units of 16 bytes: exact or too high.
+    /// The address of its return slot, in units of 16 bytes: too high, unless it is `exact`.
     pub slot: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exact: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<[u64; 6]>,
+}
+
+/// What is known of the place of a thread on its stack where its records begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The counter at the last event before, and its slot, as in [`OpenCall`]; 0: those of the innermost call.
+    pub clock: u64,
+    pub slot: u64,
+    /// The counter at its last jump.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub jumped: u64,
+    /// Jumps may have left those of its calls that began after the one counter, and up to the other: these are known to
+    /// have been open until the latter only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<(u64, u64)>,
+    /// Records were missing before, and whether the slots of its calls are uncertain since.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gaps: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub astray: bool,
+}
+
+fn is_default<T: Default + PartialEq>(what: &T) -> bool {
+    *what == T::default()
 }
 
 /// [`Note::Sites`] as it is written, of sites that lie elsewhere.
@@ -334,6 +362,26 @@ pub struct Session {
     /// Calls that took less were left out, but for those that lie in several packets.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub least_duration_ns: u64,
+    /// It has a part of another trace only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<Selection>,
+}
+
+/// The part of another trace that a trace has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Selection {
+    /// The identity of that trace, the place where it was, and the counter at which it began.
+    pub uuid: String,
+    pub directory: String,
+    pub begin: u64,
+    /// Only events after the one and before the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
+    /// Only these of its threads, each by its numbers and its begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Vec<(u32, u32, u64)>>,
 }
 
 fn is_nothing(number: &u64) -> bool {

@@ -3,10 +3,12 @@
 use crate::gap::Gap;
 use crate::index::Entry;
 use crate::mapping::Mapping;
-use crate::note::OpenCall;
+use crate::note::{OpenCall, Place};
 use crate::records::Records;
 use crate::stream_file::StreamFile;
+use crate::streams::positions;
 use crate::thread_key::ThreadKey;
+use nopal_abi::Event;
 
 /// A packet of a stream's file, or a part of one.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +75,27 @@ impl<'a> Packet<'a> {
             file,
             words: words.unwrap_or_default(),
         }
+    }
+
+    /// The number of its words up to a clock: up to the last event that is not after it. A RESYNC or a hole belongs to
+    /// the event behind it.
+    pub fn words_until(&self, clock: u64) -> usize {
+        let records = positions(self.words, self.id.clock_begin);
+        let until = records.take_while(|(record, _)| record.clock <= clock);
+        let events =
+            until.filter(|(record, _)| !matches!(record.event, Event::Resync { .. } | Event::Hole));
+        events.last().map_or(0, |(_, at)| at.end)
+    }
+
+    /// The number of its words before a clock, without a RESYNC that belongs to a later event.
+    pub fn words_before(&self, clock: u64) -> usize {
+        if self.id.clock_end < clock {
+            return self.words.len();
+        }
+        let records = positions(self.words, self.id.clock_begin);
+        let before = records.take_while(|(record, _)| record.clock < clock);
+        let events = before.filter(|(record, _)| !matches!(record.event, Event::Resync { .. }));
+        events.last().map_or(0, |(_, at)| at.end)
     }
 
     /// The words of its records.
@@ -152,7 +175,13 @@ impl<'a> Packet<'a> {
 
     /// The calls that were open before it, the outermost first, where it is the first of its thread and these are known.
     pub fn open_calls(&self) -> &'a [OpenCall] {
-        self.if_first(&self.entry.open_calls[..])
+        let open = self.entry.open.as_ref();
+        self.if_first(open.map_or(&[], |open| &open.0))
+    }
+
+    /// What is known of its thread's place before it, likewise.
+    pub fn place(&self) -> Option<&'a Place> {
+        self.if_first(self.entry.open.as_ref().map(|open| &open.1))
     }
 
     /// Packets of its thread that are missing since the thread's packet before.

@@ -84,7 +84,7 @@ impl Adopted {
 }
 
 /// Records and the words that they take.
-fn positions(words: &[u64], begin: u64) -> impl Iterator<Item = (Record<'_>, Range<usize>)> {
+pub fn positions(words: &[u64], begin: u64) -> impl Iterator<Item = (Record<'_>, Range<usize>)> {
     let mut records = Records::new(words, begin);
     std::iter::from_fn(move || {
         let start = words.len() - records.rest().len();

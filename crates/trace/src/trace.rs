@@ -248,6 +248,7 @@ impl Trace {
                 begin,
                 sequence,
                 calls,
+                place,
             } = note
             else {
                 continue;
@@ -270,7 +271,7 @@ impl Trace {
                 && is_sound
                 && calls.is_sorted_by_key(|call| call.clock)
             {
-                first.open_calls = calls.as_slice().into();
+                first.open = Some(Box::new((calls.clone(), place.clone())));
             }
         }
     }
@@ -480,6 +481,11 @@ impl Trace {
     pub fn has_packets_of(&self, other: &Trace) -> bool {
         let files = self.files().map(|file| (&file.name, &file.packets));
         files.eq(other.files().map(|file| (&file.name, &file.packets)))
+    }
+
+    /// The threads whose records were made in the kernel.
+    pub(crate) fn kernel_threads(&self) -> HashSet<ThreadKey> {
+        kernel_threads(&self.notes)
     }
 
     pub(crate) fn streams(&self) -> &[StreamFile] {

@@ -14,6 +14,7 @@ const FORMATS = [
 	["speedscope", "for speedscope.app"],
 	["pprof", "for go tool pprof"],
 	["csv", "each call as a row of a table"],
+	["trace", "an archive with a trace for nopal itself"],
 ];
 
 /** @param {Details} details */

@@ -31,8 +31,12 @@ impl Arguments {
             .all(|note| given.contains(&(*note as usize)))
     }
 
+    pub fn get(&self, note: u32) -> Option<[u64; 6]> {
+        self.all.get((note as usize).checked_sub(1)?).copied()
+    }
+
     pub fn take(&mut self, note: u32) -> Option<[u64; 6]> {
-        let arguments = *self.all.get((note as usize).checked_sub(1)?)?;
+        let arguments = self.get(note)?;
         self.free.push(note);
         Some(arguments)
     }

@@ -78,7 +78,7 @@ impl Frame {
         self.marks |= BOUNDED;
     }
 
-    pub(super) fn is_exact(&self) -> bool {
+    pub fn is_exact(&self) -> bool {
         self.marks & EXACT != 0
     }
 

@@ -24,6 +24,11 @@ impl Past {
         !self.is_cut_off
     }
 
+    /// The arguments of an open call, if they are known.
+    pub fn arguments(&self, frame: &Frame) -> Option<[u64; 6]> {
+        self.arguments.get(frame.note)
+    }
+
     pub(super) fn take(&mut self, frame: &Frame) -> Option<[u64; 6]> {
         self.arguments.take(frame.note)
     }

@@ -1,7 +1,7 @@
 //! Rebuilds a thread's calls from its records: the call stack between two records.
 
 use nopal_abi::{self as abi, Cursor, Event, Style, Word, key_of, tag_of};
-use nopal_trace::{OpenCall, Packet};
+use nopal_trace::{OpenCall, Packet, Place};
 use serde::{Deserialize, Serialize};
 
 use super::budget::WorkBudget;
@@ -91,7 +91,7 @@ impl CallRebuilder {
         self.turn(packet.is_of_kernel(), clock, sink);
         self.pass_stop(packet, clock);
         self.begin_words(words, clock, packet.is_behind_loss(), sink);
-        self.begin_open(packet.open_calls(), from, clock, sink);
+        self.begin_open(packet, from, clock, sink);
         self.words(Cursor::new(words), sink);
     }
 
@@ -123,7 +123,7 @@ impl CallRebuilder {
             packet.is_behind_loss(),
             sink,
         );
-        self.begin_open(packet.open_calls(), 0, packet.clock_begin(), sink);
+        self.begin_open(packet, 0, packet.clock_begin(), sink);
         Cursor::new(packet.words())
     }
 
@@ -147,9 +147,21 @@ impl CallRebuilder {
         self.last_clock = self.last_clock.max(clock);
     }
 
+    /// Takes some records of a packet that has begun.
+    pub fn more<S: Sink>(&mut self, words: &[u64], sink: &mut S) {
+        self.words(Cursor::new(words), sink);
+    }
+
+    /// The number of frames of the program, below those of the kernel.
+    pub fn frames_of_program(&self) -> usize {
+        self.stay
+            .map_or(self.frames.len(), |stay| stay.from.min(self.frames.len()))
+    }
+
     /// Calls that were open before the thread's first record, at `clock`. Their earlier callees are not known: neither
     /// their self time before is counted, nor any time before `from`.
-    fn begin_open(&mut self, calls: &[OpenCall], from: u64, clock: u64, sink: &mut dyn Sink) {
+    fn begin_open(&mut self, packet: &Packet, from: u64, clock: u64, sink: &mut dyn Sink) {
+        let calls = packet.open_calls();
         let begin = |call: &OpenCall| call.clock.max(from);
         for (at, call) in calls.iter().enumerate() {
             let until = calls.get(at + 1).map_or(clock, begin);
@@ -159,13 +171,42 @@ impl CallRebuilder {
             };
             let key = key_of(call.site, call.tag);
             let mut frame = Frame::new(begin(call), call.slot, key, style);
+            if call.exact {
+                frame = frame.with_slot_known();
+            }
             frame.child = until.saturating_sub(frame.clock);
-            frame.bound();
+            // From the thread's first record on, everything is known.
+            if from < clock {
+                frame.bound();
+            }
             self.begin(frame, call.arguments, sink);
             self.cursor = call.slot;
+            self.event_clock = self.event_clock.max(call.clock);
             if self.frames.len() > DEPTH_LIMIT {
                 self.forget_deepest(sink);
             }
+        }
+        if let Some(place) = packet.place().filter(|_| !packet.is_of_kernel()) {
+            if place.slot != 0 {
+                self.cursor = place.slot;
+            }
+            self.event_clock = self.event_clock.max(place.clock.min(clock));
+            self.known.has_gaps |= place.gaps;
+            self.known.astray |= place.astray;
+            self.known.jumped = self.known.jumped.max(place.jumped);
+            self.known.doubts.extend(&place.doubts);
+        }
+    }
+
+    /// Where the thread is on its stack.
+    pub fn position(&self) -> Place {
+        Place {
+            clock: self.event_clock,
+            slot: self.cursor,
+            gaps: self.known.has_gaps,
+            astray: self.known.astray,
+            jumped: self.known.jumped,
+            doubts: self.known.doubts.clone(),
         }
     }
 

@@ -23,8 +23,9 @@ pub struct Export {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// The file to write [default: standard output], or the directory of tables, with --as parquet
-    #[arg(short, long, value_name = "FILE", required_if_eq("format", "parquet"))]
+    /// The file to write [default: standard output], or the directory: of tables, with --as parquet, or of the new trace,
+    /// with --as trace
+    #[arg(short, long, value_name = "FILE", required_if_eq_any([("format", "parquet"), ("format", "trace")]))]
     pub output: Option<PathBuf>,
 
     /// Write with each call the request that it works for [with --as otlp and tables]
@@ -70,6 +71,8 @@ pub enum ExportFormat {
     Csv,
     /// Tables of many traces in one directory, for DuckDB and Spark
     Parquet,
+    /// A trace of the selected threads and time, for all of nopal's readers
+    Trace,
 }
 
 impl Export {
@@ -83,6 +86,7 @@ impl Export {
                 ExportFormat::Otlp => Format::Otlp,
                 ExportFormat::Csv => Format::Csv,
                 ExportFormat::Parquet => Format::Parquet,
+                ExportFormat::Trace => Format::Trace,
             },
             request: self.request.clone(),
             spans: self.spans.clone(),

@@ -2,7 +2,7 @@
 
 use nopal_abi::{ChunkHeader, Cursor, Style};
 use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Sink};
-use nopal_trace::{Note, OpenCall, ThreadKey};
+use nopal_trace::{Note, OpenCall, Place, ThreadKey};
 
 /// The calls after all records of a thread that were given up.
 #[derive(Clone, Default)]
@@ -48,6 +48,7 @@ impl OpenCalls {
                 tail: frame.style() == Style::Tail,
                 clock: frame.clock,
                 slot: frame.slot,
+                exact: false,
                 arguments: self.arguments.of(depth, frame),
             })
             .collect();
@@ -57,6 +58,7 @@ impl OpenCalls {
             begin: thread.begin,
             sequence: self.sequence,
             calls,
+            place: Place::default(),
         })
     }
 }

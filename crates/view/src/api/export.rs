@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
-use nopal_export::{Format, Options, write};
+use nopal_export::{Format, Options, write, write_archive};
 use nopal_index::Index;
 use nopal_trace::{ThreadKey, Trace};
 
@@ -20,6 +20,7 @@ fn format(name: &str) -> Option<(Format, &'static str)> {
         "speedscope" => (Format::Speedscope, "trace.speedscope.json"),
         "pprof" => (Format::Pprof, "trace.pb.gz"),
         "csv" => (Format::Csv, "calls.csv"),
+        "trace" => (Format::Trace, "nopal.data.tar"),
         _ => return None,
     })
 }
@@ -45,7 +46,10 @@ pub fn export(state: &State, query: &Query) -> Result<Response> {
             filter: Some(&filter),
             ..Drive::default()
         };
-        write(&trace, &options, &drive, out).map(drop)
+        match format {
+            Format::Trace => write_archive(&trace, &drive, out),
+            _ => write(&trace, &options, &drive, out).map(drop),
+        }
     };
     Ok(Response::file(name, work))
 }

@@ -1,0 +1,123 @@
+//! Readers show of a selection, written as a trace, what they show of the whole trace where the same is selected.
+//!
+//! `NOPAL_SEED=N` tries one seed; each failure says its own.
+
+use std::path::Path;
+
+use nopal_analysis::drive::Drive;
+use nopal_analysis::dump::{Format, Weight, dump};
+use nopal_analysis::filter::{Filter, Wanted};
+use nopal_analysis::report;
+use nopal_analysis::selection;
+use nopal_analysis::span::{begin, end};
+use nopal_analysis::waits::Waits;
+use nopal_trace::Trace;
+use nopal_trace::synthetic::{self, Random, Shape};
+
+fn select(trace: &Trace, filter: &Filter, directory: &Path) -> Trace {
+    selection::write(trace, &drive(filter), directory, &mut || Ok(())).unwrap();
+    let selected = Trace::open(directory).unwrap();
+    assert_eq!(selected.damage(), []);
+    selected
+}
+
+fn drive(filter: &Filter) -> Drive<'_> {
+    Drive {
+        workers: 1,
+        filter: Some(filter),
+        ..Drive::default()
+    }
+}
+
+/// What readers show of a trace.
+fn shown(trace: &Trace, filter: &Filter) -> Vec<String> {
+    let drive = drive(filter);
+    let waits = Waits::new(trace);
+    let with_waits = Drive {
+        waits: waits.as_ref(),
+        ..drive
+    };
+    let text = |format| {
+        let mut out = Vec::new();
+        dump(trace, format, &drive, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let rows = |drive| {
+        let report = report::functions(trace, drive).unwrap();
+        format!("{:#?}", report.rows)
+    };
+    vec![
+        rows(&drive),
+        rows(&with_waits),
+        text(Format::Folded(Weight::Time)),
+        text(Format::Folded(Weight::Calls)),
+    ]
+}
+
+fn compare(whole: &[String], part: &[String], what: &str) {
+    for (whole, part) in whole.iter().zip(part) {
+        let mut lines = whole.lines().zip(part.lines());
+        let other = lines.position(|(whole, part)| whole != part);
+        let at = other.unwrap_or(whole.lines().count()).saturating_sub(12);
+        let some = |text: &str| {
+            let lines = text.lines().skip(at).take(30);
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        assert!(whole == part, "{what}:\n{}\n{}", some(whole), some(part));
+    }
+}
+
+fn everything(trace: &Trace) -> Filter {
+    Filter::new(trace, &Wanted::default()).unwrap()
+}
+
+fn try_seed(seed: u64) {
+    let mut random = Random::new(seed);
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let shape = Shape {
+        seed,
+        threads: 1 + random.below(3) as u32,
+        calls_per_thread: random.below(3_000),
+        functions: 8,
+        arguments: random.below(2) == 0,
+        sleeps: random.below(2) * random.below(1000),
+        ..Shape::default()
+    };
+    synthetic::write(&path("whole"), &shape).unwrap();
+    let whole = Trace::open(&path("whole")).unwrap();
+    let (first, last) = (begin(&whole), end(&whole));
+    for number in 0..4 {
+        let mut moment = || first + random.below(last - first + 2);
+        let (one, other) = (moment(), moment());
+        let from = (random.below(4) > 0).then_some(one.min(other));
+        let until = (random.below(4) > 0).then_some(one.max(other));
+        let mut filter = Filter::default();
+        (filter.from, filter.until) = (from, until);
+        if random.below(3) == 0 {
+            filter.select_threads(&[0], &whole);
+        }
+        let selected = select(&whole, &filter, &path(&format!("part {number}")));
+        let what = format!("seed {seed}, {shape:?}, {from:?} {until:?}");
+        let all = everything(&selected);
+        compare(&shown(&whole, &filter), &shown(&selected, &all), &what);
+        // A part of the part is a part of the whole.
+        let middle = from.unwrap_or(first).midpoint(until.unwrap_or(last));
+        let mut inner = filter.clone();
+        inner.until = Some(middle);
+        let mut inner_all = all.clone();
+        inner_all.until = Some(middle);
+        let selected = select(&selected, &inner_all, &path(&format!("inner {number}")));
+        let all = everything(&selected);
+        let what = format!("{what}, of which until {middle}");
+        compare(&shown(&whole, &inner), &shown(&selected, &all), &what);
+    }
+}
+
+#[test]
+fn readers_show_of_a_part_what_they_show_of_the_whole() {
+    match std::env::var("NOPAL_SEED") {
+        Ok(seed) => try_seed(seed.parse().unwrap()),
+        Err(_) => (1..20).for_each(try_seed),
+    }
+}
