@@ -14,7 +14,7 @@ pub const FAN_OUT: usize = 8;
 pub const DEPTHS: usize = 1024;
 
 /// Nodes whose cells are decoded at once.
-const RUN: usize = 512;
+const RUN: usize = 64;
 
 const SITE_BITS: u32 = SITE_LIMIT.ilog2();
 const LONGEST: u64 = (1 << (64 - SITE_BITS)) - 1;
@@ -137,10 +137,15 @@ impl Level {
         node.checked_sub(1).map_or(0, end)
     }
 
+    /// The numbers of the cells of a run of nodes.
+    fn cells_of(&self, run: usize) -> Range<usize> {
+        let nodes = self.len().min(run * RUN)..self.len().min((run + 1) * RUN);
+        self.cells_before(nodes.start)..self.cells_before(nodes.end)
+    }
+
     /// The cells of a run of nodes.
     fn run(&self, run: usize) -> &[Cell] {
-        let nodes = self.len().min(run * RUN)..self.len().min((run + 1) * RUN);
-        let cells = self.cells_before(nodes.start)..self.cells_before(nodes.end);
+        let cells = self.cells_of(run);
         match &self.cells {
             Cells::Made(all) => all.get(cells).unwrap_or_default(),
             Cells::Kept(runs) => runs.get(run).map_or(&[], |run| run.cells(cells.len())),
@@ -179,10 +184,15 @@ impl Level {
         Some(())
     }
 
-    /// Whether all of its cells can be read.
+    /// Whether all of its cells can be read. Those that had not been decoded before are not kept.
     pub(crate) fn is_readable(&self) -> bool {
-        let count = self.cells_before(self.len());
-        self.runs().map(|run| self.run(run).len()).sum::<usize>() == count
+        let Cells::Kept(runs) = &self.cells else {
+            return true;
+        };
+        self.runs().all(|run| {
+            let count = self.cells_of(run).len();
+            runs.get(run).is_some_and(|run| run.is_readable(count))
+        })
     }
 
     /// Whether the parts fit together, for a level that was read from a file.

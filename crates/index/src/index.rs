@@ -75,7 +75,7 @@ impl Index {
         }
     }
 
-    /// Whether all sums of an index that was read can be decoded. They are decoded.
+    /// Whether all sums of an index that was read can be decoded. They are not kept.
     pub fn is_readable(&self) -> bool {
         let mut levels = self.threads.iter().flat_map(|thread| &thread.levels);
         levels.all(Level::is_readable)

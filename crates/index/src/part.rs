@@ -93,13 +93,20 @@ impl Run {
 
     /// The cells, which should be so many. There are none if the file says anything else.
     pub fn cells(&self, count: usize) -> &[Cell] {
-        self.cells.get_or_init(|| {
-            let cells: Box<[Cell]> = postcard::from_bytes(&self.bytes).unwrap_or_default();
-            if cells.len() == count {
-                cells
-            } else {
-                Box::default()
-            }
-        })
+        self.cells
+            .get_or_init(|| self.decoded(count).unwrap_or_default())
+    }
+
+    /// Whether it has so many cells.
+    pub fn is_readable(&self, count: usize) -> bool {
+        match self.cells.get() {
+            Some(cells) => cells.len() == count,
+            None => self.decoded(count).is_some(),
+        }
+    }
+
+    fn decoded(&self, count: usize) -> Option<Box<[Cell]>> {
+        let cells: Box<[Cell]> = postcard::from_bytes(&self.bytes).ok()?;
+        (cells.len() == count).then_some(cells)
     }
 }
