@@ -63,9 +63,8 @@ impl Index {
     /// Opens a trace. Its files that an index beside it has seen, and that nobody has written to since, are not compared
     /// with their checksums again.
     pub fn open_trace(directory: &Path) -> anyhow::Result<Trace> {
-        let kept = store::Kept::read(directory).ok();
-        let packets = kept.and_then(|kept| kept.packets);
-        Trace::open_known(directory, packets.unwrap_or_default())
+        let packets = store::packets(directory).unwrap_or_default();
+        Trace::open_known(directory, packets)
     }
 
     fn of_kept(threads: Vec<ThreadIndex>) -> Index {

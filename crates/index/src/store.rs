@@ -1,7 +1,7 @@
 //! The index as a file beside the trace.
 //!
-//! It holds the version, a checksum of the rest, a head by `postcard`, and parts of the index that are decoded when they
-//! are needed. An index of another version, of another trace or of an earlier state of this one is not used, nor one
+//! It holds the version, the length of a head, checksums of the head and of the rest, the head by `postcard`, and parts of
+//! the index that are decoded when they are needed. An index of another version, of another trace or of an earlier state of this one is not used, nor one
 //! whose parts do not fit together.
 
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::thread_index::ThreadIndex;
 /// Changes whenever an index is made or written differently.
 const VERSION: &[u8; 8] = b"nopal-x7";
 
-const HEADER: usize = 16;
+const HEADER: usize = 32;
 
 /// The file, among those of the trace's directory that do not belong to CTF.
 const FILE: &str = "session/index";
@@ -67,6 +67,46 @@ struct Head<Packets, Threads> {
     lengths: Vec<u32>,
 }
 
+const DAMAGED: &str = "damaged, or of another version";
+
+/// The file, up to the end of its head.
+struct Opened {
+    file: File,
+    head: Vec<u8>,
+    /// Of the parts.
+    sum: Sum,
+}
+
+impl Opened {
+    fn new(directory: &Path) -> Result<Opened> {
+        let mut file = File::options()
+            .read(true)
+            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
+            .open(directory.join(FILE))?;
+        ensure!(file.metadata()?.is_file(), "not a file");
+        let mut words = [Sum::default(); HEADER / 8];
+        file.read_exact(words.as_flattened_mut())?;
+        let [version, length, head_sum, sum] = words;
+        let length = u64::from_le_bytes(length);
+        ensure!(version == *VERSION, DAMAGED);
+        let mut head = Vec::new();
+        (&file).take(length).read_to_end(&mut head)?;
+        ensure!(
+            head.len() as u64 == length && self::sum(&head) == head_sum,
+            DAMAGED
+        );
+        Ok(Opened { file, head, sum })
+    }
+}
+
+/// The packets of an undamaged trace, as the index in its directory names them. The rest of the index is not read.
+pub fn packets(directory: &Path) -> Result<Packets> {
+    let head = Opened::new(directory)?.head;
+    // The first fields of [`Head`].
+    let ((_, packets), _): ((Origin, Option<Packets>), _) = postcard::take_from_bytes(&head)?;
+    packets.context("of a damaged trace")
+}
+
 /// An index that was read from its file.
 pub struct Kept {
     origin: Origin,
@@ -78,27 +118,21 @@ pub struct Kept {
 impl Kept {
     /// The index in the directory of a trace.
     pub fn read(directory: &Path) -> Result<Kept> {
-        let mut file = File::options()
-            .read(true)
-            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
-            .open(directory.join(FILE))?;
-        ensure!(file.metadata()?.is_file(), "not a file");
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let (header, rest) = bytes.split_at_checked(HEADER).context("cut short")?;
-        ensure!(
-            header == self::header(rest),
-            "damaged, or of another version"
-        );
-        let (head, rest) = postcard::take_from_bytes(rest)?;
+        let Opened {
+            mut file,
+            head,
+            sum,
+        } = Opened::new(directory)?;
+        let mut parts = Vec::new();
+        file.read_to_end(&mut parts)?;
+        ensure!(sum == self::sum(&parts), DAMAGED);
         let Head {
             origin,
             packets,
             mut threads,
             lengths,
-        }: Head<Packets, Vec<ThreadIndex>> = head;
-        let at = bytes.len() - rest.len();
-        let mut parts = Parts::new(bytes, at, lengths);
+        }: Head<Packets, Vec<ThreadIndex>> = postcard::from_bytes(&head)?;
+        let mut parts = Parts::new(parts, 0, lengths);
         let taken = threads
             .iter_mut()
             .try_for_each(|thread| thread.take_parts(&mut parts));
@@ -141,20 +175,40 @@ pub fn write(trace: &Trace, threads: &[ThreadIndex]) -> Result<()> {
         threads,
         lengths,
     };
-    let mut bytes = postcard::to_stdvec(&head)?;
-    bytes.append(&mut parts);
+    let head = postcard::to_stdvec(&head)?;
     let path = path(trace);
     let directory = path.parent().context("no directory")?;
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    file.write_all(&header(&bytes))?;
-    file.write_all(&bytes)?;
+    for bytes in [&header(&head, &parts)[..], &head, &parts] {
+        file.write_all(bytes)?;
+    }
     file.persist(path)?;
     Ok(())
 }
 
-fn header(rest: &[u8]) -> [u8; HEADER] {
+type Sum = [u8; 8];
+
+fn sum(bytes: &[u8]) -> Sum {
+    xxh3_64(bytes).to_le_bytes()
+}
+
+fn header(head: &[u8], parts: &[u8]) -> [u8; HEADER] {
+    let words = [
+        *VERSION,
+        (head.len() as u64).to_le_bytes(),
+        sum(head),
+        sum(parts),
+    ];
     let mut header = [0; HEADER];
-    header[..8].copy_from_slice(VERSION);
-    header[8..].copy_from_slice(&xxh3_64(rest).to_le_bytes());
+    header.copy_from_slice(words.as_flattened());
     header
+}
+
+/// Gives an index whose bytes were changed the sums of these.
+#[cfg(test)]
+pub fn sum_again(bytes: &mut [u8]) {
+    let (header, rest) = bytes.split_at_mut(HEADER);
+    let length = u64::from_le_bytes(header[8..16].try_into().unwrap());
+    let (head, parts) = rest.split_at(rest.len().min(length as usize));
+    header.copy_from_slice(&self::header(head, parts));
 }

@@ -8,7 +8,6 @@ use nopal_analysis::filter::Filter;
 use nopal_analysis::{report, span};
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Random, Shape};
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::made::{made, seeds};
 use crate::find::CallId;
@@ -94,15 +93,19 @@ fn a_hostile_index_is_refused_or_harmless() {
         for _ in 0..40 {
             let mut bytes = good.clone();
             for _ in 0..1 + random.below(4) {
-                let at = 16 + random.below(bytes.len() as u64 - 16) as usize;
+                let at = 32 + random.below(bytes.len() as u64 - 32) as usize;
                 bytes[at] = random.number() as u8;
             }
             if random.below(4) == 0 {
-                bytes.truncate(16 + random.below(bytes.len() as u64 - 16) as usize);
+                bytes.truncate(32 + random.below(bytes.len() as u64 - 32) as usize);
             }
-            let sum = xxh3_64(&bytes[16..]).to_le_bytes();
-            bytes[8..16].copy_from_slice(&sum);
+            store::sum_again(&mut bytes);
             fs::write(Index::path(&trace), &bytes).unwrap();
+            let known = Index::open_trace(trace.directory()).unwrap();
+            let packets = known.threads().into_iter();
+            let packets = packets.flat_map(|thread| thread.packets());
+            let records = packets.flat_map(|packet| packet.records());
+            assert!(records.count() < 1 << 20);
             let Ok(threads) = store::Kept::read(trace.directory()).and_then(|kept| kept.of(&trace))
             else {
                 continue;
