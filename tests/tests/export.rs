@@ -295,7 +295,7 @@ fn a_part_is_a_trace() {
     for words in [
         &["report", "--json"][..],
         &["dump", "--as", "folded"],
-        &["report", "--json", "--caller", "climb"],
+        &["report", "--json", "--callers", "climb"],
     ] {
         let (whole, part) = (shown(words, &part, "trace"), shown(words, &[], "part"));
         assert!(
