@@ -107,6 +107,7 @@ bool nopal_record_next(struct nopal_reading *reading, struct nopal_record *recor
 			.site = upper >> 4 & (NOPAL_SITE_LIMIT - 1),
 			.tag = upper >> 24,
 			.thread = reading->thread,
+			.has_result = kind == NOPAL_KIND_EXIT_RESULT,
 			.is_exit = kind == NOPAL_KIND_EXIT || kind == NOPAL_KIND_EXIT_RESULT || kind == NOPAL_KIND_PENDING_RESULT,
 		};
 		for (uint32_t i = 1; i < count && !is_pending; i++)
@@ -300,16 +301,36 @@ struct text {
 	size_t used, room;
 };
 
+/* A record names the function, not the exit: the address is known if the function has only one by which the record can
+ * have been made. Results are recorded at returns alone. 0: it is not known. */
+static unsigned long exit_address(const struct nopal_function *function, const struct nopal_record *record)
+{
+	unsigned long address = 0;
+	for (uint32_t number = function->first_exit; number < function->first_exit + function->exits; number++) {
+		const struct nopal_exit *exit = &nopal_exits[number];
+		if (record->has_result && exit->kind != NOPAL_EXIT_RETURN)
+			continue;
+		if (address)
+			return 0;
+		address = exit->address;
+	}
+	return address;
+}
+
 static bool write_line(void *to, const struct nopal_record *record)
 {
 	struct text *text = to;
 	if (text->room - text->used <= LINE_BYTES)
 		return false;
 	const struct nopal_function *function = nopal_record_function(record);
+	unsigned long address = record->is_exit ? exit_address(function, record) : function->address;
+	char place[17] = "-";
+	if (address)
+		scnprintf(place, sizeof place, "%016lx", address);
 	text->used += scnprintf(text->bytes + text->used, text->room - text->used,
-				"%c %016lx %016llx %016x %016llx %016llx %016llx %016llx\n", record->is_exit ? 'X' : 'E',
-				function->address, record->clock, record->thread, record->values[0], record->values[1],
-				record->values[2], record->values[3]);
+				"%c %s %016llx %016x %016llx %016llx %016llx %016llx\n", record->is_exit ? 'X' : 'E', place,
+				record->clock, record->thread, record->values[0], record->values[1], record->values[2],
+				record->values[3]);
 	return true;
 }
 

@@ -13,7 +13,7 @@ struct nopal_function;
 struct nopal_record {
 	uint64_t clock;
 	uint32_t site, tag, thread;
-	bool is_exit;
+	bool is_exit, has_result;
 	uint32_t event;         /* of a marker; 0: it is an entry or an exit */
 	const uint64_t *words;  /* the whole record of a marker, of so many words */
 	uint32_t count;

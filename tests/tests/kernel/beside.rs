@@ -2,6 +2,7 @@
 
 use nopal_tests::c;
 use nopal_tests::kernel::{Booted, boot_each, commands, is_torture, number_after, row};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -389,8 +390,15 @@ fn while_all_functions_are_as_slow_only_those_of_traces_are_told() {
             .and_then(|line| line.split(' ').next());
         let begin = begin.unwrap_or_else(|| panic!("{}: {state}", booted.name));
         let trace = booted.text("uniform.trace");
-        let others = trace.lines().find(|line| !line.contains(begin));
-        assert_eq!(others, None, "{}", booted.name);
+        let places = |letter: &str| -> BTreeSet<&str> {
+            let lines = trace.lines().map(|line| line.split(' '));
+            let lines = lines.filter_map(|mut words| {
+                (words.next() == Some(letter)).then(|| words.next().expect("a place"))
+            });
+            lines.collect()
+        };
+        assert_eq!(places("E"), BTreeSet::from([begin]), "{}", booted.name);
+        assert_eq!(places("X").len(), 1, "{}: {trace}", booted.name);
         let queued = number_after(&state, "in queue ");
         assert!(queued > 0, "{}: {state}", booted.name);
         assert_eq!(trace.lines().count() as u64, queued, "{}", booted.name);

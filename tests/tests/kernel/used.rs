@@ -240,6 +240,12 @@ fn a_range_of_addresses_is_traced_and_read_as_text() {
         let left = rest.lines().count();
         assert!((1..1726).contains(&left), "{}: {left}", booted.name);
         assert!(after.contains(&counts(0)), "{}: {after}", booted.name);
+        let returned = booted.text("devtrace.return");
+        assert!(
+            returned == "c3cccccccc" || returned.starts_with("e9"),
+            "{}: {returned}",
+            booted.name
+        );
         let mut before = 0;
         for (index, line) in first.lines().chain(rest.lines()).enumerate() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -248,7 +254,7 @@ fn a_range_of_addresses_is_traced_and_read_as_text() {
             };
             let is_even = (index == 0) || (index - 1 + 1726 - left) % 2 == 0;
             assert_eq!(*letter, if is_even { "E" } else { "X" }, "{line}");
-            assert_eq!((*place, values.len()), (begin, 4), "{line}");
+            assert_eq!((*place == begin, values.len()), (is_even, 4), "{line}");
             let numbers =
                 [clock, task].map(|word| u64::from_str_radix(word, 16).expect("a number"));
             assert!(numbers[0] > before && numbers[1] > 0, "{line}");
@@ -269,6 +275,48 @@ fn a_range_of_addresses_is_traced_and_read_as_text() {
             "{}",
             booted.name
         );
+    }
+}
+
+#[test]
+fn the_address_of_an_exit_is_told_where_its_function_has_no_other() {
+    for booted in used() {
+        let list: Value = serde_json::from_str(&booted.said("exits")).expect("a list");
+        let functions: BTreeMap<u64, (u64, u64)> = list["functions"]
+            .as_array()
+            .expect("functions")
+            .iter()
+            .map(|function| {
+                let number = |field: &str| function[field].as_u64().expect("a number");
+                let exits = number("returns") + number("tail_jumps");
+                (number("address"), (number("size"), exits))
+            })
+            .collect();
+        let hex = |word: &str| u64::from_str_radix(word, 16).expect("a number");
+        let trace = booted.text("exits.trace");
+        let mut open: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+        let mut told = [0, 0];
+        for line in trace.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [letter, place, _, task, ..] = &words[..] else {
+                panic!("{}: {line}", booted.name);
+            };
+            let calls = open.entry(task).or_default();
+            if *letter == "E" {
+                calls.push(hex(place));
+                continue;
+            }
+            // The others began before the trace.
+            let Some(begin) = calls.pop() else { continue };
+            let (size, exits) = functions[&begin];
+            let is_right = match exits {
+                1 => (begin + 1..begin + size).contains(&hex(place)),
+                _ => *place == "-",
+            };
+            assert!(is_right, "{}: {begin:x}: {line}", booted.name);
+            told[usize::from(exits == 1)] += 1;
+        }
+        assert!(told.iter().all(|times| *times > 0), "{told:?}: {trace}");
     }
 }
 

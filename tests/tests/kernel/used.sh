@@ -42,10 +42,21 @@ cat /dev/nopal >/out/devtrace.state
 head -n 1 /dev/nopal_trace >/out/devtrace.first
 cat /dev/nopal_trace >/out/devtrace.rest
 cat /dev/nopal >/out/devtrace.after
+returned=$(sed -n 's/^X \([^ ]*\) .*/\1/p' /out/devtrace.rest | head -n 1)
+text=$(grep ' _stext$' /proc/kallsyms | cut -d' ' -f1)
+dd if=/tmp/text.before bs=1 skip=$((0x$returned - 0x$text)) count=5 | hexdump -v -e '1/1 "%02x"' >/out/devtrace.return
 nopal ctl kernel reset
 cat /out/devtrace.state >/dev/nopal
 cat /dev/nopal >/out/devtrace.again
 echo reset >/dev/nopal
+echo start >/dev/nopal
+
+nopal ctl kernel 'trace vfs_* new some' 'trace some on'
+kernel_work pipe 20
+echo stop >/dev/nopal
+cat /dev/nopal_trace >/out/exits.trace
+echo reset >/dev/nopal
+say exits nopal list --json kernel 'vfs_*'
 echo start >/dev/nopal
 
 step losses
@@ -286,10 +297,13 @@ for size in 21 15; do
 	dmesg -c | grep 'NMI backtrace for cpu 1' | grep -vc skipped >/out/nmi.came.$size
 	cat /dev/nopal >/out/nmi.state.$size
 	cat /dev/nopal_trace >/tmp/records
-	for function in show_regs __do_sys_getppid; do
-		address=$(sed -n "s/ . $function$//p" /proc/kallsyms)
-		for kind in E X; do grep -c "^$kind $address" /tmp/records; done
-	done >/out/nmi.records.$size
+	{
+		for function in show_regs __do_sys_getppid; do
+			grep -c "^E $(sed -n "s/ . $function$//p" /proc/kallsyms)" /tmp/records
+		done
+		grep -c "^X $returned" /tmp/records
+		grep ^X /tmp/records | grep -vc "^X $returned"
+	} >/out/nmi.records.$size
 done
 taskset -p 3 $$
 rm /tmp/records
