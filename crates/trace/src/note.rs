@@ -364,7 +364,7 @@ pub struct Session {
     pub least_duration_ns: u64,
     /// It has a part of another trace only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub selection: Option<Selection>,
+    pub selection: Option<Box<Selection>>,
 }
 
 /// The part of another trace that a trace has.

@@ -47,7 +47,7 @@ pub fn select(trace: &Trace, directory: &Path, select: Select) -> Result<()> {
     } = select;
     let session = Session {
         uuid: String::new(),
-        selection: Some(selection.clone()),
+        selection: Some(Box::new(selection.clone())),
         ..trace.session().clone()
     };
     let mut writer = Writer::create(directory, session)?;
