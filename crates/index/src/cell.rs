@@ -14,7 +14,7 @@ pub const FAN_OUT: usize = 8;
 pub const DEPTHS: usize = 1024;
 
 /// Nodes whose cells are decoded at once.
-const RUN: usize = 64;
+const RUN: usize = 512;
 
 const SITE_BITS: u32 = SITE_LIMIT.ilog2();
 const LONGEST: u64 = (1 << (64 - SITE_BITS)) - 1;
