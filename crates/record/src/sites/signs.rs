@@ -52,7 +52,10 @@ const fn copier(name: &'static str) -> Runtime {
 const EXPORTED: &[(&str, Runtime)] = &[
     (
         "_ZN2v87Isolate10GetCurrentEv",
-        runtime("V8, a JavaScript engine", "functions in JavaScript"),
+        runtime(
+            "V8 or another JavaScript engine with its interface",
+            "functions in JavaScript",
+        ),
     ),
     // Copies the C stack for each continuation.
     (
