@@ -11,8 +11,8 @@ use nopal_analysis::report;
 use nopal_analysis::selection;
 use nopal_analysis::span::{begin, end};
 use nopal_analysis::waits::Waits;
-use nopal_trace::Trace;
-use nopal_trace::synthetic::{self, Random, Shape};
+use nopal_trace::synthetic::{self, Random, Recorder, Shape, clock};
+use nopal_trace::{Session, Trace, Writer};
 
 fn select(trace: &Trace, filter: &Filter, directory: &Path) -> Trace {
     selection::write(trace, &drive(filter), directory, &mut || Ok(())).unwrap();
@@ -120,4 +120,37 @@ fn readers_show_of_a_part_what_they_show_of_the_whole() {
         Ok(seed) => try_seed(seed.parse().unwrap()),
         Err(_) => (1..20).for_each(try_seed),
     }
+}
+
+/// A thread went to another program in a call.
+#[test]
+fn calls_of_threads_that_were_gone_are_not_open_in_a_part() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().join("whole");
+    let mut writer = Writer::create(&directory, Session::default()).unwrap();
+    writer.note(&clock(1_000)).unwrap();
+    for (thread, end) in [(2, None), (3, Some(9_000))] {
+        let mut recorder = Recorder::new(1, thread, 1_000);
+        recorder.resync(1_000, 500, nopal_abi::RESYNC_CHUNK);
+        recorder.entry(2_000, 1, 400);
+        if let Some(end) = end {
+            recorder.exit(end, 1, 400);
+        }
+        recorder.finish(&mut writer).unwrap();
+    }
+    writer.note(&clock(10_000)).unwrap();
+    writer.sync_metadata().unwrap();
+    drop(writer);
+    let whole = Trace::open(&directory).unwrap();
+    let mut from = Filter::default();
+    from.from = Some(5_000);
+    let part = select(&whole, &from, &place.path().join("part"));
+    let open = part.threads().into_iter().map(|thread| {
+        let packets = thread.packets();
+        (
+            thread.thread,
+            packets.map(|packet| packet.open_calls().len()).sum(),
+        )
+    });
+    assert_eq!(open.collect::<Vec<(u32, usize)>>(), [(2, 0), (3, 1)]);
 }

@@ -25,7 +25,7 @@ pub fn notes(
     match filter.from.filter(|from| reader.begins_by(*from)) {
         Some(from) => {
             reader.pass(from, pause)?;
-            notes.extend(reader.open());
+            notes.extend(reader.open(from));
         }
         None => notes.extend(first(thread)),
     }
@@ -151,10 +151,15 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The present calls: those of the program, and those of the kernel.
-    fn open(&self) -> impl Iterator<Item = Note> + use<'_, 'a> {
-        let frames = self.rebuilder.frames();
-        let (own, kernel) = frames.split_at(self.rebuilder.frames_of_program());
+    /// The present calls: those of the program, and those of the kernel. No call is known to have gone on until `from` in
+    /// a thread that is not.
+    fn open(&self, from: u64) -> impl Iterator<Item = Note> + use<'_, 'a> {
+        let frames = match self.thread.clock_end() > from {
+            true => self.rebuilder.frames(),
+            false => &[],
+        };
+        let of_program = self.rebuilder.frames_of_program().min(frames.len());
+        let (own, kernel) = frames.split_at(of_program);
         let key = self.thread.key();
         let in_kernel = self.present().map_or(key, |packet| packet.thread());
         let own = open(key, 0, self.calls(own), self.rebuilder.position());
