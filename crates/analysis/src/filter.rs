@@ -72,21 +72,25 @@ impl Filter {
         }
     }
 
+    /// Leaves out what is before the one value of the counter or after the other.
+    pub fn narrow(&mut self, from: Option<u64>, until: Option<u64>) {
+        self.from = self.from.max(from);
+        self.until = self.until.into_iter().chain(until).min();
+    }
+
     /// An error if no thread, or no function, is selected.
     pub fn new(trace: &Trace, wanted: &Wanted) -> Result<Filter> {
         let moment = |moment: &Option<Moment>| {
             let moment = moment.as_ref();
             moment.map(|moment| moment.counter(trace)).transpose()
         };
-        let all = Filter::all(trace);
-        let filter = Filter {
+        let mut filter = Filter {
             threads: threads(trace, wanted)?,
             choices: choices(trace, wanted)?,
             least_ns: wanted.least_ns,
-            from: all.from.max(moment(&wanted.from)?),
-            until: all.until.into_iter().chain(moment(&wanted.until)?).min(),
-            checkpoints: None,
+            ..Filter::all(trace)
         };
+        filter.narrow(moment(&wanted.from)?, moment(&wanted.until)?);
         if let (Some(from), Some(until)) = (filter.from, filter.until)
             && from > until
         {

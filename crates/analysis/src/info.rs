@@ -10,7 +10,6 @@ use nopal_trace::{
 use crate::kernel_events::kind;
 use crate::losses;
 use crate::names::{Names, printable};
-use crate::report::exits;
 use crate::span::{begin, end};
 use crate::text::{Align, Table, bytes, count, date, duration, rate, several};
 
@@ -18,9 +17,10 @@ use crate::text::{Align, Table, bytes, count, date, duration, rate, several};
 const LISTED: usize = 20;
 
 pub fn info(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
-    facts(trace, out)?;
+    let runs = runs(trace);
+    facts(trace, &runs, out)?;
     writeln!(out)?;
-    processes(trace, out, width)?;
+    processes(&runs, out, width)?;
     writeln!(out)?;
     images(trace, out, width)?;
     states(trace, out, width)?;
@@ -49,7 +49,7 @@ pub fn info(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> 
     Ok(())
 }
 
-fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+fn facts(trace: &Trace, runs: &[Run], out: &mut dyn Write) -> io::Result<()> {
     let session = trace.session();
     let clocks = trace.clocks();
     let threads = trace.threads();
@@ -103,8 +103,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         "time",
         duration(clocks.duration_ns(end(trace).saturating_sub(begin(trace)))),
     )?;
-    let runs = runs(trace);
-    fact("threads", count(threads_of(&runs)))?;
+    fact("threads", count(threads_of(runs)))?;
     fact(
         "size",
         format!(
@@ -372,8 +371,7 @@ fn end_of(trace: &Trace) -> String {
     }
 }
 
-fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let runs = runs(trace);
+fn processes(runs: &[Run], out: &mut dyn Write, width: usize) -> io::Result<()> {
     let mut table = Table::new(&[
         ("process", Align::Right),
         ("parent", Align::Right),
@@ -419,7 +417,6 @@ struct Run<'a> {
 
 /// The programs of all processes, in order of time.
 fn runs(trace: &Trace) -> Vec<Run<'_>> {
-    let last_exits = exits(trace);
     let mut exits: BTreeMap<u32, Vec<(u64, Option<i32>)>> = BTreeMap::new();
     let mut begun: BTreeMap<u32, BTreeSet<(u64, u32)>> = BTreeMap::new();
     for note in trace.notes() {
@@ -445,17 +442,15 @@ fn runs(trace: &Trace) -> Vec<Run<'_>> {
         .map(|process| {
             let number = process.process;
             let until = next.insert(number, process.counter);
-            let ended = match until {
-                None => last_exits.get(&number).map(|(_, status)| *status),
-                Some(until) => {
-                    let mut ends = exits.get(&number).into_iter().flatten();
-                    let ended = ends.find(|(end, _)| (process.counter..until).contains(end));
-                    ended.map(|(_, status)| *status)
-                }
-            };
             // A thread of a forked child may have begun before the tool noted the child.
             let all = begun.entry(number).or_default();
             let threads = all.split_off(&(process.counter, 0));
+            // The end of one whose number another one got later does not count.
+            let last = threads.last().map_or(process.counter, |(begin, _)| *begin);
+            let time = last..until.unwrap_or(u64::MAX);
+            let ends = exits.get(&number).into_iter().flatten();
+            let ended = ends.rev().find(|(end, _)| time.contains(end));
+            let ended = ended.map(|(_, status)| *status);
             Run {
                 process,
                 threads: threads.len() as u64,

@@ -18,7 +18,6 @@ pub use functions::{Durations, Estimate, Report, Row, Sort, functions, functions
 pub use kernel::{KernelRow, kernel, write_kernel};
 pub use objects::Objects;
 pub use order::{Column, order};
-pub(crate) use processes::exits;
 pub use processes::{PROCESSES_BY, ProcessRow, processes, write_processes, write_processes_json};
 pub use related::{RELATED_BY, Related, Relation, related, write_related, write_related_json};
 pub use threads::{THREADS_BY, ThreadRow, threads, write_threads, write_threads_json};

@@ -88,7 +88,7 @@ impl ProcessRow {
 
 /// When the processes ended, and with which status if that is known. The end of one whose number another one got later
 /// does not count.
-pub(crate) fn exits(trace: &Trace) -> BTreeMap<u32, (u64, Option<i32>)> {
+fn exits(trace: &Trace) -> BTreeMap<u32, (u64, Option<i32>)> {
     let mut exits = BTreeMap::new();
     for note in trace.notes() {
         if let Note::Exit {

@@ -20,8 +20,7 @@ pub fn filter(state: &State, query: &Query) -> Result<Filter> {
         Some(text) => number(text).map(|ns| Some(state.counter(ns))),
     };
     let mut filter = Filter::all(&state.trace);
-    filter.from = filter.from.max(moment("from")?);
-    filter.until = filter.until.into_iter().chain(moment("until")?).min();
+    filter.narrow(moment("from")?, moment("until")?);
     filter.checkpoints = Some(state.checkpoints());
     if query.text("threads").is_some() {
         filter.select_threads(&query.numbers("threads")?, &state.trace);
