@@ -69,9 +69,10 @@ static inline unsigned long nopal_module_text(const struct module *module, unsig
 #endif
 }
 
-/* How many functions may have a direct call at once. Before 6.3, each takes room in a table that is allocated anew, in
- * one piece, for each change: 37,000 were too many in a machine of 1 GiB. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+/* How many functions may have a direct call at once. Before 6.6.10 and 6.7, a registration that adds many replaces
+ * ftrace's table of direct calls again and again, for each function in the end, and forgets to free it: 37,000 were too
+ * many in a machine of 1 GiB. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 10)
 #define NOPAL_DIRECT_AT_MOST 1000000
 #else
 #define NOPAL_DIRECT_AT_MOST 4096
@@ -97,7 +98,7 @@ static inline int nopal_direct_on(struct ftrace_ops *ops, unsigned long to)
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
 	ops->ops_func = _Generic(ops->ops_func, typeof(&nopal_share): nopal_share, typeof(&nopal_share_at): nopal_share_at);
 #endif
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
 	return register_ftrace_direct(ops, to);
 #else
 	return register_ftrace_direct_multi(ops, to);
@@ -134,7 +135,7 @@ static inline void nopal_each_symbol(void *of_kernel, void *of_modules, struct n
 
 static inline int nopal_direct_off(struct ftrace_ops *ops, unsigned long to)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
 	return unregister_ftrace_direct(ops, to, false);
 #else
 	return unregister_ftrace_direct_multi(ops, to);
