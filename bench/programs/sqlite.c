@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * sqlite ROWS [ROUNDS]: inserts, selects and deletes ROWS rows of an indexed table in memory, ROUNDS times. Prints the time
- * in nanoseconds; a sum over the values read, which is the same each time; and the mean wall and processor time of the
- * rounds after the first second of processor time, or of the last round.
+ * sqlite ROWS [ROUNDS [IDLE]]: inserts, selects and deletes ROWS rows of an indexed table in memory, ROUNDS times. Prints the
+ * time in nanoseconds; a sum over the values read, which is the same each time; and the mean wall and processor time of the
+ * rounds after the first second of processor time, or of the last round. With IDLE, it sleeps for so many milliseconds before
+ * the first round, and also prints the moment at which each round ended, since the first began, and its processor time.
  */
 #include "measure.h"
 #include "sqlite3.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static sqlite3 *database;
 
@@ -121,6 +123,9 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return 2;
 	int64_t rows = atoll(argv[1]), rounds = argc > 2 ? atoll(argv[2]) : 1, total = 0, early = 0;
+	int64_t idle = argc > 3 ? atoll(argv[3]) : 0;
+	if (idle)
+		usleep((useconds_t)idle * 1000);
 	double start = nanoseconds(), clock_then = start, processor_then = 0;
 	for (int64_t i = 0; i < rounds; i++) {
 		/* Each round makes the same calls, so that their number follows from that of rounds. */
@@ -131,6 +136,9 @@ int main(int argc, char **argv)
 			processor_then = used;
 		}
 		total = round_of(rows);
+		if (idle)
+			printf("ended_%lld %f\nprocessor_%lld %f\n", (long long)i, nanoseconds() - start, (long long)i,
+			       processor_nanoseconds() - used);
 	}
 	double end = nanoseconds(), used = processor_nanoseconds();
 	printf("time %f\nsum %lld\nprocessor %f\n", end - start, (long long)total, used);

@@ -66,7 +66,9 @@ fn main() -> Result<()> {
     };
     group("pairs", &|| pairs::measure(&paths, &programs));
     group("sqlite", &|| sqlite::measure(&paths, binaries()?));
-    group("budget", &|| budget::measure(&paths, &binaries()?.plain));
+    group("budget", &|| {
+        budget::measure(&paths, &programs, &binaries()?.plain)
+    });
     group("services", &|| services::measure(&paths));
     group("net", &|| net::measure(&paths, &programs));
     group("start", &|| start::measure(&paths));

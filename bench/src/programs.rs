@@ -55,14 +55,14 @@ impl Programs {
     }
 
     /// Compiles the driver with SQLite, as `name`.
-    pub fn sqlite(&self, name: &str, option: Option<&str>) -> Result<PathBuf> {
-        let object = self.sqlite_object("gcc", name, option.as_slice())?;
+    pub fn sqlite(&self, compiler: &str, name: &str, flags: &[&str]) -> Result<PathBuf> {
+        let object = self.sqlite_object(compiler, name, flags)?;
         let program = self.directory.join(name);
-        let mut compile = Command::new("gcc");
+        let mut compile = Command::new(compiler);
         compile
             .args(["-O2", "-o"])
             .arg(&program)
-            .args(option)
+            .args(flags)
             .arg("-I")
             .arg(sqlite_source()?);
         let driver = self.sources.join("sqlite.c");

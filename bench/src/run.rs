@@ -61,6 +61,17 @@ pub fn run(command: &mut Command) -> Result<Ran> {
     })
 }
 
+/// The output of a command.
+pub fn output(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// The processor time of all children that have been waited for.
 fn of_children() -> Duration {
     // SAFETY: the structure holds plain numbers, for which 0 is valid; the kernel fills it.
@@ -135,16 +146,9 @@ impl Paths {
 
     /// How often each function was called in the last recording.
     pub fn calls(&self) -> Result<HashMap<String, u64>> {
-        let output = Command::new(&self.nopal)
-            .args(["report", "--json"])
-            .arg(self.trace())
-            .output()?;
-        ensure!(
-            output.status.success(),
-            "nopal report: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let rows: Vec<Value> = serde_json::from_slice(&output.stdout)?;
+        let mut command = Command::new(&self.nopal);
+        let text = output(command.args(["report", "--json"]).arg(self.trace()))?;
+        let rows: Vec<Value> = serde_json::from_str(&text)?;
         let call =
             |row: &Value| Some((row["function"].as_str()?.to_owned(), row["calls"].as_u64()?));
         Ok(rows.iter().filter_map(call).collect())

@@ -20,8 +20,8 @@ pub struct Binaries {
 pub fn compile(programs: &Programs) -> Result<Binaries> {
     std::thread::scope(|scope| {
         let mcount = is_installed("uftrace")
-            .then(|| scope.spawn(|| programs.sqlite("sqlite-pg", Some("-pg"))));
-        let plain = programs.sqlite("sqlite", None)?;
+            .then(|| scope.spawn(|| programs.sqlite("gcc", "sqlite-pg", &["-pg"])));
+        let plain = programs.sqlite("gcc", "sqlite", &[])?;
         let mcount = mcount.and_then(|thread| thread.join().ok()).transpose()?;
         Ok(Binaries { plain, mcount })
     })

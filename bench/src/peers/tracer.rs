@@ -146,14 +146,3 @@ pub fn bytes_below(directory: &Path) -> Result<u64> {
     }
     Ok(bytes)
 }
-
-/// The output of a command.
-pub fn output(command: &mut Command) -> Result<String> {
-    let output = command.output()?;
-    anyhow::ensure!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}

@@ -1,8 +1,8 @@
 //! uftrace: with a program compiled for it, and with one that it patches at its start.
 
-use super::tracer::{Built, Kept, Rest, Session, Tracer, bytes_below, output};
+use super::tracer::{Built, Kept, Rest, Session, Tracer, bytes_below};
 use crate::programs::{Programs, is_installed};
-use crate::run::{Paths, remove};
+use crate::run::{Paths, output, remove};
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,9 @@
 //! LLVM XRay: clang leaves room in each function, and the program's own runtime patches it.
 
-use super::tracer::{Built, Kept, Rest, Session, Tracer, output};
+use super::tracer::{Built, Kept, Rest, Session, Tracer};
 use crate::programs::{Programs, is_installed};
 use crate::resident::Resident;
-use crate::run::{Paths, remove};
+use crate::run::{Paths, output, remove};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;

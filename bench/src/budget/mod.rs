@@ -1,7 +1,11 @@
-//! SQLite within a budget of 5 %, every function on: the cost, launched cold and with the last run's profile, and the
-//! part of the calls that the trace knows.
+//! SQLite within a budget of 5 %, every function on: the cost, launched cold and with the last run's profile, and after
+//! a step in load; the part of the calls that the trace knows; and the same of other tracers that leave something out.
 
-use crate::run::{Paths, Ran, remove, run};
+mod peers;
+mod step;
+
+use crate::programs::Programs;
+use crate::run::{Paths, Ran, output, remove, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
@@ -43,7 +47,7 @@ struct Known {
     lost: f64,
 }
 
-pub fn measure(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs, program: &Path) -> Result<Vec<Row>> {
     let untraced = |rounds: u64| {
         let ran = run(Command::new(program).args([ROWS, &rounds.to_string()]))?;
         sample(&ran, None)
@@ -87,7 +91,7 @@ pub fn measure(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
         knows(cold, &|known| known.called).median()
     );
     let timed = |run: usize| knows(run, &|known| 100.0 * known.timed / known.called);
-    let rows = [
+    let mut rows = vec![
         Row::new(
             "SQLite, --budget 5%, after the first second: added processor time",
             "%",
@@ -131,7 +135,9 @@ pub fn measure(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
         Row::new("changes of state", "", knows(cold, &|known| known.changes)),
         Row::new("events lost", "", knows(cold, &|known| known.lost)),
     ];
-    Ok(rows.into())
+    rows.push(step::measure(paths, program)?);
+    rows.extend(peers::measure(paths, programs, program)?);
+    Ok(rows)
 }
 
 fn sample(ran: &Ran, known: Option<Known>) -> Result<Sample> {
@@ -214,13 +220,8 @@ struct Reported {
 
 fn rows(paths: &Paths) -> Result<Vec<Reported>> {
     let mut command = Command::new(&paths.nopal);
-    let output = command
-        .args(["report", "--json"])
-        .arg(paths.trace())
-        .output()?;
-    let failed = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "nopal report: {failed}");
-    let rows: Vec<Value> = serde_json::from_slice(&output.stdout)?;
+    let text = output(command.args(["report", "--json"]).arg(paths.trace()))?;
+    let rows: Vec<Value> = serde_json::from_str(&text)?;
     let reported = rows.iter().map(|row| {
         let text = |field: &str| Some(row[field].as_str()?.to_owned());
         Some(Reported {
