@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{thread, vec};
 
 use anyhow::Result;
+use nopal_abi::Cursor;
 use nopal_trace::{Clocks, Cost, Packet, ThreadInfo, Trace};
 
 use crate::filter::{Filter, Selected};
@@ -144,8 +145,8 @@ impl<'a> Crew<'a, '_> {
         let (start, stop) = self.range(&thread, until, times);
         let mut number = start.packet;
         self.count(thread.packets_in(0..number));
-        let is_cut = times == Times::Parts;
-        let mut rebuilder = start.reopen(is_cut.then_some(window.0), worker);
+        let mut rebuilder = start.reopen(worker);
+        let mut from = Some(window.0).filter(|from| *from > 0);
         let mut retimer = Retimer::new(self.drive.net, window);
         let mut alive = thread.alive_until;
         loop {
@@ -160,16 +161,28 @@ impl<'a> Crew<'a, '_> {
                     break;
                 }
                 taken += 1;
-                match &mut retimer {
-                    None => rebuilder.packet(&packet, worker),
-                    Some(retimer) => {
-                        let (words, clock) = retimer.packet(&packet);
-                        rebuilder.packet_with(&packet, &words, window.0, clock, worker);
-                    }
+                let Some(retimer) = &mut retimer else {
+                    rebuilder.packet(&packet, worker);
+                    continue;
+                };
+                if let Some(from) = from.take_if(|from| packet.clock_begin() > *from) {
+                    rebuilder.begin_self_times(from);
                 }
+                let (words, clock) = retimer.packet(&packet);
+                rebuilder.begin_packet_with(&packet, &words, window.0, clock, worker);
+                let mut records = Cursor::new(&words);
+                if let Some(from) = from.take_if(|from| packet.clock_end() > *from) {
+                    let after = words.len() - packet.words_until(from);
+                    rebuilder.up_to(&mut records, after, worker);
+                    rebuilder.begin_self_times(from);
+                }
+                rebuilder.words(records, worker);
             }
             let is_last = taken < PAUSE_PACKETS;
             if is_last {
+                if let Some(from) = from {
+                    rebuilder.begin_self_times(from);
+                }
                 if let Some(retimer) = retimer.as_mut().filter(|_| alive > 0) {
                     alive = retimer.passed(alive);
                 }

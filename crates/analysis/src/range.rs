@@ -98,11 +98,8 @@ impl Start {
         (self.rebuilder, self.past)
     }
 
-    /// The rebuilder, whose open calls are passed to a sink: as having begun at `at`, if that is given.
-    pub fn reopen(mut self, at: Option<u64>, sink: &mut dyn Sink) -> CallRebuilder {
-        if let Some(at) = at {
-            self.rebuilder.move_to(at);
-        }
+    /// The rebuilder, whose open calls are passed to a sink.
+    pub fn reopen(mut self, sink: &mut dyn Sink) -> CallRebuilder {
         self.rebuilder.reopen(&mut self.past, sink);
         self.rebuilder
     }

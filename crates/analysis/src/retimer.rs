@@ -1,4 +1,4 @@
-//! Clocks without the cost of recording, or within a time.
+//! Clocks without the cost of recording, or up to a time.
 //!
 //! A recorded call takes `call` ticks more than another, of which `within` lie between the clocks of its entry and its
 //! exit. So in each thread every clock is set back by the cost of all recording before it. Of one call's cost, `within`
@@ -14,7 +14,7 @@ const NOTHING: Cost = Cost { call: 0, within: 0 };
 /// The clocks of one thread.
 pub struct Retimer {
     cost: Cost,
-    /// Earlier clocks become the first, later ones the second.
+    /// Recording takes time between the first and the second only; clocks behind the second become that.
     window: (u64, u64),
     /// The clock of the last record, as the trace has it.
     clock: u64,
@@ -85,7 +85,7 @@ impl Retimer {
     pub fn passed(&mut self, clock: u64) -> u64 {
         self.clock = clock;
         let (from, until) = self.window;
-        let clock = clock.clamp(from, until.max(from));
+        let clock = clock.min(until.max(from));
         self.net = self.net.max(clock.saturating_sub(self.taken / PARTS));
         self.net
     }

@@ -54,7 +54,7 @@ impl<'a, T: EventSource> ThreadEvents<'a, T> {
     ) -> ThreadEvents<'a, T> {
         let start = Start::before(filter.from, thread, filter.checkpoints_of(thread));
         let packets = thread.packets_in(start.packet..usize::MAX);
-        let rebuilder = start.reopen(None, &mut source);
+        let rebuilder = start.reopen(&mut source);
         ThreadEvents {
             rebuilder,
             alive_until: thread.alive_until,

@@ -464,7 +464,12 @@ impl<'a> Waiting<'a> {
     fn assign(&mut self, clock: u64, innermost: Option<&Frame>) {
         let waits = &self.of_thread()[self.next..];
         let (from, until) = self.window;
-        let past = waits.iter().take_while(|wait| wait.begin < clock);
+        // A wait over the window's begin is of the call that is the innermost there.
+        let is_over_begin =
+            |wait: &Wait| clock <= from && wait.end > from && wait.why != Why::Unknown;
+        let past = waits
+            .iter()
+            .take_while(|wait| wait.begin < clock && !is_over_begin(wait));
         let mut sum = Waited::default();
         for wait in past {
             let end = match wait.why {
@@ -569,7 +574,7 @@ impl Sink for Waiting<'_> {
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         self.reach(ending.clock, || None);
         self.worker.stray(frame, ending);
-        let total = self.within(frame.clock, ending.clock);
+        let total = self.within(frame.clock.max(self.window.0), ending.clock);
         let own = std::mem::take(&mut self.outside);
         if total != Waited::default() {
             let in_call = InCall { total, own };

@@ -134,7 +134,7 @@ impl Sink for Evented<'_> {
         if frame.style() == Style::Only {
             self.left_out.entries += 1;
         } else if frame.clock <= self.from {
-            self.pending.push(Pending::open(frame));
+            self.pending.push(Pending::open(frame, self.from));
         } else {
             self.begin_pending(frame.clock);
             self.begin_call(frame.site(), frame.clock);

@@ -10,9 +10,10 @@ pub struct Pending {
 }
 
 impl Pending {
-    pub fn open(frame: &Frame) -> Pending {
+    /// `from`: the begin of the selected time.
+    pub fn open(frame: &Frame, from: u64) -> Pending {
         Pending {
-            frame: *frame,
+            frame: frame.since(from),
             is_resumed: false,
         }
     }

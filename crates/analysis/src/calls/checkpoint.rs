@@ -44,24 +44,17 @@ impl CallRebuilder {
         }
     }
 
-    /// Moves the past up to `clock`, if [`CallRebuilder::can_reopen`]. Calls that ended in the open ones then take no
-    /// time.
-    pub fn move_to(&mut self, clock: u64) {
-        for frame in self.frames.iter_mut() {
-            frame.clock = frame.clock.max(clock);
-            frame.child = 0;
-        }
-        let known = &mut self.known;
-        known.since = known.since.max(clock);
-        known.gap = known.gap.map(|gap| gap.max(clock));
-        known.spent = 0;
-        known.doubts.clear();
-        if let Some(stay) = &mut self.stay {
-            stay.since = stay.since.max(clock);
-        }
+    /// Time before `clock`, which is not behind the next record, is no self time of calls. The clocks of calls stay as
+    /// they are: by them it is known which were open at a jump.
+    pub fn begin_self_times(&mut self, clock: u64) {
         self.last_clock = self.last_clock.max(clock);
-        self.event_clock = self.event_clock.max(clock);
-        self.before = self.before.max(clock);
+        spend_until(&mut self.frames, clock);
+        for fiber in self.fibers.iter_mut() {
+            spend_until(&mut fiber.frames, fiber.since.min(clock));
+        }
+        let outermost = self.frames.first().map_or(clock, |frame| frame.clock);
+        let known = &mut self.known;
+        known.spent = outermost.min(clock).saturating_sub(known.since);
     }
 
     /// Whether no later record can tell more of the time before `clock`, except exits of calls whose entries are not
@@ -71,5 +64,16 @@ impl CallRebuilder {
             frame.clock >= clock || is_cut && self.known.alive(frame, clock) == clock
         };
         self.fibers.is_empty() && self.before >= clock && self.frames.iter().all(is_decided)
+    }
+}
+
+/// The time of the open calls of a stack up to `clock`, at which the stack was left if the thread is on another, is that
+/// of their callees.
+fn spend_until(frames: &mut [Frame], clock: u64) {
+    let mut end = clock;
+    for frame in frames.iter_mut().rev() {
+        frame.child = end.saturating_sub(frame.clock);
+        frame.settle();
+        end = frame.clock.min(clock);
     }
 }

@@ -104,6 +104,10 @@ impl Fibers {
             .map(|(&key, fiber)| (key, fiber.frames.as_slice()))
     }
 
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Fiber> {
+        self.by_slot.values_mut()
+    }
+
     /// Whether calls of `add` can have made this state.
     pub fn is_sound(&self) -> bool {
         let sound = |(key, fiber): (&Key, &Fiber)| {

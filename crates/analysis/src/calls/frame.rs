@@ -78,6 +78,21 @@ impl Frame {
         self.marks |= BOUNDED;
     }
 
+    /// All of its self time is certain.
+    pub(super) fn settle(&mut self) {
+        self.marks &= !BOUNDED;
+    }
+
+    /// The part of it behind a clock.
+    pub fn since(&self, clock: u64) -> Frame {
+        let before = clock.saturating_sub(self.clock);
+        Frame {
+            clock: self.clock + before,
+            child: self.child.saturating_sub(before),
+            ..*self
+        }
+    }
+
     pub fn is_exact(&self) -> bool {
         self.marks & EXACT != 0
     }

@@ -1,7 +1,7 @@
 //! Rebuilds a thread's calls from its records: the call stack between two records.
 
 use nopal_abi::{self as abi, Cursor, Event, Style, Word, key_of, tag_of};
-use nopal_trace::{OpenCall, Packet, Place};
+use nopal_trace::{Packet, Place};
 use serde::{Deserialize, Serialize};
 
 use super::budget::WorkBudget;
@@ -78,21 +78,21 @@ impl CallRebuilder {
         self.words(records, sink);
     }
 
-    /// Takes a packet's records with other clocks, none before `from`, and the first of which is `clock`.
-    pub fn packet_with<S: Sink>(
+    /// Begins with a packet whose records are taken with other clocks, the first of which is `clock`. Times from `from`
+    /// on are wanted.
+    pub fn begin_packet_with(
         &mut self,
         packet: &Packet,
         words: &[u64],
         from: u64,
         clock: u64,
-        sink: &mut S,
+        sink: &mut dyn Sink,
     ) {
         self.unwrap(packet, sink);
         self.turn(packet.is_of_kernel(), clock, sink);
         self.pass_stop(packet, clock);
         self.begin_words(words, clock, packet.is_behind_loss(), sink);
         self.begin_open(packet, from, clock, sink);
-        self.words(Cursor::new(words), sink);
     }
 
     /// Takes records that are in no file. `lossy`: records before these are missing.
@@ -101,7 +101,12 @@ impl CallRebuilder {
         self.words(Cursor::new(words), sink);
     }
 
-    pub(super) fn words<S: Sink>(&mut self, mut records: Cursor, sink: &mut S) {
+    /// Takes records up to the last of `after` words. A call site is taken with its entry.
+    pub fn up_to<S: Sink>(&mut self, records: &mut Cursor, after: usize, sink: &mut S) {
+        while records.rest().len() > after && self.step(records, sink) {}
+    }
+
+    pub fn words<S: Sink>(&mut self, mut records: Cursor, sink: &mut S) {
         loop {
             if sink.takes_runs() {
                 self.run(&mut records, sink);
@@ -158,19 +163,18 @@ impl CallRebuilder {
             .map_or(self.frames.len(), |stay| stay.from.min(self.frames.len()))
     }
 
-    /// Calls that were open before the thread's first record, at `clock`. Their earlier callees are not known: neither
-    /// their self time before is counted, nor any time before `from`.
+    /// Calls that were open before the thread's first record, at `clock`. Their earlier callees are not known: their self
+    /// time before is not counted, and is missing if times from `from` on are wanted.
     fn begin_open(&mut self, packet: &Packet, from: u64, clock: u64, sink: &mut dyn Sink) {
         let calls = packet.open_calls();
-        let begin = |call: &OpenCall| call.clock.max(from);
         for (at, call) in calls.iter().enumerate() {
-            let until = calls.get(at + 1).map_or(clock, begin);
+            let until = calls.get(at + 1).map_or(clock, |next| next.clock);
             let style = match call.tail {
                 true => Style::Tail,
                 false => Style::Wrapped,
             };
             let key = key_of(call.site, call.tag);
-            let mut frame = Frame::new(begin(call), call.slot, key, style);
+            let mut frame = Frame::new(call.clock, call.slot, key, style);
             if call.exact {
                 frame = frame.with_slot_known();
             }

@@ -24,6 +24,8 @@ pub struct Selected<'a> {
     /// Nothing if the worker selects by time itself.
     from: Option<u64>,
     until: Option<u64>,
+    /// The worker gets calls from this clock on.
+    begin: u64,
     least_ns: u64,
     /// Of the call that begins next; 0 where it is not known.
     return_address: u64,
@@ -41,12 +43,17 @@ impl<'a> Selected<'a> {
             Times::Own => (None, None, 0),
             Times::Whole | Times::Parts => (filter.from, filter.until, filter.least_ns),
         };
+        let begin = match worker.times() {
+            Times::Parts => from.unwrap_or(0),
+            Times::Whole | Times::Own => 0,
+        };
         Selected {
             worker,
             filter,
             clocks,
             from,
             until,
+            begin,
             least_ns,
             return_address: 0,
         }
@@ -129,7 +136,9 @@ impl Sink for Selected<'_> {
         }
         match self.judge(frame.clock, ending.clock) {
             Verdict::Whole => self.worker.leave(frame, ending, self.selected(frames)),
-            Verdict::Cut => self.worker.lose(frame, ending.clock, true),
+            Verdict::Cut => self
+                .worker
+                .lose(&frame.since(self.begin), ending.clock, true),
             Verdict::Out => self.worker.dismiss(frame, true),
         }
     }
@@ -139,7 +148,9 @@ impl Sink for Selected<'_> {
             return;
         }
         match self.judge(frame.clock, clock) {
-            Verdict::Whole | Verdict::Cut => self.worker.lose(frame, clock, counted),
+            Verdict::Whole | Verdict::Cut => {
+                self.worker.lose(&frame.since(self.begin), clock, counted)
+            }
             Verdict::Out => self.worker.dismiss(frame, counted),
         }
     }
@@ -147,7 +158,7 @@ impl Sink for Selected<'_> {
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let is_selected = self.note(frame.site(), None).is_none();
         if is_selected && !matches!(self.judge(frame.clock, ending.clock), Verdict::Out) {
-            self.worker.stray(frame, ending);
+            self.worker.stray(&frame.since(self.begin), ending);
         }
     }
 
@@ -182,7 +193,8 @@ impl Sink for Selected<'_> {
     fn missing(&mut self, clock: u64, ticks: u64) {
         let begins_before = |until| clock.saturating_sub(ticks) < until;
         if self.from.is_none_or(|from| clock > from) && self.until.is_none_or(begins_before) {
-            self.worker.missing(clock, ticks);
+            let within = clock.saturating_sub(self.begin);
+            self.worker.missing(clock, ticks.min(within));
         }
     }
 

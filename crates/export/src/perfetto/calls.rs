@@ -367,7 +367,7 @@ impl Sink for Calls<'_> {
             return 0;
         };
         if frame.clock <= self.from && frame.style() != Style::Only {
-            self.pending.push(Pending::open(frame));
+            self.pending.push(Pending::open(frame, self.from));
             return 0;
         }
         if !self.pending.is_empty() {

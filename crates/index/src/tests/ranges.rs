@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use nopal_analysis::calls::CallRebuilder;
-use nopal_analysis::drive::Drive;
+use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Sink};
+use nopal_analysis::drive::{Drive, Worker};
 use nopal_analysis::dump::{Format, Weight, dump};
 use nopal_analysis::filter::{Filter, Wanted};
 use nopal_analysis::names::Names;
@@ -112,25 +112,116 @@ fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static str
     all
 }
 
+/// A part of a call: its site, its begin and end within a time, and whether these are the call's own.
+type Part = (u32, u64, u64, bool);
+
+#[derive(Default)]
+struct Parts(Vec<Part>);
+
+impl Parts {
+    fn add(&mut self, frame: &Frame, end: u64, is_whole: bool) {
+        self.0.push((frame.site(), frame.clock, end, is_whole));
+    }
+
+    fn sorted(mut self) -> Vec<Part> {
+        self.0.sort_unstable();
+        self.0
+    }
+}
+
+impl Sink for Parts {
+    fn enter(&mut self, _: &[Frame], _: Option<[u64; 6]>) -> u32 {
+        0
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _: &[Frame]) {
+        self.add(frame, ending.clock, true);
+    }
+
+    fn lose(&mut self, frame: &Frame, clock: u64, _: bool) {
+        self.add(frame, clock, false);
+    }
+
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.add(frame, ending.clock, false);
+    }
+}
+
+impl Worker for Parts {}
+
+/// The parts of all calls within a time, by all records of a trace.
+fn replayed(trace: &Trace, (from, until): (u64, u64)) -> Vec<Part> {
+    let mut all = Parts::default();
+    for thread in trace.threads() {
+        let mut rebuilder = CallRebuilder::new();
+        let packets = thread.packets();
+        packets.for_each(|packet| rebuilder.packet(&packet, &mut all));
+        rebuilder.end(thread.alive_until, &mut all);
+    }
+    let within = |(site, begin, end, is_whole): Part| {
+        let is_whole = is_whole && begin > from && end < until;
+        let is_in = end > from && begin < until;
+        is_in.then_some((site, begin.max(from), end.min(until), is_whole))
+    };
+    Parts(all.0.into_iter().filter_map(within).collect()).sorted()
+}
+
+/// The parts that a worker gets.
+fn read(trace: &Trace, filter: &Filter) -> Vec<Part> {
+    let mut workers = [Parts::default()];
+    let drive = Drive {
+        workers: 1,
+        filter: Some(filter),
+        ..Drive::default()
+    };
+    drive.run(trace, &mut workers).unwrap();
+    let [parts] = workers;
+    parts.sorted()
+}
+
+/// A time of a trace that begins and ends near records, which are dense at some times, and far from each other at others.
+fn time(trace: &Trace, random: &mut Random) -> (u64, u64) {
+    let (begin, end) = (span::begin(trace), span::end(trace));
+    let threads = trace.threads();
+    let packets = threads.iter().flat_map(|thread| thread.packets());
+    let clocks: Vec<u64> = packets.map(|packet| packet.clock_end()).collect();
+    let mut time = [0; 2].map(|_| {
+        let clock = clocks[random.below(clocks.len() as u64) as usize];
+        let near = (clock + random.below(60)).saturating_sub(30);
+        near.clamp(begin, end)
+    });
+    time.sort_unstable();
+    time.into()
+}
+
+#[test]
+fn calls_in_a_part_of_a_trace_are_those_of_all_records() {
+    for seed in seeds(20) {
+        let mut random = Random::new(seed);
+        let (_directory, trace) = made(seed, seed % 3 != 0);
+        let checkpoints = Arc::new(dense(&trace, &mut random, 1 + seed % 5));
+        for _ in 0..8 {
+            let time = time(&trace, &mut random);
+            let mut filter = Filter::default();
+            (filter.from, filter.until) = (Some(time.0), Some(time.1));
+            let all = replayed(&trace, time);
+            let part = read(&trace, &filter);
+            assert!(all == part, "seed {seed}, {time:?}");
+            filter.checkpoints = Some(Arc::clone(&checkpoints));
+            let part = read(&trace, &filter);
+            assert!(all == part, "seed {seed}, {time:?}, with checkpoints");
+        }
+    }
+}
+
 #[test]
 fn a_part_of_a_trace_is_the_same_with_checkpoints() {
     for seed in seeds(9) {
         let mut random = Random::new(seed);
         let (_directory, trace) = made(seed, seed % 3 != 0);
         let checkpoints = Arc::new(dense(&trace, &mut random, 1 + seed % 5));
-        let (begin, end) = (span::begin(&trace), span::end(&trace));
         for _ in 0..3 {
-            // Records are dense at some times, and far from each other at others: a range begins and ends at records.
-            let threads = trace.threads();
-            let clocks = threads.iter().flat_map(|thread| thread.packets());
-            let clocks: Vec<u64> = clocks.map(|packet| packet.clock_end()).collect();
-            let mut times = [0; 2].map(|_| {
-                let clock = clocks[random.below(clocks.len() as u64) as usize];
-                (clock + random.below(60))
-                    .saturating_sub(30)
-                    .clamp(begin, end)
-            });
-            times.sort_unstable();
+            let (from, until) = time(&trace, &mut random);
             let wanted = Wanted {
                 only: match random.below(3) {
                     0 => vec![format!("function_{}", 1 + random.below(5))],
@@ -140,8 +231,8 @@ fn a_part_of_a_trace_is_the_same_with_checkpoints() {
                 ..Wanted::default()
             };
             let mut filter = Filter::new(&trace, &wanted).unwrap();
-            filter.from = (random.below(5) > 0).then_some(times[0]);
-            filter.until = (random.below(5) > 0).then_some(times[1]);
+            filter.from = (random.below(5) > 0).then_some(from);
+            filter.until = (random.below(5) > 0).then_some(until);
             let net = (random.below(4) == 0).then_some(Cost {
                 call: 3000,
                 within: 1000,
