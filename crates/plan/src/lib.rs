@@ -9,6 +9,7 @@ mod body;
 mod cache;
 mod code;
 mod elements;
+mod engine;
 mod exceptions;
 mod frames;
 mod holes;

@@ -6,6 +6,7 @@ use nopal_symbols::Image;
 use serde::{Deserialize, Serialize};
 
 use crate::body::Name;
+use crate::engine;
 use crate::holes;
 use crate::judge::{self, Verdict};
 use crate::{Body, JUMP, LONGEST_WINDOW, Reason};
@@ -20,7 +21,8 @@ pub struct Plan {
     pub hooks: Vec<Site>,
     /// A runtime finds the frames of this file's functions by a table of return addresses.
     pub finds_frames: bool,
-    /// It has functions that copy stacks away and back, where other calls have been meanwhile.
+    /// It has functions that copy stacks away and back, where other calls have been meanwhile, or contains V8, which walks
+    /// them.
     pub copies_stacks: bool,
     /// It has functions that follow frame pointers to their callers.
     pub walks_frames: bool,
@@ -122,7 +124,7 @@ impl Plan {
             refused: Vec::new(),
             hooks: Vec::new(),
             finds_frames: judged.finds_frames,
-            copies_stacks: judged.copies_stacks,
+            copies_stacks: judged.copies_stacks || engine::has_v8(image),
             walks_frames: judged.walks_frames,
         };
         for (function, verdict) in functions.iter().zip(judged.verdicts) {

@@ -230,3 +230,27 @@ fn functions_that_bring_back_stacks_are_known() {
         assert!(!brings_back(&format!("{compares}\n{leaves}")), "{compares}");
     }
 }
+
+#[test]
+fn v8_is_known_by_its_text_where_it_is_linked_into_a_file() {
+    let walks = |text: &str, options: &[&str]| {
+        let source = format!(
+            ".globl f\n.type f,@function\nf: ret\n.size f, . - f\n.section .rodata,\"a\",@progbits\n{text}\n"
+        );
+        let options = [&["-nostdlib", "-Wl,-e,f"], options].concat();
+        Built::new("engine.s", &source, &options)
+            .planned()
+            .plan
+            .copies_stacks
+    };
+    let described = r#".asciz "expose-gc", "expose gc extension""#;
+    for options in [&["-shared"][..], &["-pie", "-s"], &["-static"]] {
+        assert!(walks(described, options), "{options:?}");
+    }
+    for text in [
+        r#".asciz "expose-gc", "expose gc""#,
+        r#".ascii "expose gc extensions by --expose-gc""#,
+    ] {
+        assert!(!walks(text, &["-shared"]), "{text}");
+    }
+}
