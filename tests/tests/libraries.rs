@@ -33,6 +33,14 @@ fn a_library_loaded_and_unloaded_in_a_loop() {
         .check();
 }
 
+/// A return address in generated code is none of the library's.
+#[test]
+fn a_library_that_looks_for_the_next_function_of_a_name() {
+    linked_to("interposer", "interposed")
+        .options(["-F", "*@libinterposer*"])
+        .check();
+}
+
 /// Pointers to the library's functions may be called from everywhere.
 #[test]
 fn a_library_that_is_opened_is_traced_whole() {

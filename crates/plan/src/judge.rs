@@ -115,6 +115,9 @@ pub(crate) fn with<T>(
                 "__memmove_chk",
             ],
         ),
+        looks_at_caller: Callee::imported(&imports, |name| {
+            special::by_name(name) == Some(Reason::LooksAtCaller)
+        }),
     };
     let mut flow = sweep(&input)?;
 

@@ -369,3 +369,29 @@ fn who_takes_or_returns_flags_is_left_alone() {
         assert_eq!(planned.site(name).entries_only, None, "{name}");
     }
 }
+
+#[test]
+fn jumps_to_functions_of_the_loader_that_look_at_their_caller_are_known() {
+    let source = "void *dlsym(void *, const char *); void *dlopen(const char *, int); int dlclose(void *);
+        void *looks(void *h, const char *n) { return dlsym(h, n); }
+        void *opens(const char *n) { return dlopen(n, 2); }
+        __attribute__((visibility(\"hidden\"), noinline)) void *inner(const char *n) { return dlsym((void *)-1, n); }
+        void *further(const char *n) { return inner(n); }
+        int closes(void *h) { return dlclose(h); }
+        long calls(void *h, const char *n) { return (long)dlsym(h, n) + 1; }";
+    let looks = Some(Reason::LooksAtCaller);
+    for option in ["-fplt", "-fno-plt", "-fcf-protection", "-Wl,-z,now"] {
+        let options = ["-shared", "-fPIC", "-O2", option];
+        let planned = Built::new("looks.c", source, &options).planned();
+        for (name, expected) in [
+            ("looks", looks),
+            ("opens", looks),
+            ("inner", looks),
+            ("further", looks),
+            ("closes", None),
+            ("calls", None),
+        ] {
+            assert_eq!(planned.site(name).entries_only, expected, "{name} {option}");
+        }
+    }
+}

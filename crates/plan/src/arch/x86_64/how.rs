@@ -44,18 +44,20 @@ pub(crate) struct Callee {
 
 impl Callee {
     pub fn of(image: &Image, imports: &[Import], names: &[&str]) -> Callee {
-        let is_named = |import: &&Import| {
-            let name = import.name.split('@').next();
-            name.is_some_and(|name| names.contains(&name))
-        };
-        let mut slots: Vec<u64> = imports
-            .iter()
-            .filter(is_named)
-            .map(|import| import.slot)
-            .collect();
-        slots.sort_unstable();
+        let is_named = |name: &str| names.contains(&name.split('@').next().unwrap_or(name));
         Callee {
             addresses: names.iter().filter_map(|name| image.symbol(name)).collect(),
+            ..Callee::imported(imports, is_named)
+        }
+    }
+
+    /// Functions of other files.
+    pub fn imported(imports: &[Import], is_named: impl Fn(&str) -> bool) -> Callee {
+        let named = imports.iter().filter(|import| is_named(&import.name));
+        let mut slots: Vec<u64> = named.map(|import| import.slot).collect();
+        slots.sort_unstable();
+        Callee {
+            addresses: Vec::new(),
             slots,
         }
     }
@@ -86,7 +88,8 @@ impl Callee {
             .is_some_and(|jump| self.is_slot_of(&jump))
     }
 
-    fn is_slot_of(&self, branch: &Instruction) -> bool {
+    /// Whether an indirect branch leads there.
+    pub fn is_slot_of(&self, branch: &Instruction) -> bool {
         branch.memory_base() == Register::RIP
             && self
                 .slots

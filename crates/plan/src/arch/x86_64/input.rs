@@ -26,4 +26,6 @@ pub(crate) struct Input<'a> {
     pub leaver: Option<Callee>,
     /// The functions that copy or compare memory, of which they get the address as an argument.
     pub copier: Callee,
+    /// The functions of other files whose result depends on their return address.
+    pub looks_at_caller: Callee,
 }

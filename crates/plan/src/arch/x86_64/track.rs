@@ -358,6 +358,9 @@ impl<'a> Tracker<'a> {
                         return self.go_to(self.function.wrapping_add_signed(target), state);
                     }
                     let is_left = state.stack_pointer() == Value::SLOT;
+                    if is_left && self.input.looks_at_caller.is_slot_of(&it) {
+                        return Err(Reason::LooksAtCaller);
+                    }
                     if is_left && takes_over_registers(self.own_code()) {
                         return Err(Reason::SharesFrame);
                     }
