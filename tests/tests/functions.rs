@@ -357,6 +357,13 @@ fn functions_that_use_their_return_address_by_hand() {
     by_hand().options(["--libs"]).check();
 }
 
+#[test]
+fn functions_that_leave_to_others_that_pop_their_arguments() {
+    let case = Case::new(c("pops", &[])).refused("pops");
+    case.check();
+    case.options(["--libs"]).check();
+}
+
 fn pascal() -> Case {
     let command = "fpc -v0 -O2 -Xs- -FU\"$(dirname \"$2\")\" -o\"$2\" \"$0\" >&2";
     Case::new(compile("pascal.pas", &["sh", "-c", command], &[]))

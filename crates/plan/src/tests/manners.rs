@@ -395,3 +395,25 @@ fn jumps_to_functions_of_the_loader_that_look_at_their_caller_are_known() {
         }
     }
 }
+
+#[test]
+fn functions_that_leave_to_others_that_pop_their_arguments_are_known() {
+    let leaves = [
+        ("jumps", "inc %rdi\nnop\njmp pops_arguments"),
+        ("jumps_to_it", "mov %rdi, %rsi\nxor %edi, %edi\njmp jumps"),
+        ("jumps_by_pointer", "mov 8(%rdi), %rax\nnop\njmp *%rax"),
+        ("returns", "lea 1(%rdi), %rax\nnop\nret"),
+    ];
+    let pops = ("pops_arguments", "lea 1(%rdi), %rax\nnop\nret $8");
+    let pops_arguments = Some(Reason::PopsArguments);
+    let why = |planned: &Planned| leaves.map(|(name, _)| planned.site(name).entries_only);
+    let planned = assembled(&[&leaves[..], &[pops]].concat());
+    assert_eq!(
+        why(&planned),
+        [pops_arguments, pops_arguments, pops_arguments, None]
+    );
+    assert_eq!(planned.reason("pops_arguments"), Reason::PopsArguments);
+    let pops = ("pops_arguments", "lea 1(%rdi), %rax\nnop\nret");
+    let planned = assembled(&[&leaves[..], &[pops]].concat());
+    assert_eq!(why(&planned), [None; 4]);
+}

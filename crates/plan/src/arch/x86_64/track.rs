@@ -361,6 +361,9 @@ impl<'a> Tracker<'a> {
                     if is_left && self.input.looks_at_caller.is_slot_of(&it) {
                         return Err(Reason::LooksAtCaller);
                     }
+                    if is_left {
+                        self.manners.left.push(self.function);
+                    }
                     if is_left && takes_over_registers(self.own_code()) {
                         return Err(Reason::SharesFrame);
                     }
@@ -554,7 +557,10 @@ impl<'a> Tracker<'a> {
             return Err(Reason::StackNotFollowed);
         }
         if state.stack_pointer() == Value::SLOT {
-            return Ok(());
+            return match it.code() {
+                Code::Retnq => Ok(()),
+                _ => Err(Reason::PopsArguments),
+            };
         }
         let target = state.top();
         state.drop_top();
