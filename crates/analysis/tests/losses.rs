@@ -619,7 +619,8 @@ fn part(trace: &Trace, random: &mut Random, directory: &Path) -> (Trace, String)
         filter: Some(&filter),
         ..drive()
     };
-    selection::write(trace, &drive, directory, &mut || Ok(())).unwrap();
+    let output = nopal_trace::Output::Directory(directory.to_owned());
+    selection::write(trace, &drive, output, &mut || Ok(())).unwrap();
     let part = Trace::open(directory).unwrap();
     assert_eq!(part.damage(), []);
     (

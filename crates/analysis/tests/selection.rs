@@ -12,10 +12,11 @@ use nopal_analysis::selection;
 use nopal_analysis::span::{begin, end};
 use nopal_analysis::waits::Waits;
 use nopal_trace::synthetic::{self, Random, Recorder, Shape, clock};
-use nopal_trace::{Session, Trace, Writer};
+use nopal_trace::{Output, Session, Trace, Writer};
 
 fn select(trace: &Trace, filter: &Filter, directory: &Path) -> Trace {
-    selection::write(trace, &drive(filter), directory, &mut || Ok(())).unwrap();
+    let output = Output::Directory(directory.to_owned());
+    selection::write(trace, &drive(filter), output, &mut || Ok(())).unwrap();
     let selected = Trace::open(directory).unwrap();
     assert_eq!(selected.damage(), []);
     selected

@@ -1,13 +1,13 @@
 //! A selected part of a trace as a trace: a directory, or an archive of one.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::selection;
-use nopal_trace::Trace;
+use nopal_trace::{Output, Trace, Unnamed};
 use tempfile::TempDir;
 
 /// The directory in an archive.
@@ -33,7 +33,8 @@ pub fn write_trace(
     };
     let mut write = || -> Result<()> {
         let place = temporary(parent)?;
-        selection::write(trace, drive, place.path(), go_on)?;
+        let output = Output::Directory(place.path().to_owned());
+        selection::write(trace, drive, output, go_on)?;
         for file in files(place.path())? {
             File::open(place.path().join(file))?.sync_data()?;
         }
@@ -46,27 +47,21 @@ pub fn write_trace(
     write().with_context(|| format!("cannot write {}", directory.display()))
 }
 
-/// Writes the same as an archive (`tar`). It is made beside the trace, or where temporary files are.
+/// Writes the same as an archive (`tar`). Its files are made beside the trace, or where temporary files are, without
+/// names: whatever happens to nopal, nothing is left.
 pub fn write_archive(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
-    let beside = trace.directory().parent().map(temporary);
-    let place = match beside {
-        Some(Ok(place)) => place,
-        _ => temporary(&std::env::temp_dir())?,
-    };
-    selection::write(trace, drive, place.path(), &mut || Ok(()))?;
-    let mut opened = Vec::new();
-    for name in files(place.path())? {
-        let file = File::open(place.path().join(&name))?;
-        opened.push((name, file));
-    }
-    // Whatever happens to nopal while a client reads, nothing is left.
-    place.close()?;
+    let beside = trace.directory().parent();
+    let beside = beside.filter(|beside| tempfile::tempfile_in(beside).is_ok());
+    let unnamed = Unnamed::new(beside.unwrap_or(&std::env::temp_dir()));
+    let output = Output::Unnamed(unnamed.clone());
+    selection::write(trace, drive, output, &mut || Ok(()))?;
     for directory in [NAME.to_owned(), format!("{NAME}/session")] {
         out.write_all(&header(&format!("{directory}/"), 0, 0o700, b'5')?)?;
     }
-    for (name, mut file) in opened {
+    for (name, mut file) in unnamed.take() {
         let length = file.metadata()?.len();
-        let path = format!("{NAME}/{}", name.display());
+        file.rewind()?;
+        let path = format!("{NAME}/{name}");
         out.write_all(&header(&path, length, 0o600, b'0')?)?;
         let copied = io::copy(&mut file, out)?;
         if copied != length {
@@ -134,6 +129,7 @@ mod tests {
     use super::*;
     use nopal_trace::synthetic::{self, Shape};
     use std::process::Command;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn made(place: &Path) -> Trace {
         let path = place.join("whole");
@@ -174,7 +170,17 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let trace = made(place.path());
         let mut archive = Vec::new();
-        write_archive(&trace, &Drive::default(), &mut archive).unwrap();
+        let progressed = AtomicUsize::new(0);
+        let only_the_trace = |_, _| {
+            progressed.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        };
+        let drive = Drive {
+            progress: Some(&only_the_trace),
+            ..Drive::default()
+        };
+        write_archive(&trace, &drive, &mut archive).unwrap();
+        assert!(progressed.into_inner() > 1);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
         let file = place.path().join("archive");
         fs::write(&file, archive).unwrap();

@@ -6,6 +6,7 @@ use crate::index::{self, Expected};
 use crate::layout::THREAD_STREAM;
 use crate::mapping::Mapping;
 use crate::occurrences::Occurrences;
+use crate::output::Output;
 use crate::packet::Packet;
 use crate::scan::{Known, Unfinished, scan};
 use crate::session::{self, Notes};
@@ -41,7 +42,7 @@ impl Writer {
         if !session.has_sums() {
             bail!("the trace {} has an older version", directory.display());
         }
-        let mut writer = Writer::new(directory, session, uuid, file)?;
+        let mut writer = Writer::new(Output::Directory(directory), session, uuid, file)?;
         writer
             .notes
             .set_len(whole as u64)
@@ -49,11 +50,11 @@ impl Writer {
         writer.notes_length = whole as u64;
         writer.notes_count = next;
         notes.iter().for_each(|note| writer.learn(note));
-        for (number, expected) in directory::streams(&writer.directory)?.into_iter().zip(0..) {
+        for (number, expected) in directory::streams(writer.directory())?.into_iter().zip(0..) {
             if number != expected {
                 bail!(
                     "the trace {} has no {}",
-                    writer.directory.display(),
+                    writer.directory().display(),
                     directory::stream_name(expected)
                 );
             }
@@ -63,7 +64,7 @@ impl Writer {
     }
 
     fn adopt_stream(&mut self, number: u32) -> Result<()> {
-        let path = self.directory.join(directory::stream_name(number));
+        let path = self.directory().join(directory::stream_name(number));
         let file = Mapping::open(&path)?;
         let expected = Expected::new(THREAD_STREAM, number, self.uuid, &self.session);
         let mut packets = Vec::new();

@@ -213,10 +213,9 @@ fn create(directory: &Path) -> Result<()> {
     create.with_context(|| format!("cannot create the directory {}", directory.display()))
 }
 
-/// Creates the file for notes.
-pub fn create_session(directory: &Path) -> Result<File> {
-    create(&directory.join(SESSION_DIRECTORY))?;
-    open_to_write(&directory.join(SESSION), true)
+/// Creates the directory for notes.
+pub fn create_session(directory: &Path) -> Result<()> {
+    create(&directory.join(SESSION_DIRECTORY))
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>> {

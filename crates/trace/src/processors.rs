@@ -6,16 +6,16 @@ use crate::directory;
 use crate::header;
 use crate::kernel_events::{KernelRecord, MOST_WORDS, PROCESSOR_STREAM};
 use crate::layout::*;
+use crate::output::Output;
 use anyhow::Result;
 use nopal_abi::*;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use uuid::Uuid;
 use zerocopy::IntoBytes;
 
 pub struct Processors {
-    directory: PathBuf,
+    output: Output,
     uuid: Uuid,
     files: BTreeMap<u32, Processor>,
 }
@@ -37,9 +37,9 @@ struct Processor {
 }
 
 impl Processors {
-    pub fn new(directory: &Path, uuid: Uuid) -> Processors {
+    pub fn new(output: Output, uuid: Uuid) -> Processors {
         Processors {
-            directory: directory.to_owned(),
+            output,
             uuid,
             files: BTreeMap::new(),
         }
@@ -110,9 +110,9 @@ impl Processors {
         match self.files.entry(processor) {
             Entry::Occupied(file) => Ok(file.into_mut()),
             Entry::Vacant(place) => {
-                let path = self.directory.join(directory::processor_name(processor));
+                let name = directory::processor_name(processor);
                 Ok(place.insert(Processor {
-                    file: directory::open_to_write(&path, true)?,
+                    file: self.output.create(&name)?,
                     length: 0,
                     announced: 0,
                     sequence: 0,

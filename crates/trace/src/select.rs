@@ -8,6 +8,7 @@ use crate::kernel_events::{KernelEvent, KernelRecord};
 use crate::layout::HEADER_WORDS;
 use crate::merge::{self, Bases};
 use crate::note::{Note, Selection, Session};
+use crate::output::Output;
 use crate::packet::Packet;
 use crate::stream_file::StreamFile;
 use crate::streams::positions;
@@ -18,7 +19,6 @@ use anyhow::{Context, Result, ensure};
 use nopal_abi::*;
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::path::Path;
 use std::slice;
 use zerocopy::IntoBytes;
 
@@ -36,8 +36,8 @@ pub struct Select<'a> {
     pub pause: &'a mut dyn FnMut(u64) -> Result<()>,
 }
 
-/// Writes a part of a trace to a directory, which is empty or not there.
-pub fn select(trace: &Trace, directory: &Path, select: Select) -> Result<()> {
+/// Writes a part of a trace. A directory must be empty or not there.
+pub fn select(trace: &Trace, output: Output, select: Select) -> Result<()> {
     let Select {
         selection,
         notes,
@@ -50,7 +50,10 @@ pub fn select(trace: &Trace, directory: &Path, select: Select) -> Result<()> {
         selection: Some(Box::new(selection.clone())),
         ..trace.session().clone()
     };
-    let mut writer = Writer::create(directory, session)?;
+    let mut writer = match output {
+        Output::Directory(directory) => Writer::create(&directory, session)?,
+        unnamed => Writer::create_in(unnamed, session)?,
+    };
     writer.set_readable(readable);
     let threads = Threads::of(&selection, trace);
     let kept = trace.notes().iter().filter(|note| threads.keep(note));

@@ -6,6 +6,7 @@
 
 use crate::append::append;
 use crate::directory;
+use crate::output::Output;
 use crate::packet::Packet;
 use crate::records::Records;
 use crate::thread_key::ThreadKey;
@@ -15,7 +16,6 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
 /// Files held open at once; reopening one is cheap compared with writing a packet.
 const MOST_OPEN: usize = 128;
@@ -105,7 +105,7 @@ fn is_of_writer(record: &Record) -> bool {
 }
 
 pub struct Streams {
-    directory: PathBuf,
+    output: Output,
     pub files: Vec<Stream>,
     pub threads: HashMap<ThreadKey, Thread>,
     /// The end of another writer's records of each thread. The writer may have been killed before it recorded this.
@@ -116,9 +116,9 @@ pub struct Streams {
 }
 
 impl Streams {
-    pub fn new(directory: &Path) -> Streams {
+    pub fn new(output: Output) -> Streams {
         Streams {
-            directory: directory.to_owned(),
+            output,
             files: Vec::new(),
             threads: HashMap::new(),
             adopted: HashMap::new(),
@@ -285,8 +285,12 @@ impl Streams {
             self.files.iter_mut().for_each(|stream| stream.file = None);
             self.open = 0;
         }
-        let path = self.directory.join(directory::stream_name(index as u32));
-        self.files[index].file = Some(directory::open_to_write(&path, new)?);
+        let name = directory::stream_name(index as u32);
+        let file = match new {
+            true => self.output.create(&name)?,
+            false => self.output.open(&name)?,
+        };
+        self.files[index].file = Some(file);
         self.open += 1;
         Ok(())
     }

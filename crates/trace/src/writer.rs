@@ -4,7 +4,7 @@ use crate::append::{self, append};
 use crate::checksum::Sum;
 use crate::chunk_cursor::{ChunkCursor, ChunkPhase};
 use crate::clocks::{Clocks, Snapshot};
-use crate::directory::{self, METADATA, NEW_METADATA};
+use crate::directory::{self, METADATA, NEW_METADATA, SESSION};
 use crate::header;
 use crate::kernel_events::{KernelEvent, KernelRecord};
 use crate::labels::Named;
@@ -14,6 +14,7 @@ use crate::metadata::{self, Function};
 use crate::named_sites::{NamedSite, NamedSites};
 use crate::note::{Note, Session, SiteState, SitesLine};
 use crate::occurrences::Occurrences;
+use crate::output::Output;
 use crate::processors::Processors;
 use crate::scan::{Content, Known, Unfinished, scan};
 use crate::session::{self, FORMAT_VERSION, Line};
@@ -30,7 +31,6 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub enum Chunk {
 
 /// A trace being written.
 pub struct Writer {
-    pub(crate) directory: PathBuf,
+    output: Output,
     pub(crate) session: Session,
     pub(crate) uuid: Uuid,
     pub(crate) notes: File,
@@ -99,6 +99,18 @@ impl Writer {
     /// Begins a trace. An older one in `directory` is moved to `DIRECTORY.old`; other files are never overwritten. The
     /// writer fills in the session's version, chunk size and, when empty, uuid.
     pub fn create(directory: &Path, session: Session) -> Result<Writer> {
+        directory::prepare(directory)?;
+        let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
+        let begin = || {
+            directory::create_session(&directory)?;
+            Writer::create_in(Output::Directory(directory.clone()), session)
+        };
+        // Files that have not become a trace, as on a full disk, are not left in anybody's way.
+        begin().inspect_err(|_| drop(directory::remove_unfinished(&directory)))
+    }
+
+    /// As [`Writer::create`], where there is nothing.
+    pub(crate) fn create_in(output: Output, session: Session) -> Result<Writer> {
         let uuid = match session.uuid.as_str() {
             "" => Uuid::new_v4(),
             text => Uuid::parse_str(text).context("the session's uuid cannot be read")?,
@@ -109,16 +121,8 @@ impl Writer {
             uuid: uuid.to_string(),
             ..session
         };
-        directory::prepare(directory)?;
-        let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
-        Writer::begin(&directory, session, uuid)
-            // Files that have not become a trace, as on a full disk, are not left in anybody's way.
-            .inspect_err(|_| drop(directory::remove_unfinished(&directory)))
-    }
-
-    fn begin(directory: &Path, session: Session, uuid: Uuid) -> Result<Writer> {
-        let notes = directory::create_session(directory)?;
-        let mut writer = Writer::new(directory.to_owned(), session.clone(), uuid, notes)?;
+        let notes = output.create(SESSION)?;
+        let mut writer = Writer::new(output, session.clone(), uuid, notes)?;
         writer.note(&Note::Session(session))?;
         writer.write_metadata()?;
         Ok(writer)
@@ -132,7 +136,7 @@ impl Writer {
     /// The data to begin traces within this one, with all notes so far.
     pub fn seed(&self) -> Result<Seed> {
         Ok(Seed {
-            directory: self.directory.clone(),
+            directory: self.directory().to_owned(),
             session: Session {
                 uuid: String::new(),
                 ..self.session.clone()
@@ -144,22 +148,17 @@ impl Writer {
         })
     }
 
-    pub(crate) fn new(
-        directory: PathBuf,
-        session: Session,
-        uuid: Uuid,
-        notes: File,
-    ) -> Result<Writer> {
+    pub(crate) fn new(output: Output, session: Session, uuid: Uuid, notes: File) -> Result<Writer> {
         if !directory::lock(&notes)? {
             bail!(
                 "the trace {} is being written by another process",
-                directory.display()
+                output.directory().display()
             );
         }
         Ok(Writer {
-            streams: Streams::new(&directory),
-            processors: Processors::new(&directory, uuid),
-            directory,
+            streams: Streams::new(output.clone()),
+            processors: Processors::new(output.clone(), uuid),
+            output,
             session,
             uuid,
             notes,
@@ -257,7 +256,7 @@ impl Writer {
     }
 
     pub fn directory(&self) -> &Path {
-        &self.directory
+        self.output.directory()
     }
 
     pub fn uuid(&self) -> Uuid {
@@ -715,16 +714,7 @@ impl Writer {
     }
 
     fn replace_metadata(&self, text: &str) -> Result<()> {
-        let new = self.directory.join(NEW_METADATA);
-        // Left by a writer that was killed here.
-        let _ = fs::remove_file(&new);
-        let written = directory::open_to_write(&new, true)
-            .and_then(|mut file| Ok(file.write_all(text.as_bytes())?))
-            .and_then(|()| Ok(fs::rename(&new, self.directory.join(METADATA))?));
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+        self.output.replace(METADATA, NEW_METADATA, text)
     }
 
     /// Whether an error of a writer means that the disk is full. The trace so far stays valid, and the failed write may

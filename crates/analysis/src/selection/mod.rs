@@ -6,22 +6,20 @@
 mod ends;
 mod system;
 
-use std::path::Path;
-
 use anyhow::{Result, ensure};
 use nopal_symbols::demangle;
-use nopal_trace::{Select, Selection, ThreadInfo, Trace, select};
+use nopal_trace::{Output, Select, Selection, ThreadInfo, Trace, select};
 
 use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::span::begin;
 
-/// Writes the selected part of a trace to a directory, which is empty or not there. `go_on` is called now and then: an
+/// Writes the selected part of a trace. A directory must be empty or not there. `go_on` is called now and then: an
 /// error ends the work.
 pub fn write(
     trace: &Trace,
     drive: &Drive,
-    directory: &Path,
+    output: Output,
     go_on: &mut dyn FnMut() -> Result<()>,
 ) -> Result<()> {
     let all = Filter::all(trace);
@@ -71,5 +69,5 @@ pub fn write(
         readable: demangle,
         pause: &mut pause,
     };
-    select(trace, directory, select_all)
+    select(trace, output, select_all)
 }

@@ -1,0 +1,100 @@
+//! Where the files of a trace are made.
+
+use crate::directory;
+use anyhow::{Context, Result};
+use nopal_beside::Mutex;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Clone)]
+pub enum Output {
+    /// In a directory.
+    Directory(PathBuf),
+    Unnamed(Unnamed),
+}
+
+/// Files without names: whatever ends the process that has them open, nothing is left of them.
+#[derive(Clone)]
+pub struct Unnamed {
+    /// The directory on whose file system they are.
+    beside: PathBuf,
+    files: Arc<Mutex<BTreeMap<String, File>>>,
+}
+
+impl Unnamed {
+    pub fn new(beside: &Path) -> Unnamed {
+        Unnamed {
+            beside: beside.to_owned(),
+            files: Arc::default(),
+        }
+    }
+
+    /// The files, by their places in the directory that they would be in.
+    pub fn take(self) -> BTreeMap<String, File> {
+        std::mem::take(&mut self.files.lock())
+    }
+
+    /// Makes a file, in place of an older one.
+    fn create(&self, name: &str) -> Result<File> {
+        let make = || {
+            let file = tempfile::tempfile_in(&self.beside)?;
+            let own = file.try_clone()?;
+            self.files.lock().insert(name.to_owned(), own);
+            Ok(file)
+        };
+        let made: std::io::Result<File> = make();
+        made.with_context(|| format!("cannot write a file in {}", self.beside.display()))
+    }
+
+    fn open(&self, name: &str) -> Result<File> {
+        let files = self.files.lock();
+        let file = files.get(name).context("a file is not there")?;
+        Ok(file.try_clone()?)
+    }
+}
+
+impl Output {
+    /// The directory, or that beside which the files are.
+    pub fn directory(&self) -> &Path {
+        match self {
+            Output::Directory(directory) => directory,
+            Output::Unnamed(unnamed) => &unnamed.beside,
+        }
+    }
+
+    /// Makes a file that is not there.
+    pub fn create(&self, name: &str) -> Result<File> {
+        match self {
+            Output::Directory(directory) => directory::open_to_write(&directory.join(name), true),
+            Output::Unnamed(unnamed) => unnamed.create(name),
+        }
+    }
+
+    /// Opens a file to write.
+    pub fn open(&self, name: &str) -> Result<File> {
+        match self {
+            Output::Directory(directory) => directory::open_to_write(&directory.join(name), false),
+            Output::Unnamed(unnamed) => unnamed.open(name),
+        }
+    }
+
+    /// Gives a file another text, at once. It is made under the name `new`.
+    pub fn replace(&self, name: &str, new: &str, text: &str) -> Result<()> {
+        let Output::Directory(directory) = self else {
+            return Ok(self.create(name)?.write_all(text.as_bytes())?);
+        };
+        let new = directory.join(new);
+        // Left by a writer that was killed here.
+        let _ = fs::remove_file(&new);
+        let written = directory::open_to_write(&new, true)
+            .and_then(|mut file| Ok(file.write_all(text.as_bytes())?))
+            .and_then(|()| Ok(fs::rename(&new, directory.join(name))?));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        written
+    }
+}
