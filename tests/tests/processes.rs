@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nopal_tests::process::wait_until;
 use nopal_tests::{
-    Awake, Case, End, Report, Start, announced_calls, c, nopal, scratch, shell_word,
+    Awake, Case, End, Program, Report, Start, announced_calls, c, nopal, scratch, shell_word,
     without_own_words,
 };
 
@@ -79,6 +79,22 @@ fn a_chain_of_exec() {
     let processes = read(&["report", "--processes", "--json"], &traced.directory());
     let processes: serde_json::Value = serde_json::from_str(&processes).unwrap();
     assert_eq!(processes[0]["threads"], 1, "{processes}");
+}
+
+/// The first process gets functions that the session did not know.
+#[test]
+fn exec_of_another_program() {
+    let calls = c("calls", &[]);
+    let itself = Case::new(calls.clone()).check().report.calls("fib");
+    assert!(itself > 0);
+    let command = format!("exec {}", shell_word(&calls.path));
+    for (program, words) in [
+        ("env", vec![calls.path.into_os_string()]),
+        ("sh", vec!["-c".into(), command.into()]),
+    ] {
+        let case = Case::new(Program::installed(program)).arguments(words);
+        assert_eq!(case.check().report.calls("fib"), itself, "{program}");
+    }
 }
 
 #[test]

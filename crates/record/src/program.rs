@@ -111,7 +111,7 @@ fn begin(
     let set_up = session.set_up_first().map_err(Refusal::choice);
     let begun = set_up.and_then(|()| match arrived? {
         Some(arrived) => {
-            let is_switched = session.begin_at_start(thread, arrived)?;
+            let is_switched = session.begin_first(thread, arrived)?;
             session.arrived(is_switched)
         }
         None => {

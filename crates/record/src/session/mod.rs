@@ -122,8 +122,9 @@ pub(crate) struct Subscribers {
 }
 
 impl Session {
-    /// Makes a process traced that stands at the start of a new program. Whether its sites are switched as is wanted.
-    pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<bool> {
+    /// Makes a process traced that stands at the start of a program that it has executed. Whether its sites are switched as
+    /// is wanted.
+    pub(crate) fn begin_executed(&mut self, thread: &mut Thread) -> Result<bool> {
         let image = launch::traceable(thread.pid())?;
         match launch::arrive(
             thread,
@@ -132,7 +133,7 @@ impl Session {
             &self.context.settings,
             &self.guardian,
         )? {
-            Some(arrived) => self.begin_at_start(thread, arrived),
+            Some(arrived) => self.begin(thread, arrived, false),
             None => {
                 self.unfollowed.add(thread.pid(), Unfollowed::ENDED);
                 Ok(true)
@@ -140,11 +141,15 @@ impl Session {
         }
     }
 
-    /// The same for one that has arrived there.
-    pub(crate) fn begin_at_start(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<bool> {
+    /// The same for the program that control was begun with.
+    pub(crate) fn begin_first(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<bool> {
+        self.begin(thread, arrived, true)
+    }
+
+    fn begin(&mut self, thread: &mut Thread, arrived: Arrived, is_first: bool) -> Result<bool> {
         let given = arrived.own.ranges();
         let known = self.context.shared.regions().len();
-        let begun = self.begin_arrived(thread, arrived);
+        let begun = self.begin_arrived(thread, arrived, is_first);
         // A region that is known is taken out with all else.
         if begun.is_err() && self.context.shared.regions().len() == known {
             take_back(thread, &given)?;
@@ -152,12 +157,16 @@ impl Session {
         begun
     }
 
-    fn begin_arrived(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<bool> {
+    fn begin_arrived(
+        &mut self,
+        thread: &mut Thread,
+        arrived: Arrived,
+        is_first: bool,
+    ) -> Result<bool> {
         let process = thread.pid();
         let Arrived { maps, own, planned } = arrived;
         let Planned { modules, boundary } = planned;
-        // The first process is what control was begun with.
-        let is_first = process == self.processes.main && self.processes.tracees.is_empty();
+        // Control knows the functions of the first one.
         if !is_first {
             self.expect(&modules, &boundary)?;
         }

@@ -242,7 +242,7 @@ impl Session {
             Followed::Executed(mut thread) => {
                 let process = thread.pid();
                 self.processes.tracees.remove(&process);
-                let begun = self.begin(&mut thread);
+                let begun = self.begin_executed(&mut thread);
                 // The wanted state is set up before the program runs.
                 match self.processes.tracees.get_mut(&process) {
                     Some(tracee) => tracee.held = Some(thread),
