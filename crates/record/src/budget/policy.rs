@@ -32,9 +32,10 @@ const OF_WORTH: f64 = 0.1;
 
 /// Seconds. Nothing is recorded again sooner after less was recorded, and no jump is removed sooner.
 const QUIET: f64 = 1.0;
-const SETTLED: f64 = 0.2;
-/// Between pauses of all threads, at least.
+const SETTLED: f64 = 0.1;
+/// Between pauses of all threads, at least; and where one costs less than it saves.
 const APART: f64 = 1.0;
+const APART_TO_SAVE: f64 = 0.25;
 /// A function of which more was recorded for less than `SHORT` was raised too soon: it waits twice as long the next time, and
 /// half as long for each `STAYED` that it stayed.
 const SHORT: f64 = 60.0;
@@ -171,6 +172,8 @@ pub struct Policy {
     /// Seconds of processor time that trials may take.
     saved: f64,
     lowered: f64,
+    last_pause: f64,
+    /// Later by what earlier ones were too soon.
     next_pause: f64,
     /// The time between pauses, as long as they take, and the length of the last one.
     apart: f64,
@@ -193,6 +196,7 @@ impl Policy {
             looked: 0.0,
             saved: 0.0,
             lowered: f64::NEG_INFINITY,
+            last_pause: f64::NEG_INFINITY,
             next_pause: f64::NEG_INFINITY,
             apart: APART,
             pause: 0.0,
@@ -253,10 +257,17 @@ impl Policy {
 
     /// All threads were stopped for this many seconds to make the changes of the last look.
     pub fn paused(&mut self, now: f64, pause: f64) {
+        self.next_pause -= self.apart;
         self.apart = (pause / (PAUSES * self.budget)).max(APART);
-        self.next_pause = now + self.apart;
+        self.next_pause += self.apart;
+        self.last_pause = now;
         self.pause = pause;
         self.excess = 0.0;
+    }
+
+    fn will_pause(&mut self, now: f64) {
+        self.last_pause = now;
+        self.next_pause = self.next_pause.max(now) + self.apart;
     }
 
     /// Whether any function is to change its state.
@@ -331,27 +342,32 @@ impl Policy {
             return (cost, false);
         }
         self.excess += (cost - left(THEN).max(0.0)) * alone;
-        let pays = self.excess >= self.pause && now >= self.next_pause - self.apart + APART;
-        let may_pause = overran && (now >= self.next_pause || pays);
+        let pays = self.excess >= self.pause && now >= self.last_pause + APART_TO_SAVE;
         sort::by(&mut counted, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        let mut any = false;
-        for (number, share) in counted {
-            if cost <= left(THEN) {
-                break;
-            }
+        counted.retain(|(_, share)| {
+            let goes = cost > left(THEN);
             // The cost of a function that waits for a pause is not held against the others.
-            cost -= share;
-            let site = self.sites.get_mut(&number).expect("it is counted");
-            if may_pause && now - site.since >= SETTLED {
-                site.turn(State::Off, now);
-                any = true;
+            if goes {
+                cost -= share;
             }
+            goes
+        });
+        let is_settled = |(number, _): &(u32, f64)| now - self.sites[number].since >= SETTLED;
+        let (settled, others): (Vec<_>, Vec<_>) = counted.into_iter().partition(is_settled);
+        let sum = |sites: &[(u32, f64)]| sites.iter().map(|(_, share)| share).sum::<f64>();
+        // A pause for less would delay that for the others.
+        let is_worth = sum(&settled) > sum(&others);
+        let may_pause = overran && is_worth && (now >= self.next_pause || pays);
+        if !may_pause {
+            return (cost, false);
         }
-        if any {
-            self.next_pause = now + self.apart;
-            self.lowered = now;
+        for (number, _) in settled {
+            let site = self.sites.get_mut(&number).expect("it is counted");
+            site.turn(State::Off, now);
         }
-        (cost, any)
+        self.will_pause(now);
+        self.lowered = now;
+        (cost, true)
     }
 
     /// The cost of recording the timed functions.
@@ -440,7 +456,7 @@ impl Policy {
             }
         }
         if !counted.is_empty() {
-            self.next_pause = now + self.apart;
+            self.will_pause(now);
         }
         let any = !timed.is_empty() || !counted.is_empty();
         for (numbers, state) in [(timed, State::Timed), (counted, State::Counted)] {

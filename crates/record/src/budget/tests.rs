@@ -325,6 +325,22 @@ fn a_long_stop_does_not_wait_longer_than_counting_takes() {
     assert_eq!(world.state(2), State::Off);
 }
 
+/// As when a program begins to work: what it calls in the first moments is not all.
+#[test]
+fn what_is_hot_right_after_a_stop_does_not_wait_for_long() {
+    let mut world = World::new(0.05, &[function(4e7, 10.0)]);
+    world.run(0.4);
+    assert_eq!(world.state(0), State::Off);
+    world.functions.push(function(4e7, 10.0));
+    world.run(0.5);
+    assert_eq!(world.state(1), State::Off);
+    assert_eq!(world.pauses, 2);
+    // Later stops make up for it.
+    world.functions.push(function(4e6, 10.0));
+    world.run(1.0);
+    assert_eq!(world.pauses, 2);
+}
+
 /// A function that takes more than all by itself, and was asked for by name, is no reason to stop the threads for
 /// functions that take little.
 #[test]

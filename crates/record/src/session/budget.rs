@@ -246,18 +246,30 @@ impl HeldBudget {
         self.begins
     }
 
-    /// How many calls of the sites that it has counted were counted since the last look.
-    fn counted_since_look(&mut self, regions: &[Arc<Region>]) -> Vec<(u32, u64)> {
+    /// The sites that are counted for its sake.
+    fn counted(&self) -> impl Iterator<Item = u32> {
         let sites = self.policy.untimed();
         let sites = sites.filter(|(_, state)| *state == State::Counted);
-        let sites: BTreeSet<u32> = sites.map(|(site, _)| site).collect();
-        let mut sums: HashMap<u32, u64> = HashMap::new();
-        for (site, calls) in regions.iter().flat_map(|region| region.counted(&sites)) {
-            let sum = sums.entry(site).or_default();
-            *sum = sum.saturating_add(calls);
-        }
-        let since = sums.into_iter().map(|(site, calls)| {
-            // Calls that were counted before this session, or by counters that are gone, do not count.
+        sites.map(|(site, _)| site)
+    }
+
+    /// Calls of sites that are about to be counted for the first time, which were counted before this session, or for
+    /// somebody else, do not count.
+    fn begin_counting(&mut self, regions: &[Arc<Region>]) {
+        let first = self.counted();
+        let first: BTreeSet<u32> = first
+            .filter(|site| !self.counted.contains_key(site))
+            .collect();
+        self.counted.extend(first.iter().map(|site| (*site, 0)));
+        self.counted.extend(calls_counted(regions, &first));
+    }
+
+    /// How many calls of the sites that it has counted were counted since the last look.
+    fn counted_since_look(&mut self, regions: &[Arc<Region>]) -> Vec<(u32, u64)> {
+        let sites = self.counted().collect();
+        let since = calls_counted(regions, &sites).into_iter();
+        let since = since.map(|(site, calls)| {
+            // Counters that are gone do not count.
             let before = self.counted.insert(site, calls).unwrap_or(calls);
             (site, calls.saturating_sub(before))
         });
@@ -503,9 +515,10 @@ impl Session {
 
     /// Brings about what the policy wants.
     fn obey_policy(&mut self) {
-        let Some(held) = &self.budget else {
+        let Some(held) = &mut self.budget else {
             return;
         };
+        held.begin_counting(&self.context.shared.regions());
         let (mut counted, mut off) = (Vec::new(), Vec::new());
         for (number, state) in held.policy.untimed() {
             if let Some(key) = held.keys.get(number as usize).copied().flatten() {
@@ -549,6 +562,16 @@ impl Session {
             part * 100.0
         ));
     }
+}
+
+/// How often these sites have been counted.
+fn calls_counted(regions: &[Arc<Region>], sites: &BTreeSet<u32>) -> HashMap<u32, u64> {
+    let mut sums: HashMap<u32, u64> = HashMap::new();
+    for (site, calls) in regions.iter().flat_map(|region| region.counted(sites)) {
+        let sum = sums.entry(site).or_default();
+        *sum = sum.saturating_add(calls);
+    }
+    sums
 }
 
 /// Records in chunks that threads have handed over.
