@@ -197,6 +197,19 @@ impl<'a> Injector<'a> {
         self.calls(&calls, &[]).map(|_| ())
     }
 
+    /// Lets the process write its generated code, or no more.
+    pub fn let_write(&mut self, code: &[Range<u64>], may: bool) -> Result<()> {
+        let protection = match may {
+            true => READ | WRITE | EXECUTE,
+            false => READ | EXECUTE,
+        };
+        let calls = code.iter().map(|range| {
+            let words = [range.start, range.end - range.start, protection, 0, 0, 0];
+            call("mprotect", libc::SYS_mprotect, words)
+        });
+        self.calls(&calls.collect::<Vec<_>>(), &[]).map(|_| ())
+    }
+
     /// Maps shared files, aligned like a chunk: the region, and behind it the page that is mapped wherever the region
     /// is. Closes both.
     pub fn map_region(

@@ -111,7 +111,13 @@ fn take_out(journal: &Journal) -> Result<()> {
                 restore::take_back(&unneeded(&holes, journal, &memory), &memory)?;
                 if journal.code_stays {
                     // Each takes more than one store, so no thread may run.
-                    restore::lead_past(hooks.iter().chain(probes(&sites)), &memory)?;
+                    let own = |thread: &&mut Thread| thread.pid() == journal.process;
+                    let thread = stopped.threads_mut().iter_mut().find(own);
+                    let Some(mut injector) = thread.map(injector).transpose()?.flatten() else {
+                        return Ok(());
+                    };
+                    let changes = hooks.iter().chain(probes(&sites));
+                    restore::lead_past(changes, journal, &mut injector, &memory)?;
                 }
                 return give_back(journal, &mut stopped, &memory);
             }
@@ -405,18 +411,21 @@ fn is_interrupted(memory: &Memory, at: u64) -> bool {
         && word(16).is_ok_and(|segments| segments & 0xffff == USER_CODE)
 }
 
+/// By way of a stopped thread, unless a filter forbids it.
+fn injector(thread: &mut Thread) -> Result<Option<Injector<'_>>> {
+    if under_new_filter(thread.pid()) && thread.suspend_seccomp(true).is_err() {
+        return Ok(None);
+    }
+    Injector::new(thread).map(Some)
+}
+
 /// No thread will come into generated code any more: the others may go on.
 fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Result<()> {
-    let pid = stopped.pid();
-    let Some(thread) = stopped.keep_one() else {
+    let Some(mut injector) = stopped.keep_one().map(injector).transpose()?.flatten() else {
         return Ok(());
     };
-    if under_new_filter(pid) && thread.suspend_seccomp(true).is_err() {
-        return Ok(());
-    }
     let text = restore::examine_text(journal, memory)?;
     let mut ours = journal.memory(memory)?;
-    let mut injector = Injector::new(thread)?;
     injector.give_back(&text.unchanged)?;
     let is_function = |change: &&Change| change.function().is_some();
     let leads_past = |change: &Change| change.function().is_some() || change.is_hole();
@@ -425,7 +434,8 @@ fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Resul
         return Ok(());
     }
     if journal.code_stays || !text.patched.is_empty() {
-        restore::lead_past(journal.changes.iter().filter(is_function), memory)?;
+        let functions = journal.changes.iter().filter(is_function);
+        restore::lead_past(functions, journal, &mut injector, memory)?;
         ours.retain(|range| !journal.code.contains(range));
     }
     injector.unmap(&restore::joined(ours))

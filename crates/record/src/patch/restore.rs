@@ -1,5 +1,6 @@
 //! Frees memory of a process when nopal detaches: copies of text that equal the file, and nopal's own memory.
 
+use crate::memory::inject::Injector;
 use crate::patch::change::{Change, Patches};
 use crate::patch::journal::Journal;
 use anyhow::Result;
@@ -111,14 +112,21 @@ fn compare(
     Ok(())
 }
 
-/// Makes code that stays lead past all recording.
-pub fn lead_past<'a>(changes: impl Iterator<Item = &'a Change>, memory: &Memory) -> Result<()> {
-    for change in changes {
-        if let Some(code) = change.way_past() {
-            memory.write(change.entry, &code)?;
-        }
-    }
-    Ok(())
+/// Makes code that stays lead past all recording. It is shared memory that the process may not write, and so nobody may
+/// by way of it: for this moment it may.
+pub fn lead_past<'a>(
+    mut changes: impl Iterator<Item = &'a Change>,
+    journal: &Journal,
+    injector: &mut Injector,
+    memory: &Memory,
+) -> Result<()> {
+    injector.let_write(&journal.code, true)?;
+    let led = changes.try_for_each(|change| match change.way_past() {
+        Some(code) => memory.write(change.entry, &code),
+        None => Ok(()),
+    });
+    injector.let_write(&journal.code, false)?;
+    Ok(led?)
 }
 
 /// Sorted ranges, those that touch as one. The process may map memory between them at any moment.
