@@ -257,17 +257,11 @@ impl Policy {
 
     /// All threads were stopped for this many seconds to make the changes of the last look.
     pub fn paused(&mut self, now: f64, pause: f64) {
-        self.next_pause -= self.apart;
         self.apart = (pause / (PAUSES * self.budget)).max(APART);
-        self.next_pause += self.apart;
+        self.next_pause = self.next_pause.max(now) + self.apart;
         self.last_pause = now;
         self.pause = pause;
         self.excess = 0.0;
-    }
-
-    fn will_pause(&mut self, now: f64) {
-        self.last_pause = now;
-        self.next_pause = self.next_pause.max(now) + self.apart;
     }
 
     /// Whether any function is to change its state.
@@ -365,7 +359,6 @@ impl Policy {
             let site = self.sites.get_mut(&number).expect("it is counted");
             site.turn(State::Off, now);
         }
-        self.will_pause(now);
         self.lowered = now;
         (cost, true)
     }
@@ -454,9 +447,6 @@ impl Policy {
                     counted.push(number);
                 }
             }
-        }
-        if !counted.is_empty() {
-            self.will_pause(now);
         }
         let any = !timed.is_empty() || !counted.is_empty();
         for (numbers, state) in [(timed, State::Timed), (counted, State::Counted)] {
