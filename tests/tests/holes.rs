@@ -1,22 +1,12 @@
-//! Functions with room for a short jump only: it leads to padding near them, or into another function's window, where the
-//! jump to the thunk stands.
+//! Functions with room for a short jump only: it leads to padding near them, which holds the jump to the thunk.
 
 use std::io::Write;
 use std::process::Command;
 
-use nopal_tests::process::{assert_nothing_left, is_text_changed, nopals_mappings, wait_until};
+use nopal_tests::process::{assert_nothing_left, is_text_changed};
 use nopal_tests::{AttachedProgram, Case, End, Report, Running, c, nopal, scratch};
 
-const FUNCTIONS: [&str; 6] = [
-    "count_up",
-    "nothing",
-    "two_bytes",
-    "three_bytes",
-    "four_bytes",
-    "looping",
-];
-/// Those whose windows hold the jumps of some of these.
-const HOSTS: [&str; 4] = ["host_a", "host_b", "host_c", "host_d"];
+const FUNCTIONS: [&str; 2] = ["count_up", "nothing"];
 
 #[test]
 fn their_calls_are_recorded_exactly() {
@@ -25,13 +15,6 @@ fn their_calls_are_recorded_exactly() {
         assert_eq!(traced.ended.end, End::Code(5), "{}", traced.ended.stderr);
         for function in FUNCTIONS.into_iter().chain(["again"]) {
             assert_eq!(traced.report.calls(function), 1000, "{function}, {flags:?}");
-        }
-        for (function, calls) in HOSTS.into_iter().zip([2000, 1000, 1000, 1000]) {
-            assert_eq!(
-                traced.report.calls(function),
-                calls,
-                "{function}, {flags:?}"
-            );
         }
     }
 }
@@ -47,28 +30,6 @@ fn nopal_list_tells_which_have_short_jumps() {
     for function in FUNCTIONS {
         let row = |line: &&str| line.contains(" short jump ") && line.ends_with(function);
         assert_eq!(listed.lines().filter(row).count(), 1, "{listed}");
-    }
-}
-
-/// Alone, a function's jump has no place in the window of one that is not traced.
-#[test]
-fn those_without_their_host_are_left_out_and_named() {
-    let run = |only: &[&str]| {
-        let options = only.iter().flat_map(|name| ["-F", name]);
-        Case::new(c("holes", &[])).options(options).traced()
-    };
-    let alone = run(&["three_bytes", "again"]);
-    assert_eq!(alone.ended.end, End::Code(5), "{}", alone.ended.stderr);
-    let said = "three_bytes: not traced: its jump needs room in the first bytes of host_b, which is not traced";
-    assert!(alone.said.contains(said), "{}", alone.said);
-    assert_eq!(alone.report.calls("again"), 1000);
-    assert_eq!(alone.report.calls("three_bytes"), 0);
-    let host = run(&["host_b"]);
-    assert_eq!(host.ended.end, End::Code(5), "{}", host.ended.stderr);
-    assert_eq!(host.report.calls("host_b"), 1000);
-    let both = run(&["host_b", "three_bytes"]);
-    for function in ["host_b", "three_bytes"] {
-        assert_eq!(both.report.calls(function), 1000, "{}", both.said);
     }
 }
 
@@ -97,32 +58,6 @@ fn a_process_that_always_calls_them_is_attached_to_again_and_again() {
     let report = Report::of(&trace);
     for function in FUNCTIONS {
         assert!(report.calls(function) > 0, "{function}");
-    }
-    drop(stdin);
-    assert_eq!(program.wait().end, End::Code(5));
-}
-
-/// The tool is killed while threads are at the jumps, and a later one finds the text as it was.
-#[test]
-fn a_killed_tool_leaves_no_hole_filled() {
-    let rounds = std::env::var("NOPAL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
-    let scratch = scratch();
-    let case = Case::new(c("holes", &["-DBUSY"])).options(["--flight"]);
-    let mut program = case.untraced_start().spawn();
-    program.wait_for(|text| text.ends_with("ready\n"));
-    let stdin = program.stdin();
-    for round in 0..rounds {
-        // The guardian may still write to the trace of the round before.
-        let trace = scratch.path().join(round.to_string());
-        let mut tool = case.attach(program.id(), &trace);
-        assert!(is_text_changed(program.id()));
-        // SAFETY: a process that the test has started.
-        assert_eq!(unsafe { libc::kill(tool.id(), libc::SIGKILL) }, 0);
-        tool.wait();
-        wait_until("the guardian has removed nopal", || {
-            nopals_mappings(program.id()).is_empty()
-        });
-        assert_nothing_left(program.id());
     }
     drop(stdin);
     assert_eq!(program.wait().end, End::Code(5));
@@ -165,36 +100,7 @@ fn they_can_be_chosen_and_left_in_a_session() {
     }
     let (scratch, _) = attached.end();
     let report = Report::of(&scratch.path().join("trace"));
-    for function in ["count_up", "nothing"] {
-        assert!(report.calls(function) > 0, "{function}");
-    }
-}
-
-/// A host's jump stays while a hole is behind it, whichever of the two is wanted last.
-#[test]
-fn a_host_and_its_guest_come_and_go_in_any_order() {
-    let mut attached = AttachedProgram::new(c("holes", &["-DBUSY"]), &["-F", "main"]);
-    attached.run("on");
-    let said = attached.refused("trace three_bytes new alone");
-    assert!(
-        said.contains("its jump needs room in the first bytes of host_b"),
-        "{said}"
-    );
-    for _ in 0..2 {
-        attached.ctl("trace host_b new host\ntrace host on");
-        attached.ctl("trace three_bytes new guest\ntrace guest on");
-        attached.run("on");
-        attached.ctl("trace host remove");
-        attached.run("on");
-        attached.ctl("trace host_b new host\ntrace host on");
-        attached.ctl("trace guest remove");
-        attached.run("on");
-        attached.ctl("trace host remove");
-        attached.run("on");
-    }
-    let (scratch, _) = attached.end();
-    let report = Report::of(&scratch.path().join("trace"));
-    for function in ["host_b", "three_bytes"] {
+    for function in FUNCTIONS {
         assert!(report.calls(function) > 0, "{function}");
     }
 }

@@ -112,12 +112,6 @@ impl<'a> Frames<'a> {
         self.entry_at(address).is_some()
     }
 
-    /// Whether the function at an address has an exception table.
-    pub fn has_exceptions(&self, address: u64) -> bool {
-        self.entry_at(address)
-            .is_some_and(|entry| entry.exceptions.is_some())
-    }
-
     /// The functions with exception tables and where the tables are.
     pub fn exceptions(&self) -> impl Iterator<Item = (u64, u64)> {
         self.entries

@@ -9,8 +9,7 @@ use nopal_beside::both;
 use nopal_symbols::{Function, Image, Import, Kind as ImageKind, Source};
 
 use crate::arch::{
-    self, Callee, Displaced, Flow, Frame, Input, Instructions, Judged, Loops, Start, Window,
-    relocate, sweep,
+    self, Callee, Displaced, Flow, Frame, Input, Judged, Loops, Start, Window, relocate, sweep,
 };
 use crate::code::{Code, Marks, Memory};
 use crate::exceptions::handled;
@@ -60,7 +59,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Findings> {
             verdicts.extend(others);
             verdicts
         };
-        judge.use_holes(functions, &mut verdicts);
+        judge.use_padding(functions, &mut verdicts);
         Ok(judged(verdicts))
     })
 }
@@ -447,17 +446,6 @@ impl Judge<'_> {
         self.handled_code[..behind]
             .last()
             .is_some_and(|code| code.contains(&address))
-    }
-
-    /// The instructions of a function, up to the first that is none.
-    pub fn function_code(&self, function: &Function) -> Instructions {
-        let Some(range) = self.code.range(function.address) else {
-            return Instructions::default();
-        };
-        let begin = (function.address - range.address) as usize;
-        let size = usize::try_from(function.size.max(1)).unwrap_or(usize::MAX);
-        let bytes = &range.bytes[begin..begin.saturating_add(size).min(range.bytes.len())];
-        Instructions::of(bytes, function.address)
     }
 
     /// The window of a jump, or of anything of `least` bytes, at `start`; `size` is the rest of the function, 0 if

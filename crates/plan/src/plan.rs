@@ -38,8 +38,7 @@ pub struct Site {
     /// The bytes in the file, `window` of them.
     pub expected: [u8; LONGEST_WINDOW],
     pub how: How,
-    /// The address of the hole that holds the jump to the thunk, where the function has room for a short one only: of
-    /// padding, or in the window of another site.
+    /// The address of the padding that holds the jump to the thunk, where the function has room for a short one only.
     pub hole: Option<u64>,
     /// The function links its frame to its caller's by the frame pointer.
     pub keeps_frame: bool,
@@ -114,13 +113,6 @@ impl Plan {
                 Err(_) => "no function begins there".to_owned(),
             }
         })
-    }
-
-    /// The site in whose window a hole lies; none if it is padding.
-    pub fn host(&self, hole: u64) -> Option<&Site> {
-        let after = self.sites.partition_point(|site| site.address < hole);
-        let last = self.sites[..after].last()?;
-        (hole - last.address < last.window.into()).then_some(last)
     }
 
     pub fn make(image: &Image) -> Result<Plan> {

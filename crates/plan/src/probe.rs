@@ -97,7 +97,7 @@ impl Probes<'_, '_> {
 
     fn site_of(&self, address: u64, least: usize) -> Result<Site, Unprobed> {
         let function = self.function(address)?;
-        let code = self.judge.function_code(function);
+        let code = self.function_code(function);
         code.begins_at(address)?;
         self.judged(function, &code, address, least)
     }
@@ -105,7 +105,7 @@ impl Probes<'_, '_> {
     /// The same for all instructions of the function that has an address.
     pub fn of_function(&self, address: u64) -> Result<Vec<Judged>, Unprobed> {
         let function = self.function(address)?;
-        let code = self.judge.function_code(function);
+        let code = self.function_code(function);
         let judged = code.addresses().map(|address| {
             let site = self.judged(function, &code, address, JUMP);
             // If a jump fits, so does one byte.
@@ -123,6 +123,17 @@ impl Probes<'_, '_> {
     fn function(&self, address: u64) -> Result<&Function, Unprobed> {
         let found = self.judge.image.function_at(address).ok().flatten();
         found.ok_or(Unprobed::NoFunction)
+    }
+
+    /// Its instructions, up to the first that is none.
+    fn function_code(&self, function: &Function) -> Instructions {
+        let Some(range) = self.judge.code.range(function.address) else {
+            return Instructions::default();
+        };
+        let begin = (function.address - range.address) as usize;
+        let size = usize::try_from(function.size.max(1)).unwrap_or(usize::MAX);
+        let bytes = &range.bytes[begin..begin.saturating_add(size).min(range.bytes.len())];
+        Instructions::of(bytes, function.address)
     }
 
     fn judged(

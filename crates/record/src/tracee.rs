@@ -363,9 +363,6 @@ impl Tracee {
             context
                 .warnings
                 .extend(chosen.leave_to_probes(&module.file));
-            context
-                .warnings
-                .extend(chosen.leave_without_host(&module.file));
             let numbered = self.number_markers(module, context);
             let added = numbered.and_then(|words| {
                 chosen.marker_words = words;

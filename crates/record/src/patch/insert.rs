@@ -52,19 +52,18 @@ impl Tracee {
         self.list_breakpoints(&changes)?;
         let (holes, changes): (Vec<Change>, Vec<Change>) =
             changes.into_iter().partition(Change::is_hole);
-        let (short, changes): (Vec<Change>, Vec<Change>) = changes
-            .into_iter()
-            .partition(|change| change.hole().is_some());
-        let mut lost = self.write(behind, changes)?;
-        // Holes may lie behind these jumps.
-        let holes = holes.into_iter().filter(|hole| self.is_unused(hole));
-        self.fill_holes(behind, holes.collect())?;
+        self.fill_holes(behind, holes)?;
         // A short jump leads nowhere else.
-        let (short, unserved): (Vec<Change>, Vec<Change>) =
-            short.into_iter().partition(|change| self.is_served(change));
-        lost.extend(self.write(behind, short)?);
+        let (changes, lost): (Vec<Change>, Vec<Change>) = changes
+            .into_iter()
+            .partition(|change| change.hole().is_none() || self.is_served(change));
+        let outcomes = self
+            .memory
+            .write_patches_over(behind, &Patches::of(&changes).insertion())?;
         let mut different = BTreeMap::<&str, u64>::new();
-        for change in lost.iter().chain(&unserved) {
+        let unwritten = changes.iter().zip(&outcomes);
+        let unwritten = unwritten.filter(|(_, outcome)| **outcome != Outcome::Written);
+        for change in unwritten.map(|(change, _)| change).chain(&lost) {
             let module = self.module_at(change.address);
             *different
                 .entry(module.map_or("?", |module| &module.name))
@@ -76,53 +75,14 @@ impl Tracee {
                 several(count, "function is", "functions are")
             ));
         }
+        let written = changes.into_iter().zip(outcomes);
+        let written = written.filter(|(_, outcome)| *outcome == Outcome::Written);
+        self.changes.add(written.map(|(change, _)| change));
         self.settle_markers(context)
-    }
-
-    /// Writes jumps over text that is as in the file. Returns those that it could not write.
-    fn write(&mut self, behind: &Behind, changes: Vec<Change>) -> Result<Vec<Change>> {
-        if changes.is_empty() {
-            return Ok(changes);
-        }
-        let insertion = Patches::of(&changes);
-        let outcomes = self
-            .memory
-            .write_patches_over(behind, &insertion.insertion())?;
-        let mut outcomes = outcomes.into_iter();
-        let (written, lost): (Vec<Change>, Vec<Change>) = changes
-            .iter()
-            .partition(|_| outcomes.next() == Some(Outcome::Written));
-        self.changes.add(written);
-        Ok(lost)
-    }
-
-    /// Whether nothing runs the bytes of a hole: they are padding, or the jump of the function in whose window they are
-    /// is in the text.
-    fn is_unused(&self, hole: &Change) -> bool {
-        self.host(hole).is_none_or(|host| self.has_function(host))
-    }
-
-    /// The address of the function in whose window a hole lies.
-    fn host(&self, hole: &Change) -> Option<u64> {
-        let module = self.module_at(hole.address)?;
-        let within = hole.address.wrapping_sub(module.base);
-        let host = module.file.plan.host(within)?;
-        Some(module.base.wrapping_add(host.address))
-    }
-
-    /// Whether the jump of the function at an address is in the text.
-    pub fn has_function(&self, address: u64) -> bool {
-        let found = self
-            .changes
-            .binary_search_by_key(&address, |change| change.address);
-        found.is_ok_and(|index| self.changes[index].function().is_some())
     }
 
     /// Writes the jumps in holes, over earlier ones to other thunks. Nothing runs that could be in one of them.
     fn fill_holes(&mut self, behind: &Behind, holes: Vec<Change>) -> Result<()> {
-        if holes.is_empty() {
-            return Ok(());
-        }
         let there = |hole: &Change| {
             let found = self
                 .changes
@@ -173,13 +133,9 @@ impl Tracee {
     pub fn insert_stopped(
         &mut self,
         stopped: &mut Stopped,
-        changes: Vec<Change>,
+        mut changes: Vec<Change>,
         context: &mut PatchContext,
     ) -> Result<Vec<Change>> {
-        // No thread is in a hole behind another jump: it would be in that one's window.
-        let (hosted, mut changes): (Vec<Change>, Vec<Change>) = changes
-            .into_iter()
-            .partition(|change| change.is_hole() && self.host(change).is_some());
         changes.sort_unstable_by_key(|change| change.address);
         let windows: Vec<_> = changes.iter().map(Change::window).collect();
         let remain = stopped.move_threads(&windows, |address| self.displaced(&changes, address))?;
@@ -193,15 +149,13 @@ impl Tracee {
         if search.hidden {
             waiting.extend(0..changes.len());
         }
-        // A hole waits with the jump that it lies behind, and a short jump with the one that it leads to.
-        let late: Vec<Change> = waiting.iter().map(|index| changes[*index]).collect();
-        let is_late = |hole: &Change| late.iter().any(|host| host.displaces(hole));
-        let (mut later, hosted): (Vec<Change>, Vec<Change>) = hosted.into_iter().partition(is_late);
-        let holes = late.iter().filter(|change| change.is_hole());
-        let late: Vec<Change> = holes.chain(&later).copied().collect();
+        // A short jump waits with the one that it leads to.
+        let late = waiting.iter().map(|index| changes[*index]);
+        let late: Vec<Change> = late.filter(Change::is_hole).collect();
         let waits = |change: &Change| late.iter().any(|hole| hole.serves(change));
         waiting.extend((0..changes.len()).filter(|index| waits(&changes[*index])));
-        let mut now = hosted;
+        let mut now = Vec::with_capacity(changes.len());
+        let mut later = Vec::new();
         for (index, change) in changes.into_iter().enumerate() {
             let wait = waiting.contains(&index);
             if wait { &mut later } else { &mut now }.push(change);

@@ -75,14 +75,6 @@ impl Inserted {
         self.switches.take();
     }
 
-    /// Whether a hole lies in the window of one of them.
-    pub fn has_hole_in(&self, change: &Change) -> bool {
-        let behind = self.partition_point(|other| other.address <= change.address);
-        let end = change.window().end;
-        let mut within = self[behind..].iter().take_while(|it| it.address < end);
-        within.any(Change::is_hole)
-    }
-
     /// They are not in the text any more. They are taken as the iterator goes on.
     pub fn take(
         &mut self,

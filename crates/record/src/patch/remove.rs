@@ -41,8 +41,7 @@ const ELSEWHERE: u64 = 8 << 20;
 
 /// 1. no thread waits for the tool any more
 /// 2. stop all threads, when the process is not frozen
-/// 3. put the text back, but for the hooks, and for jumps that hide a hole to which a signal handler will return; no new
-///    frame is wrapped by threads that are out of generated code
+/// 3. put the text back, but for the hooks; no new frame is wrapped by threads that are out of generated code
 /// 4. let those in it run out of it, for moments
 /// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies
 ///    of slots on its stack, and still has to find thunks by the hooks
@@ -87,16 +86,12 @@ fn take_out(journal: &Journal) -> Result<()> {
         holes.any(|hole| hole.address == at && hole.is_made(&memory))
     };
     sites.retain(|site| site.hole().is_none_or(is_held));
-    // A jump with a hole behind it hides the hole, so it goes last.
-    let is_host = |site: &Change| holes.iter().any(|hole| site.displaces(hole));
-    let (hosts, sites): (Vec<Change>, Vec<Change>) = sites.iter().partition(|it| is_host(it));
     for attempt in 0..ATTEMPTS {
         while is_frozen(journal.process) && nopal_process::alive(journal.process) {
             std::thread::sleep(WHILE_FROZEN);
         }
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
         restore::take_back(&sites, &memory)?;
-        restore_hosts(&hosts, &holes, journal, &mut stopped, &memory)?;
         let out = run_out(journal, &mut stopped, &[])?;
         let search =
             stopped.search_stacks_and_live_ones(&journal.ways, ELSEWHERE, &journal.unwinders)?;
@@ -129,53 +124,6 @@ fn take_out(journal: &Journal) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Puts back the text of jumps that hide holes, and of these holes before, where nobody will come to a hole any more.
-/// The short jumps are out already, so a thread at a hole may begin its function again.
-fn restore_hosts(
-    hosts: &[Change],
-    holes: &[Change],
-    journal: &Journal,
-    stopped: &mut Stopped,
-    memory: &Memory,
-) -> Result<()> {
-    if hosts.is_empty() {
-        return Ok(());
-    }
-    // An empty one is an instruction of its host.
-    let filled = holes.iter().filter(|hole| hole.is_made(memory));
-    let filled: Vec<Change> = filled.copied().collect();
-    let mut hosted = unneeded(&filled, journal, memory);
-    hosted.retain(|hole| hosts.iter().any(|host| host.displaces(hole)));
-    hosted.sort_unstable_by_key(|hole| hole.address);
-    for thread in stopped.threads_mut() {
-        let mut registers = thread.registers()?;
-        let at = registers.instruction_pointer();
-        let mut short = journal.changes.iter();
-        if hosted.iter().any(|hole| hole.address == at)
-            && let Some(short) = short.find(|change| change.hole() == Some(at))
-        {
-            registers.set_instruction_pointer(short.address);
-            thread.set_registers(&registers)?;
-        }
-    }
-    let places: Vec<Range<u64>> = hosted
-        .iter()
-        .map(|hole| hole.address..hole.address + 1)
-        .collect();
-    let search = stopped.search_stacks(&places, ELSEWHERE)?;
-    let positions = stopped.positions()?;
-    hosted.retain(|hole| {
-        let mut found = search.found.iter();
-        let mut positions = positions.iter();
-        !search.hidden
-            && !positions.any(|thread| thread.instruction == hole.address)
-            && !found.any(|(at, word)| *word == hole.address && is_interrupted(memory, *at))
-    });
-    restore::take_back(&hosted, memory)?;
-    // Only those behind which no hole is left are as they were made.
-    restore::take_back(hosts, memory)
 }
 
 /// The holes to which no short jump can come back: where the program has written over one, it may have kept its bytes.

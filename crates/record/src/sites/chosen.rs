@@ -3,16 +3,13 @@
 use crate::patch::change::Change;
 use crate::patch::stored::Stored;
 use crate::sites::choose::Loaded;
-use crate::sites::files::File;
-use crate::sites::functions::needs_host;
 use crate::sites::probes::Placed;
-use crate::sites::spots::named;
 use crate::tracee::PatchContext;
 use nopal_abi::Capture;
 use nopal_agent::{BLOCK_BOUND, Stub, detour_bound, thunk_bound};
 use nopal_control::{Control, Mode, SiteKey};
 use nopal_plan::{Refused, Site};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The sites to trace and to hook in a module.
@@ -48,26 +45,6 @@ impl Chosen<'_> {
         };
         let probes = self.probes.iter().map(probe).sum::<usize>();
         (BLOCK_BOUND + markers + probes + sites.map(bound).sum::<usize>()) as u64
-    }
-
-    /// Leaves out the functions whose jumps need room in the windows of others that are not among the sites. Says which.
-    pub fn leave_without_host(&mut self, file: &File) -> Vec<String> {
-        let plan = &file.plan;
-        let alone = self.sites.iter().filter_map(|(site, _)| {
-            let host = plan.host(site.hole?)?;
-            let found = self
-                .sites
-                .binary_search_by_key(&host.address, |(site, _)| site.address);
-            found.is_err().then_some((site.address, host))
-        });
-        let alone: BTreeMap<u64, &Site> = alone.collect();
-        self.sites
-            .retain(|(site, _)| !alone.contains_key(&site.address));
-        let left = alone.into_iter().map(|(address, host)| {
-            let reason = needs_host(file, host);
-            format!("{}: not traced: {reason}", named(file, address))
-        });
-        left.collect()
     }
 
     pub fn is_empty(&self) -> bool {

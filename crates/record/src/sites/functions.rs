@@ -6,10 +6,8 @@ use crate::patch::change::{Change, Patches};
 use crate::patch::remove::PATIENCE;
 use crate::sites::choose::Loaded;
 use crate::sites::chosen::Chosen;
-use crate::sites::files::File;
 use crate::sites::generate::fill;
 use crate::sites::modules::extent;
-use crate::sites::spots::named;
 use crate::tracee::{PatchContext, Settings, Tracee, under_new_filter};
 use anyhow::{Context, Result};
 use nopal_abi::Capture;
@@ -23,18 +21,6 @@ use std::time::Duration;
 /// The number of attempts at sites into whose windows a thread is about to return, and the time that it gets for that.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// The reason why a function that records less than is wanted goes on so.
-const KEEPS_THUNK: &str =
-    "it cannot record more now: another function's jump lies in its first bytes";
-
-/// The reason why a function is not traced whose jump needs room in the first bytes of another one.
-pub fn needs_host(file: &File, host: &Site) -> String {
-    format!(
-        "its jump needs room in the first bytes of {}, which is not traced",
-        named(file, host.address)
-    )
-}
 
 /// Addresses in files, by the files' numbers in the trace, sorted.
 pub type ByFile = BTreeMap<u32, Vec<u64>>;
@@ -87,24 +73,7 @@ impl Tracee {
                     refused.extend(module.file.key_at(address).map(|key| (key, reason)));
                     continue;
                 }
-                let mut refuse = |reason: String| {
-                    refused.extend(module.file.key_at(address).map(|key| (key, reason)));
-                };
-                if let Ok(place) = find(&self.changes) {
-                    let there = &self.changes[place];
-                    let is_lesser = there.function().is_some()
-                        && !self.records(there, capture, &context.settings);
-                    if is_lesser {
-                        refuse(KEEPS_THUNK.to_owned());
-                    }
-                    continue;
-                }
-                let host = site.as_ref().ok().and_then(|site| site.hole);
-                if let Some(host) = host.and_then(|hole| module.file.plan.host(hole))
-                    && !self.has_function(module.base.wrapping_add(host.address))
-                    && addresses.binary_search(&host.address).is_err()
-                {
-                    refuse(needs_host(&module.file, host));
+                if find(&self.changes).is_ok() {
                     continue;
                 }
                 if let Ok(place) = find(&self.taken_out) {
@@ -181,9 +150,8 @@ impl Tracee {
                 let Some(change) = self.inserted(module.file.index, address) else {
                     continue;
                 };
-                let is_lesser = change.function().is_some()
-                    && !self.records(change, capture, &context.settings);
-                if is_lesser && !self.changes.has_hole_in(change) {
+                if change.function().is_some() && !self.records(change, capture, &context.settings)
+                {
                     lesser.entry(module.file.index).or_default().push(address);
                 }
             }
@@ -197,16 +165,12 @@ impl Tracee {
     }
 
     /// Takes the jumps of sites out of the text. Threads that are in their thunks, or will return there, go on in them.
-    /// A jump with a hole behind it stays, and is switched off: a thread may be on its way to the hole.
     pub fn remove_sites(&mut self, files: &ByFile, context: &mut PatchContext) -> Result<()> {
-        let all = self.indices(files).into_iter();
-        let (stay, out): (Vec<Change>, Vec<Change>) = all
-            .map(|index| self.changes[index])
-            .partition(|change| self.changes.has_hole_in(change));
-        self.switch_changes(stay.iter(), Switched::Off)?;
-        if out.is_empty() {
+        let indices = self.indices(files);
+        if indices.is_empty() {
             return Ok(());
         }
+        let out: Vec<Change> = indices.iter().map(|index| self.changes[*index]).collect();
         self.take_out(&out, context)?;
         self.taken_out.extend(out);
         self.taken_out.sort_unstable_by_key(|change| change.address);

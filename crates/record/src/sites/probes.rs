@@ -7,7 +7,6 @@ use crate::patch::switch::on_or_off;
 use crate::sites::choose::Loaded;
 use crate::sites::chosen::Chosen;
 use crate::sites::files::{File, Files};
-use crate::sites::functions::needs_host;
 use crate::sites::hooks;
 use crate::sites::spots::{Found, find, may_come, named};
 use crate::sites::statics::StaticProbe;
@@ -614,11 +613,6 @@ impl Tracee {
                     "its calls are not wrapped ({}): its returns are not recorded",
                     why.text()
                 );
-            }
-            if let Some(host) = placed.site.hole.and_then(|hole| plan.host(hole))
-                && !self.has_function(module.base.wrapping_add(host.address))
-            {
-                bail!("{}", needs_host(&module.file, host));
             }
             let window = address..address + u64::from(placed.site.window);
             if let Some(other) = self.changes.iter().find(|change| change.overlaps(&window)) {

@@ -56,12 +56,6 @@ impl<'a> Window<'a> {
         })
     }
 
-    /// Whether it has an instruction that does nothing, such as a marker's.
-    pub fn has_nops(&self) -> bool {
-        let mut mnemonics = self.instructions.iter().map(|it| it.instruction.mnemonic());
-        mnemonics.any(|mnemonic| mnemonic == Mnemonic::Nop)
-    }
-
     /// `bytes` run from `start` to the next function or to the end of the code. The first `own` of them are the
     /// function's; the following ones may only be overwritten where they are padding. The window has `least` bytes:
     /// those of a jump, or of a breakpoint.
@@ -104,7 +98,7 @@ impl<'a> Window<'a> {
         }
         let length = decoder.position().max(least);
         if decoder.position() < least && own < least {
-            padding(bytes, own.max(decoder.position()), least)?;
+            padding(bytes, own.max(decoder.position()))?;
         }
         let bytes = bytes.get(..length).ok_or(Reason::TooShort)?;
         Ok(Window {
@@ -173,11 +167,11 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Whether there is nothing but padding from `offset` to `end`.
-fn padding(bytes: &[u8], offset: usize, end: usize) -> Result<(), Reason> {
+/// Whether there is nothing but padding from `offset` to the end of the jump.
+fn padding(bytes: &[u8], offset: usize) -> Result<(), Reason> {
     let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
     decoder.set_position(offset).map_err(|_| Reason::TooShort)?;
-    while decoder.position() < end {
+    while decoder.position() < JUMP {
         if !matches!(decoder.decode().mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
             return Err(Reason::TooShort);
         }
