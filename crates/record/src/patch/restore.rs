@@ -126,7 +126,7 @@ pub fn lead_past<'a>(
         None => Ok(()),
     });
     injector.let_write(&journal.code, false)?;
-    Ok(led?)
+    led
 }
 
 /// Sorted ranges, those that touch as one. The process may map memory between them at any moment.
