@@ -5,8 +5,9 @@
  * Functions are switched on in this order: their words, slots, exits, entries; and off in reverse. So an exit may be
  * recorded without its entry, as for each call that began before, but no entry without its exit.
  *
- * An entry is ftrace's: a direct call to the recorder, or, if this kernel does not allow so many, the function of an
- * ftrace_ops. Functions that were switched on together share one; the recorder skips those that go until all have gone.
+ * An entry is ftrace's: a direct call to the recorder, or the function of an ftrace_ops, if this kernel does not allow so
+ * many, or another tracer has the one direct call of a function of the group. A group is inserted and removed at once; the
+ * recorder skips functions of it that go until all have gone.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
@@ -38,7 +39,7 @@ uint32_t *nopal_leaves[LEAVES];
  * call. */
 static uint32_t nothing[LEAF_WORDS];
 
-/* Functions whose entries were inserted together. */
+/* A group of functions whose entries were inserted together. */
 struct entries {
 	struct list_head list;
 	struct ftrace_ops ops;
@@ -47,6 +48,7 @@ struct entries {
 	uint32_t count;
 };
 static LIST_HEAD(all_entries);
+static uint32_t direct_count;           /* functions with a direct call; under nopal_lock */
 
 /* Root changes it under /sys/module; read once for each group that comes on, so any moment will do. */
 static bool direct = true;
@@ -237,7 +239,7 @@ static void entries_free(struct entries *entries)
 	kfree(entries);
 }
 
-static int entries_on(const uint32_t *functions, uint32_t count)
+static int entries_on(const uint32_t *functions, uint32_t count, bool directly)
 {
 	struct entries *entries = kzalloc(sizeof *entries, GFP_KERNEL);
 	unsigned long *sites = kvmalloc_array(count, sizeof *sites, GFP_KERNEL);
@@ -251,25 +253,15 @@ static int entries_on(const uint32_t *functions, uint32_t count)
 	entries->count = count;
 	for (uint32_t i = 0; i < count; i++)
 		sites[i] = nopal_functions[functions[i]].site;
-	failed = -EOPNOTSUPP;
-	if (count <= NOPAL_DIRECT_AT_MOST && READ_ONCE(direct)) {
-		unsigned long to = (unsigned long)(with_arguments ? nopal_entry_arguments : nopal_entry);
-		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
-		if (!failed)
-			failed = nopal_direct_on(&entries->ops, to);
-		entries->direct = failed ? 0 : to;
-	}
-	/* Another tracer may have the one direct call that a function can have. */
-	if (failed) {
-		ftrace_free_filter(&entries->ops);
-		entries->ops = (struct ftrace_ops){
-			.func = (ftrace_func_t)(with_arguments ? nopal_entry_of_ops_arguments : nopal_entry_of_ops),
-		};
-		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
-		if (!failed)
-			failed = register_ftrace_function(&entries->ops);
-	}
+	unsigned long to = (unsigned long)(with_arguments ? nopal_entry_arguments : nopal_entry);
+	if (!directly)
+		entries->ops.func = (ftrace_func_t)(with_arguments ? nopal_entry_of_ops_arguments : nopal_entry_of_ops);
+	failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
+	if (!failed)
+		failed = directly ? nopal_direct_on(&entries->ops, to) : register_ftrace_function(&entries->ops);
 	if (!failed) {
+		entries->direct = directly ? to : 0;
+		direct_count += directly ? count : 0;
 		list_add(&entries->list, &all_entries);
 		for (uint32_t i = 0; i < count; i++)
 			nopal_functions[functions[i]].entered = true;
@@ -307,6 +299,7 @@ static int entries_off(void)
 			return failed;
 		for (uint32_t i = 0; i < entries->count; i++)
 			nopal_functions[entries->functions[i]].entered = false;
+		direct_count -= entries->direct ? entries->count : 0;
 		list_del(&entries->list);
 		entries_free(entries);
 	}
@@ -359,14 +352,43 @@ static const struct module *module_of(uint32_t index)
 /* ftrace holds the processor until it has changed all sites of a request. */
 #define ENTRIES_AT_ONCE 16384
 
-/* The end of a group of entries that are inserted together. Each module has its own groups, which come and go with
- * it. */
-static uint32_t end_of_group(const uint32_t *functions, uint32_t first, uint32_t count)
+/* The end of a group of at most `room` entries that are inserted together. Each module has its own groups, which come and
+ * go with it. */
+static uint32_t end_of_group(const uint32_t *functions, uint32_t first, uint32_t count, uint32_t room)
 {
-	uint32_t next = first;
-	while (next < count && next < first + ENTRIES_AT_ONCE && module_of(functions[next]) == module_of(functions[first]))
+	uint32_t next = first, at_once = min_t(uint32_t, room, ENTRIES_AT_ONCE);
+	while (next < count && next - first < at_once && module_of(functions[next]) == module_of(functions[first]))
 		next++;
 	return next;
+}
+
+/* Gives direct calls to groups of these functions, as long as there is room. Returns how many functions are left, now at
+ * the begin of the array: also those of groups in which another tracer has the one direct call of a function. */
+static uint32_t enter_directly(uint32_t *functions, uint32_t count)
+{
+	uint32_t first = 0, left = 0;
+	while (first < count && READ_ONCE(direct) && nopal_direct_room(direct_count)) {
+		uint32_t next = end_of_group(functions, first, count, nopal_direct_room(direct_count));
+		for (bool failed = entries_on(functions + first, next - first, true); first < next; first++)
+			if (failed)
+				functions[left++] = functions[first];
+		cond_resched();
+	}
+	while (first < count)
+		functions[left++] = functions[first++];
+	return left;
+}
+
+static int enter(uint32_t *functions, uint32_t count)
+{
+	int failed = 0;
+	count = enter_directly(functions, count);
+	for (uint32_t first = 0, next; !failed && first < count; first = next) {
+		next = end_of_group(functions, first, count, ~0u);
+		failed = entries_on(functions + first, next - first, false);
+		cond_resched();
+	}
+	return failed;
 }
 
 static int come_on(const uint32_t *functions, uint32_t count)
@@ -391,11 +413,8 @@ static int come_on(const uint32_t *functions, uint32_t count)
 		if (!function->entered)
 			entries[entry_count++] = functions[i];
 	}
-	for (uint32_t first = 0, next; !failed && first < entry_count; first = next) {
-		next = end_of_group(entries, first, entry_count);
-		failed = entries_on(entries + first, next - first);
-		cond_resched();
-	}
+	if (!failed)
+		failed = enter(entries, entry_count);
 	kvfree(entries);
 	return failed;
 }

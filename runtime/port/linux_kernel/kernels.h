@@ -69,14 +69,20 @@ static inline unsigned long nopal_module_text(const struct module *module, unsig
 #endif
 }
 
-/* How many functions may have a direct call at once. Before 6.6.10 and 6.7, a registration that adds many replaces
- * ftrace's table of direct calls again and again, for each function in the end, and forgets to free it: 37,000 were too
- * many in a machine of 1 GiB. */
+/* How many functions a registration may give direct calls, where the module has given them to so many already.
+ *
+ * Before 6.6.10, a registration adds them one by one, and moves ftrace's table to one of twice the size when it is full. A
+ * second time, it forgets to free the table before; and above 8,192 functions, where tables do not grow any more, it
+ * replaces theirs for each function. So a registration adds at most as many as the table has at least, or 64, with
+ * which a table begins; and 192 are left to others. */
+static inline uint32_t nopal_direct_room(uint32_t given)
+{
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 10)
-#define NOPAL_DIRECT_AT_MOST 1000000
+	return ~0u;
 #else
-#define NOPAL_DIRECT_AT_MOST 4096
+	return min(max(given, 64u), 8000 - given);
 #endif
+}
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
 /* A livepatch may replace a function that has a direct call: this call then returns to the new function. Where one has

@@ -579,6 +579,18 @@ fn a_kernel_works_with_all_functions_recorded_and_is_as_before_after_it() {
     }
 }
 
+/// More are more than ftrace's table of direct calls takes before 6.6.10.
+#[test]
+fn functions_have_direct_calls_of_ftrace_as_far_as_its_tables_take_them() {
+    for booted in used() {
+        let direct: u64 = booted.text("all_direct").trim().parse().expect("a number");
+        let functions = number_after(&booted.text("all_state"), "#functions ");
+        let is_old = booted.name.starts_with("6.1.");
+        let expected = if is_old { 8_000 } else { functions };
+        assert_eq!(direct, expected, "{}: of {functions}", booted.name);
+    }
+}
+
 #[test]
 fn interrupts_that_cannot_be_masked_find_whole_stacks_in_the_recorder() {
     for booted in used() {
