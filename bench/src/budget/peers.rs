@@ -5,7 +5,7 @@ use crate::programs::{Programs, is_installed};
 use crate::run::{Paths, Ran, output, remove, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::Row;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,19 +53,13 @@ pub fn measure(paths: &Paths, programs: &Programs, program: &Path) -> Result<Vec
         let ran = run(command.args([ROWS, ROUNDS]))?;
         sample(&ran, sampled_by_perf(paths)?)
     };
-    let compiled = is_installed("clang").then(|| {
-        // The threshold of its own: functions of 200 instructions, and those with loops.
-        let flags = ["-fxray-instrument"];
-        let plain = programs.sqlite("clang", "sqlite-clang", &[])?;
-        Ok::<_, anyhow::Error>((plain, programs.sqlite("clang", "sqlite-xray", &flags)?))
-    });
-    let compiled = compiled.transpose()?;
+    let compiled = compiled(programs);
     let mut by_clang = || {
-        let (plain, _) = compiled.as_ref().context("clang is missing")?;
+        let (plain, _) = compiled.as_ref().ok().context("it was not compiled")?;
         sample(&run(Command::new(plain).args([ROWS, ROUNDS]))?, 0.0)
     };
     let mut xray = || {
-        let (_, traced) = compiled.as_ref().context("clang is missing")?;
+        let (_, traced) = compiled.as_ref().ok().context("it was not compiled")?;
         empty(&paths.peer_trace())?;
         let log = paths.peer_trace().join("log.");
         let options = format!(
@@ -88,11 +82,10 @@ pub fn measure(paths: &Paths, programs: &Programs, program: &Path) -> Result<Vec
         knows: "functions with calls",
     }];
     let mut rows = Vec::new();
-    let mut missing = |name: &str, package: &str| {
+    let mut missing = |name: &str, why: &str| {
         let what = format!("not measured: {name}");
-        rows.push(
-            Row::new(what, "", Samples::default()).note(format!("apt-get install {package}")),
-        );
+        let why = why.lines().next().unwrap_or_default();
+        rows.push(Row::new(what, "", Samples::default()).note(why));
     };
     if is_installed("perf") {
         peers.push(Peer {
@@ -103,7 +96,7 @@ pub fn measure(paths: &Paths, programs: &Programs, program: &Path) -> Result<Vec
         });
         runs.push(&mut perf);
     } else {
-        missing("perf record", "linux-perf");
+        missing("perf record", "apt-get install linux-perf");
     }
     if is_installed("uftrace") {
         peers.push(Peer {
@@ -114,21 +107,22 @@ pub fn measure(paths: &Paths, programs: &Programs, program: &Path) -> Result<Vec
         });
         runs.push(&mut uftrace);
     } else {
-        missing("uftrace", "uftrace");
+        missing("uftrace", "apt-get install uftrace");
     }
-    if compiled.is_some() && is_installed("llvm-xray") {
-        peers.push(Peer {
-            what: "peer: XRay, functions of 200 instructions or with a loop",
-            run: runs.len() + 1,
-            untraced: runs.len(),
-            knows: "functions with calls; 0: it wrote no log, as where the processor's frequency is not told",
-        });
-        runs.extend([
-            &mut by_clang as &mut dyn FnMut() -> Result<Sample>,
-            &mut xray,
-        ]);
-    } else {
-        missing("XRay", "clang llvm");
+    match &compiled {
+        Ok(_) => {
+            peers.push(Peer {
+                what: "peer: XRay, functions of 200 instructions or with a loop",
+                run: runs.len() + 1,
+                untraced: runs.len(),
+                knows: "functions with calls; 0: it wrote no log, as where the processor's frequency is not told",
+            });
+            runs.extend([
+                &mut by_clang as &mut dyn FnMut() -> Result<Sample>,
+                &mut xray,
+            ]);
+        }
+        Err(error) => missing("XRay", &format!("{error:#}")),
     }
 
     let results = in_turn(TURNS, &mut runs)?;
@@ -142,6 +136,18 @@ pub fn measure(paths: &Paths, programs: &Programs, program: &Path) -> Result<Vec
         Row::new(what, "%", added).note(format!("{functions:.0} {}", peer.knows))
     });
     Ok(measured.chain(rows).collect())
+}
+
+/// The program by clang, and the same for XRay with the threshold of its own: functions of 200 instructions, and those with
+/// loops.
+fn compiled(programs: &Programs) -> Result<(PathBuf, PathBuf)> {
+    ensure!(
+        is_installed("clang") && is_installed("llvm-xray"),
+        "apt-get install clang llvm"
+    );
+    let plain = programs.sqlite("clang", "sqlite-clang", &[])?;
+    let traced = programs.sqlite("clang", "sqlite-xray", &["-fxray-instrument"])?;
+    Ok((plain, traced))
 }
 
 fn empty(directory: &Path) -> Result<()> {
