@@ -183,7 +183,7 @@ pub fn draw(
         Weight::Calls if untimed => (
             "calls",
             1.0,
-            "width: calls; only entries were recorded: no durations, and callers are estimated",
+            "width: calls; only entries were recorded: no durations",
         ),
         Weight::Calls => ("calls", 1.0, "width: calls, including nested ones"),
     };
@@ -191,6 +191,10 @@ pub fn draw(
     let meaning = match are_least {
         true => format!("{meaning}, at least: the kernel did not tell when some threads ran again"),
         false => meaning.to_owned(),
+    };
+    let meaning = match tree.has_estimated_callers() {
+        true => format!("{meaning}; callers of which only entries were recorded are estimated"),
+        false => meaning,
     };
     let mut folded = String::from_utf8(folded).context("a name that is no text")?;
     let mut meaning = meaning;

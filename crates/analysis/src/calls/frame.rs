@@ -64,6 +64,11 @@ impl Frame {
         }
     }
 
+    /// Whether its end is recorded. Otherwise it may have ended before what seems to be called in it.
+    pub fn has_end(&self) -> bool {
+        self.style() != Style::Only
+    }
+
     #[inline(always)]
     pub fn site(&self) -> u32 {
         site_of(self.marks)

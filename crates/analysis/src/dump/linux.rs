@@ -19,6 +19,7 @@ pub const SOMEWHERE: &str = "+-/0x";
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     pub site: u32,
+    /// `None` also where it would be one of which only the entry was recorded: it may have ended before.
     pub caller: Option<u32>,
     /// 0 where it was not recorded.
     pub return_address: u64,
@@ -29,7 +30,10 @@ impl Entry {
     pub fn of(frame: &Frame, under: &[Frame], return_address: u64) -> Entry {
         Entry {
             site: frame.site(),
-            caller: under.last().map(Frame::site),
+            caller: under
+                .last()
+                .filter(|frame| frame.has_end())
+                .map(Frame::site),
             return_address,
         }
     }
@@ -300,7 +304,10 @@ impl<'a> LineWriter<'a> {
         }
         if self.look.addresses {
             text.extend_from_slice(b" <");
-            push_hex_short(text, address());
+            match offset {
+                SOMEWHERE => text.push(b'-'),
+                _ => push_hex_short(text, address()),
+            }
             text.push(b'>');
         }
     }

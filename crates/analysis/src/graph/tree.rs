@@ -80,6 +80,13 @@ impl Tree {
         self.nodes.iter().any(|node| node.timed > 0)
     }
 
+    /// Whether calls seem to be in others of which only the entries were recorded, which may have ended before.
+    pub fn has_estimated_callers(&self) -> bool {
+        let only = |node: &Node| node.timed == 0 && node.calls > 0;
+        let is_caller = |node: &Node| only(&self.nodes[node.parent as usize]);
+        self.nodes.iter().any(is_caller)
+    }
+
     /// The time that the calls of each node waited: with their callees, and themselves.
     pub fn waited(&self) -> Vec<InCall> {
         let mut waited = vec![InCall::default(); self.nodes.len()];

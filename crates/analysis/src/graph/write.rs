@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use nopal_trace::Clocks;
 
-use super::tree::{Node, ROOT, Tree};
+use super::tree::{ROOT, Tree};
 use crate::names::Names;
 use crate::off::CALLS_OFF;
 use crate::sort;
@@ -156,9 +156,7 @@ pub fn write_tree(
     if nodes.iter().any(|node| node.was_off) {
         writeln!(out, "{CALLS_OFF}")?;
     }
-    let only = |node: &Node| node.timed == 0 && node.calls > 0;
-    let is_caller = |node: &Node| only(&nodes[node.parent as usize]);
-    if nodes.iter().any(is_caller) {
+    if tree.has_estimated_callers() {
         writeln!(out, "- no durations: callers are estimated")?;
     }
     if nodes.iter().any(|node| node.unfinished > 0) {

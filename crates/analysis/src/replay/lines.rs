@@ -35,6 +35,8 @@ pub enum LineKind {
     },
     /// An entry-only call.
     Only,
+    /// Calls at this depth seem to be in an entry-only one, which may have ended before.
+    Estimated,
     /// The end of a call without an exit, and the time in which it is known to have run.
     Unfinished {
         least: u64,
@@ -99,6 +101,8 @@ pub struct Lines<'a> {
     lost: Vec<Line>,
     /// The clock of the last event.
     clock: u64,
+    /// It has been told that callers are estimated.
+    has_told: bool,
     /// Scheduling events of the thread that have not been shown.
     turns: &'a [(u64, Turn)],
 }
@@ -112,6 +116,7 @@ impl<'a> Lines<'a> {
             held: Vec::new(),
             lost: Vec::new(),
             clock: 0,
+            has_told: false,
             turns,
         }
     }
@@ -184,6 +189,11 @@ impl Sink for Lines<'_> {
             .note(frame.site(), under.last().map(|under| under.note));
         if note >= NOT_YET {
             return note;
+        }
+        let caller = under.last().filter(|_| note > 0);
+        if caller.is_some_and(|caller| !caller.has_end()) && !self.has_told {
+            self.has_told = true;
+            self.push_aside(frame.clock, LineKind::Estimated, Some(note - 1));
         }
         let line = Line {
             what: LineKind::Open,

@@ -303,6 +303,11 @@ impl Writer<'_> {
                     self.styled(FAINT, |text| text.extend_from_slice(source.as_bytes()));
                 }
             }
+            LineKind::Estimated => self.styled(MARKER, |text| {
+                text.extend_from_slice(
+                    b"/* estimated: only the entry of the caller was recorded */",
+                );
+            }),
             LineKind::Missing(ticks) => {
                 let missing = duration(self.clocks.duration_ns(*ticks));
                 self.styled(MARKER, |text| {

@@ -36,6 +36,8 @@ pub struct Related {
     /// The time in the callee; calls that did not end count as far as known.
     pub total_ns: u64,
     pub self_ns: u64,
+    /// Of the caller of some calls only the entry was recorded: it may have ended before.
+    pub is_estimated: bool,
     /// The callee was off or counted for a time, so there may have been more calls.
     pub calls_are_least: bool,
     /// It may have been more.
@@ -80,6 +82,7 @@ struct Sum {
     total: u64,
     own: u64,
     own_is_least: bool,
+    is_estimated: bool,
     waited: InCall,
 }
 
@@ -107,16 +110,17 @@ struct Pairs<'a> {
 }
 
 impl Pairs<'_> {
-    /// Whom a call by the last of `under` counts for; the frame's note tells it from now on.
-    fn caller(&self, under: &[Frame], callee: &Frame, return_address: u64) -> u32 {
-        let traced = || {
-            under.last().map_or(self.wanted.len() as u32, |caller| {
-                self.names.number(caller.site())
-            })
-        };
-        self.names
-            .number_of_call(self.process, callee.site(), return_address)
-            .unwrap_or_else(traced)
+    /// Whom a call by the last of `under` counts for, and whether that is an estimate; the frame's note tells whom from
+    /// now on.
+    fn caller(&self, under: &[Frame], callee: &Frame, return_address: u64) -> (u32, bool) {
+        let named = self
+            .names
+            .number_of_call(self.process, callee.site(), return_address);
+        match (named, under.last()) {
+            (Some(caller), _) => (caller, false),
+            (None, Some(caller)) => (self.names.number(caller.site()), !caller.has_end()),
+            (None, None) => (self.wanted.len() as u32, false),
+        }
     }
 
     /// Where a call counts that has ended.
@@ -151,9 +155,10 @@ impl Sink for Pairs<'_> {
         let [under @ .., callee] = frames else {
             return 0;
         };
-        let caller = self.caller(under, callee, return_address);
+        let (caller, is_estimated) = self.caller(under, callee, return_address);
         if let Some(sum) = self.sum_of(caller, callee) {
             sum.calls += 1;
+            sum.is_estimated |= is_estimated;
         }
         caller
     }
@@ -253,6 +258,7 @@ pub fn related(
             row.calls += sum.calls;
             row.ended += sum.ended;
             row.unfinished += sum.unfinished;
+            row.is_estimated |= sum.is_estimated;
             row.total_is_least |= sum.unfinished > 0;
             row.self_is_least |= sum.unfinished > 0 || sum.own_is_least;
             row.ended_ns = row
@@ -332,13 +338,22 @@ pub fn write_related(
         cells.extend([
             bound_count(row.calls, row.calls_are_least),
             timed(row.ended, duration(row.average_ns())),
-            row.function.clone(),
+            match row.is_estimated {
+                true => format!("{} ?", row.function),
+                false => row.function.clone(),
+            },
             row.module.clone(),
         ]);
         table.row(cells);
     }
     table.write(out, width)?;
     write_of_some(rows.iter().map(Related::parts), out)?;
+    if rows.iter().any(|row| row.is_estimated) {
+        writeln!(
+            out,
+            "? estimated: only the entries of the caller were recorded, so it may have ended before"
+        )?;
+    }
     if rows.iter().any(|row| row.calls_are_least) {
         writeln!(out, "{CALLS_OFF}")?;
     }
@@ -365,6 +380,7 @@ pub fn write_related_json(rows: &[Related], trace: &Trace, out: &mut dyn Write) 
             ("total_is_least", row.total_is_least),
             ("self_is_least", row.self_is_least),
             ("calls_are_least", row.calls_are_least),
+            ("is_estimated", row.is_estimated),
             ("entries_only", row.calls > 0 && !row.is_timed()),
         ]);
     }
