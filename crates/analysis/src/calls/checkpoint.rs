@@ -3,7 +3,6 @@
 use anyhow::{Result, ensure};
 
 use super::frame::{Frame, Sink};
-use super::known::BEGIN;
 use super::past::Past;
 use super::rebuilder::{CallRebuilder, DEPTH_LIMIT};
 
@@ -28,10 +27,9 @@ impl CallRebuilder {
     }
 
     /// Whether the open calls can be given to another sink as if it had received all records: all of them are on the
-    /// present stack, with all of their callers, and are not known to have ended.
+    /// present stack, with all of their callers. A jump may have ended some of them: the state says which.
     pub fn can_reopen(&self, past: &Past) -> bool {
-        let is_alive = |frame: &Frame| self.known.alive(frame, BEGIN) == BEGIN;
-        self.fibers.is_empty() && past.is_whole() && self.frames.iter().all(is_alive)
+        self.fibers.is_empty() && past.is_whole()
     }
 
     /// Passes the open calls to another sink, as if they had begun just now.
