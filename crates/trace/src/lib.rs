@@ -67,7 +67,7 @@ pub use losses::Losses;
 pub use markers::{Marker, Markers, Value, event_number};
 pub use merge::merge;
 pub use nopal_abi::{Event, Record, Style};
-pub use note::{Note, OpenCall, Place, Selection, Session, SiteState, TaskFacts};
+pub use note::{Aside, Note, OpenCall, Place, Selection, Session, SiteState, TaskFacts};
 pub use output::{Output, Unnamed};
 pub use packet::Packet;
 pub use packets::Packets;

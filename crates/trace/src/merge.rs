@@ -132,10 +132,14 @@ impl Bases {
                 *image += self.image;
                 sites.iter_mut().for_each(|site| site.0 = self.site(site.0));
             }
-            Note::Open { calls, .. } => {
-                calls
-                    .iter_mut()
-                    .for_each(|call| call.site = self.site(call.site));
+            Note::Open { calls, place, .. } => {
+                let aside = place.aside.iter_mut().flat_map(|aside| &mut aside.calls);
+                for call in calls.iter_mut().chain(aside) {
+                    call.site = self.site(call.site);
+                }
+                for key in &mut place.given_up {
+                    *key = key_of(self.site(site_of(*key)), tag_of(*key));
+                }
             }
             Note::Marker { event, image, .. } => {
                 *event = self.event(*event);

@@ -291,6 +291,9 @@ pub struct OpenCall {
     /// It was entered by a jump.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tail: bool,
+    /// Only its entry is recorded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only: bool,
     /// The counter at its entry.
     pub clock: u64,
     /// The address of its return slot, in units of 16 bytes: too high, unless it is `exact`.
@@ -319,6 +322,22 @@ pub struct Place {
     pub gaps: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub astray: bool,
+    /// Keys of calls that were given up since the records are complete: exits of equal keys may be theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given_up: Vec<u32>,
+    /// Calls on other stacks, in the order in which the thread has left them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aside: Vec<Aside>,
+}
+
+/// Calls of one stack that a thread has left, and may go back to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aside {
+    /// The outermost first.
+    pub calls: Vec<OpenCall>,
+    /// The counter when it left them, and when they were last known to be open.
+    pub since: u64,
+    pub alive: u64,
 }
 
 fn is_default<T: Default + PartialEq>(what: &T) -> bool {

@@ -12,7 +12,7 @@ use crate::layout::THREAD_STREAM;
 use crate::mapping::Mapping;
 use crate::markers::Markers;
 use crate::nesting::{Parts, nest};
-use crate::note::{Note, Session};
+use crate::note::{Note, OpenCall, Session};
 use crate::packet::PacketId;
 use crate::packets::{FilePackets, Packets};
 use crate::processes;
@@ -264,12 +264,16 @@ impl Trace {
                 packets.find(|packet| packet.thread == key)
             });
             let Some(first) = first else { continue };
-            let is_sound = calls.iter().all(|call| {
-                (1..nopal_abi::SITE_LIMIT).contains(&call.site) && call.clock <= first.clock_begin
-            });
+            let is_sound = |calls: &[OpenCall]| {
+                let one = |call: &OpenCall| {
+                    let is_known = (1..nopal_abi::SITE_LIMIT).contains(&call.site);
+                    is_known && call.clock <= first.clock_begin
+                };
+                calls.iter().all(one) && calls.is_sorted_by_key(|call| call.clock)
+            };
             if u64::from(first.missing_before) == *sequence
-                && is_sound
-                && calls.is_sorted_by_key(|call| call.clock)
+                && is_sound(calls)
+                && place.aside.iter().all(|aside| is_sound(&aside.calls))
             {
                 first.open = Some(Box::new((calls.clone(), place.clone())));
             }

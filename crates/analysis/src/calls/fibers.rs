@@ -104,6 +104,13 @@ impl Fibers {
             .map(|(&key, fiber)| (key, fiber.frames.as_slice()))
     }
 
+    /// All of them, in the order of `add`.
+    pub fn in_order(&self) -> Vec<&Fiber> {
+        let mut all: Vec<_> = self.by_slot.iter().collect();
+        all.sort_unstable_by_key(|((_, serial), _)| *serial);
+        all.into_iter().map(|(_, fiber)| fiber).collect()
+    }
+
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Fiber> {
         self.by_slot.values_mut()
     }

@@ -72,8 +72,12 @@ impl CallRebuilder {
         let Some(since) = self.known.gap.take() else {
             return;
         };
+        let given_up = std::mem::take(&mut self.known.given_up);
         self.known.restart(clock);
-        if since != BEGIN {
+        if since == BEGIN {
+            // Those before a part of a trace.
+            self.known.given_up = given_up;
+        } else {
             self.known.has_gaps = true;
             sink.missing(clock, clock.saturating_sub(since));
         }

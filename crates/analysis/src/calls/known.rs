@@ -100,7 +100,8 @@ pub(super) fn lose(
 ) {
     while let Some(frame) = frames.pop() {
         if frame.style() != Style::Only {
-            sink.lose(&frame, known.alive(&frame, clock), counted);
+            let alive = known.alive(&frame, clock).max(frame.clock);
+            sink.lose(&frame, alive, counted);
         }
         if let Some(under) = frames.last_mut() {
             under.child = under.child.saturating_add(frame.ticks_until(clock));

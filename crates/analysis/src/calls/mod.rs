@@ -35,6 +35,7 @@ mod stacks;
 mod stay;
 
 pub use arguments::Arguments;
+pub use fibers::Fiber;
 pub use frame::{Ending, Frame, Plain, Sink};
 pub use nopal_abi::Style;
 pub use past::Past;

@@ -1,11 +1,11 @@
 //! Rebuilds a thread's calls from its records: the call stack between two records.
 
 use nopal_abi::{self as abi, Cursor, Event, Style, Word, key_of, tag_of};
-use nopal_trace::{Packet, Place};
+use nopal_trace::{OpenCall, Packet, Place};
 use serde::{Deserialize, Serialize};
 
 use super::budget::WorkBudget;
-use super::fibers::Fibers;
+use super::fibers::{Fiber, Fibers};
 use super::frame::{Ending, Frame, Sink};
 use super::known::{BEGIN, Known};
 use super::slots::below;
@@ -166,31 +166,29 @@ impl CallRebuilder {
     /// Calls that were open before the thread's first record, at `clock`. Their earlier callees are not known: their self
     /// time before is not counted, and is missing if times from `from` on are wanted.
     fn begin_open(&mut self, packet: &Packet, from: u64, clock: u64, sink: &mut dyn Sink) {
-        let calls = packet.open_calls();
-        for (at, call) in calls.iter().enumerate() {
-            let until = calls.get(at + 1).map_or(clock, |next| next.clock);
-            let style = match call.tail {
-                true => Style::Tail,
-                false => Style::Wrapped,
-            };
-            let key = key_of(call.site, call.tag);
-            let mut frame = Frame::new(call.clock, call.slot, key, style);
-            if call.exact {
-                frame = frame.with_slot_known();
-            }
-            frame.child = until.saturating_sub(frame.clock);
-            // From the thread's first record on, everything is known.
-            if from < clock {
-                frame.bound();
-            }
-            self.begin(frame, call.arguments, sink);
-            self.cursor = call.slot;
-            self.event_clock = self.event_clock.max(call.clock);
-            if self.frames.len() > DEPTH_LIMIT {
-                self.forget_deepest(sink);
+        let place = packet.place().filter(|_| !packet.is_of_kernel());
+        for aside in place.map_or(&[][..], |place| &place.aside) {
+            let left = self.frames.len();
+            self.open(&aside.calls, from < clock, aside.since.min(clock), sink);
+            let frames = self.frames.split_off(left);
+            sink.aside(&frames);
+            self.fibers.add(Fiber {
+                frames,
+                since: aside.since.min(clock),
+                alive: aside.alive.min(clock),
+                counted: false,
+            });
+            for fiber in self.fibers.surplus() {
+                self.give_up(fiber.frames, fiber.alive, fiber.counted, sink);
             }
         }
-        if let Some(place) = packet.place().filter(|_| !packet.is_of_kernel()) {
+        let calls = packet.open_calls();
+        self.open(calls, from < clock, clock, sink);
+        if let Some(last) = calls.last() {
+            self.cursor = last.slot;
+            self.event_clock = self.event_clock.max(last.clock);
+        }
+        if let Some(place) = place {
             if place.slot != 0 {
                 self.cursor = place.slot;
             }
@@ -199,6 +197,36 @@ impl CallRebuilder {
             self.known.astray |= place.astray;
             self.known.jumped = self.known.jumped.max(place.jumped);
             self.known.doubts.extend(&place.doubts);
+            self.known.given_up.extend(&place.given_up);
+        }
+    }
+
+    /// Adds calls of a stack that have begun before, with what was known of them at `clock`. `is_bounded`: part of their
+    /// self times is uncertain.
+    fn open(&mut self, calls: &[OpenCall], is_bounded: bool, clock: u64, sink: &mut dyn Sink) {
+        for (at, call) in calls.iter().enumerate() {
+            let until = calls.get(at + 1).map_or(clock, |next| next.clock);
+            let style = match call {
+                OpenCall { only: true, .. } => Style::Only,
+                OpenCall { tail: true, .. } => Style::Tail,
+                _ => Style::Wrapped,
+            };
+            let key = key_of(call.site, call.tag);
+            let mut frame = Frame::new(call.clock, call.slot, key, style);
+            if call.exact {
+                frame = frame.with_slot_known();
+            }
+            frame.child = until.saturating_sub(frame.clock);
+            if is_bounded {
+                frame.bound();
+            }
+            match style {
+                Style::Only => self.begin_left_out(frame, call.arguments, sink),
+                _ => self.begin(frame, call.arguments, sink),
+            }
+            if self.frames.len() > DEPTH_LIMIT {
+                self.forget_deepest(sink);
+            }
         }
     }
 
@@ -211,7 +239,14 @@ impl CallRebuilder {
             astray: self.known.astray,
             jumped: self.known.jumped,
             doubts: self.known.doubts.clone(),
+            given_up: self.known.given_up.iter().copied().collect(),
+            aside: Vec::new(),
         }
+    }
+
+    /// The stacks that the thread has left and may go back to, in the order in which it has left them.
+    pub fn aside(&self) -> Vec<&Fiber> {
+        self.fibers.in_order()
     }
 
     /// Takes one record; false at the end, or if the rest cannot be decoded.
@@ -424,6 +459,15 @@ impl CallRebuilder {
     ) {
         self.frames.push(frame);
         let note = sink.enter(&self.frames, arguments);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.note = note;
+        }
+    }
+
+    /// The same, for a call of which only the entry is known, and which was passed on before.
+    fn begin_left_out(&mut self, frame: Frame, arguments: Option<[u64; 6]>, sink: &mut dyn Sink) {
+        self.frames.push(frame);
+        let note = sink.enter_left_out(&self.frames, arguments);
         if let Some(frame) = self.frames.last_mut() {
             frame.note = note;
         }

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use nopal_abi::{Cursor, Event, Style};
-use nopal_trace::{Note, OpenCall, Packet, Place, ThreadInfo, ThreadKey, Trace};
+use nopal_trace::{Aside, Note, OpenCall, Packet, Place, ThreadInfo, ThreadKey, Trace};
 
-use crate::calls::{CallRebuilder, Ending, Frame, Past, Sink};
+use crate::calls::{CallRebuilder, Ending, Fiber, Frame, Past, Sink};
 use crate::filter::Filter;
 use crate::range::Start;
 
@@ -151,10 +151,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The present calls: those of the program, and those of the kernel. No call is known to have gone on until `from` in
-    /// a thread that is not.
+    /// The present calls of the program, with those on other stacks, and those of the kernel. No call is known to have
+    /// gone on until `from` in a thread that is not.
     fn open(&self, from: u64) -> impl Iterator<Item = Note> + use<'_, 'a> {
-        let frames = match self.thread.clock_end() > from {
+        let goes_on = self.thread.clock_end() > from;
+        let frames = match goes_on {
             true => self.rebuilder.frames(),
             false => &[],
         };
@@ -162,16 +163,29 @@ impl<'a> Reader<'a> {
         let (own, kernel) = frames.split_at(of_program);
         let key = self.thread.key();
         let in_kernel = self.present().map_or(key, |packet| packet.thread());
-        let own = open(key, 0, self.calls(own), self.rebuilder.position());
+        let mut place = self.rebuilder.position();
+        if goes_on {
+            let aside = self.rebuilder.aside().into_iter();
+            place.aside = aside.map(|fiber| self.aside(fiber)).collect();
+        }
+        let own = open(key, 0, self.calls(own), place);
         let kernel = self.calls(kernel);
         let is_some = !kernel.is_empty();
         let kernel = is_some.then(|| open(in_kernel, 0, kernel, Place::default()));
         [own].into_iter().chain(kernel)
     }
 
+    fn aside(&self, fiber: &Fiber) -> Aside {
+        Aside {
+            calls: self.calls(&fiber.frames),
+            since: fiber.since,
+            alive: fiber.alive,
+        }
+    }
+
     fn calls(&self, frames: &[Frame]) -> Vec<OpenCall> {
-        let timed = frames.iter().filter(|frame| frame.style() != Style::Only);
-        let calls = timed.map(|frame| OpenCall {
+        let calls = frames.iter().map(|frame| OpenCall {
+            only: frame.style() == Style::Only,
             site: frame.site(),
             tag: frame.tag(),
             tail: frame.style() == Style::Tail,

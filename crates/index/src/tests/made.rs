@@ -25,8 +25,11 @@ struct Thread {
     recorder: Recorder,
     random: Random,
     clock: u64,
-    /// Sites of wrapped calls, each with the number of tail calls above it.
+    /// Sites of the wrapped calls on the present stack, and on the others.
     stack: Vec<u32>,
+    stacks: [Vec<u32>; 4],
+    /// The number of the present stack.
+    on: usize,
     /// Calls that are open since before a gap.
     hidden: Vec<u32>,
     /// The present limit of its depth.
@@ -37,7 +40,26 @@ struct Thread {
 
 impl Thread {
     fn slot(&self, depth: usize) -> u64 {
-        TOP - 0x40 * depth as u64
+        TOP - 0x40 * depth as u64 - 0x20_0000 * self.on as u64
+    }
+
+    /// Goes to another stack.
+    fn switch(&mut self) {
+        std::mem::swap(&mut self.stacks[self.on], &mut self.stack);
+        self.on = self.random.below(4) as usize;
+        std::mem::swap(&mut self.stacks[self.on], &mut self.stack);
+        let top = self.stack.len();
+        if top > 0 && self.random.below(2) == 0 {
+            let slot = self.slot(top - 1);
+            self.recorder.resync(self.clock, slot, abi::RESYNC_STACK);
+            let site = self.stack.pop().unwrap_or_default();
+            self.recorder.exit(self.clock, site, slot);
+        } else {
+            let (site, slot) = (1 + self.random.below(5) as u32, self.slot(top));
+            self.recorder.resync(self.clock, slot, abi::RESYNC_STACK);
+            self.recorder.entry(self.clock, site, slot);
+            self.stack.push(site);
+        }
     }
 
     fn step(&mut self) {
@@ -74,9 +96,13 @@ impl Thread {
                 self.recorder.entry(self.clock, site, slot);
                 self.stack.push(site);
             }
+            // Often for some time, and then not.
+            3 if self.is_wild && self.clock >> 8 & 1 == 0 => self.switch(),
+            4..12 if self.is_wild && self.clock >> 9 & 3 == 0 => self.switch(),
             3 => {
                 self.recorder.lose(1 + self.random.below(9));
                 self.hidden = std::mem::take(&mut self.stack);
+                self.stacks = Default::default();
             }
             4..8 => self.recorder.end_chunk(),
             8..12 if top > 0 && !self.is_only => {
@@ -140,6 +166,8 @@ pub fn made(seed: u64, is_wild: bool) -> (TempDir, Trace) {
             random: Random::new(seed << 1 | u64::from(number)),
             clock: BEGIN,
             stack: Vec::new(),
+            stacks: Default::default(),
+            on: 0,
             hidden: Vec::new(),
             most: 15,
             is_only: false,

@@ -10,10 +10,10 @@ use nopal_analysis::filter::{Filter, Wanted};
 use nopal_analysis::names::Names;
 use nopal_analysis::range::Checkpoints;
 use nopal_analysis::replay::{Look, replay};
-use nopal_analysis::{graph, report, span};
+use nopal_analysis::{graph, report, selection, span};
 use nopal_export as export;
 use nopal_trace::synthetic::Random;
-use nopal_trace::{Cost, Trace};
+use nopal_trace::{Cost, Output, Trace};
 
 use super::made::{made, seeds};
 use crate::Index;
@@ -116,7 +116,7 @@ fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static str
 type Part = (u32, u64, u64, bool);
 
 #[derive(Default)]
-struct Parts(Vec<Part>);
+struct Parts(Vec<Part>, Vec<Part>);
 
 impl Parts {
     fn add(&mut self, frame: &Frame, end: u64, is_whole: bool) {
@@ -144,13 +144,14 @@ impl Sink for Parts {
 
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         self.add(frame, ending.clock, false);
+        self.1.extend(self.0.last());
     }
 }
 
 impl Worker for Parts {}
 
-/// The parts of all calls within a time, by all records of a trace.
-fn replayed(trace: &Trace, (from, until): (u64, u64)) -> Vec<Part> {
+/// All calls of a trace, by all of its records.
+fn all(trace: &Trace) -> Parts {
     let mut all = Parts::default();
     for thread in trace.threads() {
         let mut rebuilder = CallRebuilder::new();
@@ -158,12 +159,36 @@ fn replayed(trace: &Trace, (from, until): (u64, u64)) -> Vec<Part> {
         packets.for_each(|packet| rebuilder.packet(&packet, &mut all));
         rebuilder.end(thread.alive_until, &mut all);
     }
+    all
+}
+
+/// The parts of all calls within a time, by all records of a trace.
+fn replayed(trace: &Trace, time: (u64, u64)) -> Vec<Part> {
+    Parts(within(all(trace).0, time), Vec::new()).sorted()
+}
+
+fn within(parts: Vec<Part>, (from, until): (u64, u64)) -> Vec<Part> {
     let within = |(site, begin, end, is_whole): Part| {
         let is_whole = is_whole && begin > from && end < until;
         let is_in = end > from && begin < until;
         is_in.then_some((site, begin.max(from), end.min(until), is_whole))
     };
-    Parts(all.0.into_iter().filter_map(within).collect()).sorted()
+    parts.into_iter().filter_map(within).collect()
+}
+
+/// The same, without what only records behind the time tell: calls whose entry is not known, and how long calls went on
+/// that have not ended.
+fn told_before(trace: &Trace, time: (u64, u64)) -> Vec<Part> {
+    let mut all = all(trace);
+    for stray in all.1.iter().filter(|stray| stray.2 >= time.1) {
+        let at = all.0.iter().position(|part| part == stray);
+        at.map(|at| all.0.swap_remove(at));
+    }
+    let mut parts = within(all.0, time);
+    for part in parts.iter_mut().filter(|part| !part.3) {
+        part.2 = time.1;
+    }
+    Parts(parts, Vec::new()).sorted()
 }
 
 /// The parts that a worker gets.
@@ -255,4 +280,61 @@ fn a_part_of_a_trace_is_the_same_with_checkpoints() {
             }
         }
     }
+}
+
+/// A part of a trace as a trace.
+fn part(trace: &Trace, filter: &Filter) -> (tempfile::TempDir, Trace) {
+    let place = tempfile::tempdir().unwrap();
+    let drive = Drive {
+        workers: 1,
+        filter: Some(filter),
+        ..Drive::default()
+    };
+    let directory = place.path().join("part");
+    let output = Output::Directory(directory.clone());
+    selection::write(trace, &drive, output, &mut || Ok(())).unwrap();
+    let part = Trace::open(&directory).unwrap();
+    assert_eq!(part.damage(), []);
+    (place, part)
+}
+
+#[test]
+fn calls_in_a_part_that_is_a_trace_are_those_of_the_whole() {
+    for seed in seeds(20) {
+        let mut random = Random::new(seed);
+        let (_directory, trace) = made(seed, seed % 5 != 0);
+        for number in 0..8 {
+            let (from, until) = time(&trace, &mut random);
+            let mut filter = Filter::default();
+            filter.from = Some(from);
+            filter.until = (number % 2 == 0).then_some(until);
+            let (_place, part) = part(&trace, &filter);
+            let within = (from, filter.until.unwrap_or(u64::MAX));
+            let (whole, part) = match filter.until {
+                Some(_) => (told_before(&trace, within), told_before(&part, within)),
+                None => (replayed(&trace, within), replayed(&part, within)),
+            };
+            let mut only = [without(&whole, &part), without(&part, &whole)];
+            if filter.until.is_some() {
+                // Whether calls that began before went on in the time is told only by records of their stack.
+                let is_known = |part: &Part| part.3 || part.1 > from;
+                only.iter_mut().for_each(|only| only.retain(is_known));
+            }
+            let [only_whole, only_part] = only;
+            assert!(
+                only_whole.is_empty() && only_part.is_empty(),
+                "seed {seed}, {within:?}: {only_whole:?} of the whole, {only_part:?} of the part"
+            );
+        }
+    }
+}
+
+/// What is in one and not in the other, both sorted.
+fn without(some: &[Part], other: &[Part]) -> Vec<Part> {
+    let mut other = other.iter().peekable();
+    let is_only = |part: &&Part| {
+        while other.next_if(|other| other < part).is_some() {}
+        other.next_if(|other| other == part).is_none()
+    };
+    some.iter().filter(is_only).copied().collect()
 }

@@ -43,6 +43,7 @@ impl OpenCalls {
         let frames = frames.filter(|(_, frame)| frame.style() != Style::Only);
         let calls: Vec<OpenCall> = frames
             .map(|(depth, frame)| OpenCall {
+                only: false,
                 site: frame.site(),
                 tag: frame.tag(),
                 tail: frame.style() == Style::Tail,
