@@ -156,6 +156,12 @@ impl<'a> Calls<'a> {
         }
     }
 
+    /// What is left to be written behind all threads.
+    pub fn rest(mut self) -> Vec<u8> {
+        self.write_strays();
+        self.out.bytes
+    }
+
     fn sequence(&self) -> u64 {
         self.labels.sequences[self.stream]
     }
@@ -511,6 +517,7 @@ impl Sink for Calls<'_> {
 
 impl Worker for Calls<'_> {
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
+        self.write_strays();
         self.stream = stream;
         self.is_open = false;
         self.stray_groups = 0;
@@ -518,7 +525,6 @@ impl Worker for Calls<'_> {
     }
 
     fn pause(&mut self) -> Result<()> {
-        self.write_strays();
         let bytes = std::mem::take(&mut self.out.bytes);
         self.out.bytes = self.port.send(bytes)?;
         Ok(())

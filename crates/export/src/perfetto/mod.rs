@@ -94,9 +94,12 @@ pub fn write(trace: &Trace, names: &Names, drive: &Drive, out: &mut dyn Write) -
     push_tracks(&mut head, trace);
     push_losses(&mut head, trace);
     out.write_all(&head.bytes)?;
-    blocks::write(trace, drive, out, |port| {
+    let workers = blocks::write(trace, drive, out, |port| {
         Calls::new(trace, names, &labels, from, port)
     })?;
+    for worker in workers {
+        out.write_all(&worker.rest())?;
+    }
     processors::write(trace, drive, out)
 }
 
@@ -242,4 +245,49 @@ fn annotate(event: &mut Message, name: &str, value: &Shown) {
             Shown::Text(value) => annotation.text(6, value),
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nopal_trace::synthetic::{Recorder, clock};
+    use nopal_trace::{Session, Writer};
+
+    /// Calls that began before records were lost, with so many records of their ends in a packet.
+    fn exported(calls: u64, in_a_packet: u64) -> Vec<u8> {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("trace");
+        let mut writer = Writer::create(&path, Session::default()).unwrap();
+        writer.note(&clock(1000)).unwrap();
+        let mut recorder = Recorder::new(1, 1, 1000);
+        let slot = |depth: u64| 0x7ffd_0000_8008 - 0x40 * depth;
+        for depth in 0..calls {
+            recorder.entry(1000 + depth, 1 + depth as u32 % 5, slot(depth));
+        }
+        recorder.lose(1);
+        for (done, depth) in (1..).zip((0..calls).rev()) {
+            recorder.exit(3000 + done, 1 + depth as u32 % 5, slot(depth));
+            if done % in_a_packet == 0 {
+                recorder.end_chunk();
+            }
+        }
+        recorder.finish(&mut writer).unwrap();
+        writer.note(&clock(9000)).unwrap();
+        writer.sync_metadata().unwrap();
+        let trace = Trace::open(&path).unwrap();
+        let drive = Drive {
+            workers: 1,
+            ..Drive::default()
+        };
+        let mut out = Vec::new();
+        write(&trace, &Names::new(&trace), &drive, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn calls_that_began_before_are_the_same_wherever_reading_pauses() {
+        let whole = exported(100, 100);
+        assert!(whole.windows(12).any(|text| text == b"began before"));
+        assert!(whole == exported(100, 1));
+    }
 }
