@@ -3,9 +3,11 @@
 use crate::directory;
 use anyhow::{Context, Result};
 use nopal_beside::Mutex;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,14 +41,18 @@ impl Unnamed {
 
     /// Makes a file, in place of an older one.
     fn create(&self, name: &str) -> Result<File> {
-        let make = || {
+        let make = || -> io::Result<(File, File)> {
             let file = tempfile::tempfile_in(&self.beside)?;
-            let own = file.try_clone()?;
-            self.files.lock().insert(name.to_owned(), own);
-            Ok(file)
+            Ok((file.try_clone()?, file))
         };
-        let made: std::io::Result<File> = make();
-        made.with_context(|| format!("cannot write a file in {}", self.beside.display()))
+        let mut made = make();
+        while made.as_ref().is_err_and(is_limited) && allow_more_files() {
+            made = make();
+        }
+        let (own, file) =
+            made.with_context(|| format!("cannot write a file in {}", self.beside.display()))?;
+        self.files.lock().insert(name.to_owned(), own);
+        Ok(file)
     }
 
     fn open(&self, name: &str) -> Result<File> {
@@ -54,6 +60,26 @@ impl Unnamed {
         let file = files.get(name).context("a file is not there")?;
         Ok(file.try_clone()?)
     }
+}
+
+/// Whether the process has as many files open as it may have.
+fn is_limited(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
+}
+
+/// Doubles that number, if the hard limit permits.
+fn allow_more_files() -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    let Some(current) = limit.current else {
+        return false;
+    };
+    let more = current.saturating_mul(2);
+    let more = limit.maximum.map_or(more, |most| more.min(most));
+    let raised = Rlimit {
+        current: Some(more),
+        ..limit
+    };
+    more > current && setrlimit(Resource::Nofile, raised).is_ok()
 }
 
 impl Output {
