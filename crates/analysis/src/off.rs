@@ -19,6 +19,12 @@ pub const ESTIMATED: &str = "≈ with the error: estimated for the counted calls
 /// The same without the time, or the number.
 pub const CALLS_OFF: &str = "≥ calls: the function was off or counted for a time; its calls then are missing here, and their time is that of their callers";
 
+/// Whether it is a part of a trace, of some of its threads.
+pub fn is_of_some_threads(trace: &Trace) -> bool {
+    let part = trace.session().selection.as_deref();
+    part.is_some_and(|part| part.threads.is_some())
+}
+
 /// The times and calls of functions that were not timed.
 #[derive(Clone, Debug, Default)]
 pub struct Off {
@@ -46,8 +52,11 @@ impl Off {
         let from = filter.and_then(|filter| filter.from).unwrap_or(0);
         let until = filter.and_then(|filter| filter.until).unwrap_or(u64::MAX);
         let time = from.max(begin(trace))..=until.min(end(trace));
-        // The last look comes after the last record.
-        let looks = from..=until;
+        // The last look comes after the last record. A part of a trace has the counts of the whole.
+        let part = trace.session().selection.as_deref();
+        let looks_from = part.and_then(|part| part.from).unwrap_or(0);
+        let looks_until = part.and_then(|part| part.until).unwrap_or(u64::MAX);
+        let looks = from.max(looks_from)..=until.min(looks_until);
         let mut sites: Vec<u32> = sites.collect();
         sites.sort_unstable();
         sites.dedup();
@@ -74,7 +83,9 @@ impl Off {
         });
         Off {
             functions,
-            selects_counted: !filter.is_some_and(chooses) && !is_given_up,
+            selects_counted: !filter.is_some_and(chooses)
+                && !is_of_some_threads(trace)
+                && !is_given_up,
         }
     }
 

@@ -12,7 +12,7 @@ use nopal_analysis::selection;
 use nopal_analysis::span::{begin, end};
 use nopal_analysis::waits::Waits;
 use nopal_trace::synthetic::{self, Random, Recorder, Shape, clock};
-use nopal_trace::{Output, Session, Trace, Writer};
+use nopal_trace::{Note, Output, Session, SiteState, Trace, Writer};
 
 fn select(trace: &Trace, filter: &Filter, directory: &Path) -> Trace {
     let output = Output::Directory(directory.to_owned());
@@ -154,4 +154,75 @@ fn calls_of_threads_that_were_gone_are_not_open_in_a_part() {
         )
     });
     assert_eq!(open.collect::<Vec<(u32, usize)>>(), [(2, 0), (3, 1)]);
+}
+
+/// A function is counted for a time, in which the part begins and ends.
+#[test]
+fn counted_calls_in_a_part_are_those_of_its_time() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().join("whole");
+    let mut writer = Writer::create(&directory, Session::default()).unwrap();
+    writer.note(&clock(1_000)).unwrap();
+    let image = Note::Image {
+        image: 1,
+        path: "/none/program".into(),
+        identity: String::new(),
+    };
+    let site = |site, name: &str| (site, u64::from(site) << 12, 0x40, name.to_owned());
+    let sites = vec![site(1, "one"), site(2, "two")];
+    for note in [image, Note::Sites { image: 1, sites }] {
+        writer.note(&note).unwrap();
+    }
+    let state = |counter, state| Note::State {
+        counter,
+        state,
+        sites: vec![2],
+        kept: false,
+        sampled: false,
+    };
+    let counted = |counter, calls| Note::Counted {
+        counter,
+        memory: 1,
+        calls: vec![(2, calls)],
+    };
+    let mut recorder = Recorder::new(1, 2, 1_000);
+    recorder.resync(1_000, 500, nopal_abi::RESYNC_CHUNK);
+    for begin in (2_000..9_000).step_by(100) {
+        recorder.entry(begin, 1, 400);
+        recorder.exit(begin + 50, 1, 400);
+    }
+    recorder.finish(&mut writer).unwrap();
+    let notes = [
+        state(2_500, SiteState::Counted),
+        counted(3_500, 10),
+        counted(4_500, 110),
+        counted(6_500, 1_110),
+        state(8_000, SiteState::Timed),
+        counted(8_500, 11_110),
+    ];
+    for note in notes {
+        writer.note(&note).unwrap();
+    }
+    writer.note(&clock(10_000)).unwrap();
+    writer.sync_metadata().unwrap();
+    drop(writer);
+    let whole = Trace::open(&directory).unwrap();
+    let counted = |trace: &Trace, filter: &Filter| {
+        let report = report::functions(trace, &drive(filter)).unwrap();
+        let rows = report.rows.iter();
+        let rows = rows.map(|row| (row.function.clone(), row.counted));
+        rows.collect::<Vec<_>>()
+    };
+    let mut filter = Filter::default();
+    let all = counted(&whole, &filter);
+    assert!(all.contains(&("two".into(), 11_110)), "{all:?}");
+    (filter.from, filter.until) = (Some(4_000), Some(7_000));
+    let part = select(&whole, &filter, &place.path().join("part"));
+    let within = counted(&whole, &filter);
+    assert!(within.contains(&("two".into(), 1_100)), "{within:?}");
+    assert_eq!(counted(&part, &everything(&part)), within);
+    filter.select_threads(&[0], &whole);
+    let part = select(&whole, &filter, &place.path().join("of one thread"));
+    let of_one = counted(&whole, &filter);
+    assert_eq!(counted(&part, &everything(&part)), of_one);
 }

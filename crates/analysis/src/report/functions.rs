@@ -14,7 +14,7 @@ use super::stats::Stats;
 use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::Names;
-use crate::off::{COUNTED, ESTIMATED, OFF, Off};
+use crate::off::{COUNTED, ESTIMATED, OFF, Off, is_of_some_threads};
 use crate::sort;
 use crate::text::{Align, Table, bound, bound_count, count, duration, estimate};
 use crate::waits::{InCall, PARTS, Parts, write_of_some};
@@ -184,7 +184,7 @@ fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together))
     let ns = |ticks| trace.clocks().duration_ns(ticks);
     // If calls are selected, none is known of a function that was off, or counted, all the time.
     let selects = |filter: &Filter| filter.has_threads() || filter.has_functions();
-    let is_all = !drive.filter.is_some_and(selects);
+    let is_all = !drive.filter.is_some_and(selects) && !is_of_some_threads(trace);
     let rows = (0u32..).zip(names.functions()).zip(&sums);
     let rows = rows.filter(|((number, _), sum)| {
         let seen = sum.calls + u64::from(sum.totals.unfinished) + sum.short > 0;
