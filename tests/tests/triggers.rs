@@ -285,6 +285,37 @@ fn traces_switch_by_what_happens() {
     assert_eq!(report.calls("step"), 40);
 }
 
+/// How often the threads of a process have waited.
+fn waits(process: i32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let of = |status: String| {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |count| count.trim().parse::<u64>().unwrap())
+    };
+    let statuses =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    statuses.map(of).sum()
+}
+
+#[test]
+fn the_tool_looks_seldom_while_nothing_happens() {
+    let mut attached = traced(&["--flight", "--snapshot-when", SLOW]);
+    attached.run("fast 20");
+    std::thread::sleep(Duration::from_millis(200));
+    let before = waits(attached.tool.id());
+    std::thread::sleep(Duration::from_secs(1));
+    let waited = waits(attached.tool.id()) - before;
+    assert!(
+        waited < 250,
+        "the tool has waited {waited} times in a second"
+    );
+    attached.run("slow 5000");
+    attached.wait_for("#snapshot-1: ");
+    attached.end();
+}
+
 #[test]
 fn arguments_and_results_decide() {
     let mut attached = traced(&[]);

@@ -39,7 +39,7 @@ const LONGEST_NAP: Duration = Duration::from_millis(2);
 /// Chunks in a round, or a part of a region in a round, after which the next one comes soon. At fewer chunks a round, most
 /// wake-ups would find nothing.
 const MUCH: usize = 8;
-/// Where threads hand over few chunks, and nobody waits for records. The heartbeat must not stop longer.
+/// Where threads hand over few chunks, and no records come that somebody waits for. The heartbeat must not stop longer.
 const CALM_NAP: Duration = Duration::from_millis(10);
 /// Bytes of a buffer that programs fill in a second at most, if they are to be collected at all.
 const FILLED: u64 = 4 << 30;
@@ -540,7 +540,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             true => SHORTEST_NAP,
             false => nap * 2,
         };
-        let is_awaited = system.is_active() || shared.writer.lock().has_subscribers();
+        let is_awaited = system.is_active() || collector.subscription.has_given();
         nap = nap.min(match is_awaited {
             true => LONGEST_NAP,
             false => calm_nap(shared.fewest_chunks()),

@@ -15,6 +15,8 @@ pub struct Subscription {
     reader: ChunkReader,
     /// Chunks that stay full, by region: which of them have been given to their ends.
     given: HashMap<u64, Vec<bool>>,
+    /// Any records since it was asked last.
+    has_given: bool,
 }
 
 impl Subscription {
@@ -22,7 +24,13 @@ impl Subscription {
         Subscription {
             reader: ChunkReader::new(Begin::Any),
             given: HashMap::new(),
+            has_given: false,
         }
+    }
+
+    /// Whether subscribers have been given records since the last call.
+    pub fn has_given(&mut self) -> bool {
+        std::mem::take(&mut self.has_given)
     }
 
     /// Reads the chunks that are not about to be written or dropped, at most `most` full ones. Returns how many full
@@ -118,6 +126,7 @@ impl Subscription {
         let mut cursor = copied.cursor;
         let is_whole = writer.publish(self.reader.bytes(&copied), copied.state, &mut cursor)?;
         copied.cursor = cursor;
+        self.has_given = true;
         if is_whole {
             self.reader.advance(&copied);
         }
