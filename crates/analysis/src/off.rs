@@ -52,11 +52,8 @@ impl Off {
         let from = filter.and_then(|filter| filter.from).unwrap_or(0);
         let until = filter.and_then(|filter| filter.until).unwrap_or(u64::MAX);
         let time = from.max(begin(trace))..=until.min(end(trace));
-        // The last look comes after the last record. A part of a trace has the counts of the whole.
-        let part = trace.session().selection.as_deref();
-        let looks_from = part.and_then(|part| part.from).unwrap_or(0);
-        let looks_until = part.and_then(|part| part.until).unwrap_or(u64::MAX);
-        let looks = from.max(looks_from)..=until.min(looks_until);
+        // The last look comes after the last record.
+        let looks = from..=until;
         let mut sites: Vec<u32> = sites.collect();
         sites.sort_unstable();
         sites.dedup();
