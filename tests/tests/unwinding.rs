@@ -116,6 +116,19 @@ fn programs_that_answer_their_unwinder_themselves() {
     assert!(traced.said.contains(ENTRIES_ONLY), "{}", traced.said);
 }
 
+/// An auditing loader makes the calls of libunwind itself.
+#[test]
+fn exceptions_whose_unwinder_is_audited() {
+    let (_, audits) = library("audits.c");
+    for options in [&[][..], &["--libs"]] {
+        let flags = ["-Wl,--no-as-needed", "-l:libunwind.so.8"];
+        Case::new(cxx("throws", &flags))
+            .options(options)
+            .environment("LD_AUDIT", &audits)
+            .check();
+    }
+}
+
 /// The return address of a traced callback is in the mirror: nothing else shows that an unwinder has called it.
 #[test]
 fn a_backtrace_goes_on_after_nopal_has_left() {

@@ -43,12 +43,13 @@ struct nopal_object_info {
 #define TYPE_LOAD 1
 #define TYPE_EH_FRAME 0x6474e550
 
-/* Only unwinders see our blocks; a program that lists its libraries does not. */
+/* Only unwinders see our blocks; a program that lists its libraries does not. An unwinder is known by its callback: its
+ * call may come from elsewhere, such as from the loader if that audits calls (LD_AUDIT), or from a function that stands
+ * before libc's. */
 int nopal_iterate_objects(nopal_object_callback *callback, void *data, nopal_iterate_objects_function *original)
 {
-	uint64_t caller = (uint64_t)__builtin_return_address(0);
 	int answer = original(callback, data);
-	if (answer || !nopal_unwinder_of(caller))
+	if (answer || !nopal_unwinder_of((uint64_t)callback))
 		return answer;
 	struct nopal_process *process = nopal_process;
 	uint32_t count = __atomic_load_n(&process->block_count, __ATOMIC_ACQUIRE);
