@@ -94,6 +94,7 @@ pub(crate) fn with<T>(
         .filter_map(|function| code.number(function.address))
         .for_each(|number| is_start.set(number));
     let absolute = image.kind() == ImageKind::Executable;
+    let own_slots = image.own_slots();
     let input = Input {
         memory: &memory,
         code: &code,
@@ -118,6 +119,7 @@ pub(crate) fn with<T>(
         looks_at_caller: Callee::imported(&imports, |name| {
             special::by_name(name) == Some(Reason::LooksAtCaller)
         }),
+        own_slots: &own_slots,
     };
     let mut flow = sweep(&input)?;
 

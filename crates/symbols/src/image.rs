@@ -432,6 +432,12 @@ impl Image {
         imports::of(self)
     }
 
+    /// The words for calls that the loader binds to functions by symbols of the file itself, unless another file has
+    /// one of that name before it: the word's address, and that of the file's function. Sorted.
+    pub fn own_slots(&self) -> Vec<(u64, u64)> {
+        imports::of_own(self)
+    }
+
     /// The addresses within the file that the loader stores in its data, as in tables of functions.
     pub fn pointers(&self) -> impl Iterator<Item = u64> {
         pointers::of(self)

@@ -82,6 +82,24 @@ pub(crate) fn of(image: &Image) -> Vec<Import> {
     imports
 }
 
+pub(crate) fn of_own(image: &Image) -> Vec<(u64, u64)> {
+    let Some(symbols) = image.dynamic().symbols_by_index(image) else {
+        return Vec::new();
+    };
+    let [dynamic, plt] = image.dynamic().relocations(image);
+    let bound = dynamic.iter().chain(plt).filter_map(|relocation| {
+        let kind = relocation.r_type(LE, false);
+        let symbol = symbols.get(relocation.r_sym(LE, false))?;
+        (matches!(kind, elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT)
+            && is_defined(symbol)
+            && symbol.st_type() == elf::STT_FUNC)
+            .then(|| (relocation.r_offset.get(LE), symbol.st_value.get(LE)))
+    });
+    let mut bound: Vec<(u64, u64)> = bound.collect();
+    bound.sort_unstable();
+    bound
+}
+
 /// A static program relocates itself; only sections name these relocations.
 fn static_relocations(image: &Image) -> &[object::elf::Rela64<LE>] {
     let elf = image.elf();

@@ -396,6 +396,34 @@ fn jumps_to_functions_of_the_loader_that_look_at_their_caller_are_known() {
     }
 }
 
+/// The loader binds calls to functions that the file exports, as another file may have one of that name before it.
+#[test]
+fn jumps_through_the_plt_to_functions_of_the_file_itself_are_known() {
+    let source =
+        "__attribute__((noinline)) void *where(long n) { return __builtin_return_address(0) + n; }
+        __attribute__((noinline)) long plain(long n) { return n * n; }
+        void *asks(long n) { return where(n + 1); }
+        __attribute__((noinline)) void *outer(long n) { return asks(n + 1); }
+        void *sometimes(long n) { return n ? where(n) : 0; }
+        void *calls(long n) { return where(n) + 1; }
+        long leaves(long n) { return plain(n + 1); }";
+    for option in ["-fplt", "-fno-plt", "-fcf-protection", "-Wl,-z,now"] {
+        let options = ["-shared", "-fPIC", "-O2", "-fno-ipa-icf", option];
+        let planned = Built::new("where.c", source, &options).planned();
+        let asks = planned.site("where").entries_only;
+        assert!(asks.is_some(), "{option}");
+        for (name, expected) in [
+            ("asks", asks),
+            ("outer", asks),
+            ("sometimes", asks),
+            ("calls", None),
+            ("leaves", None),
+        ] {
+            assert_eq!(planned.site(name).entries_only, expected, "{name} {option}");
+        }
+    }
+}
+
 #[test]
 fn functions_that_leave_to_others_that_pop_their_arguments_are_known() {
     let leaves = [

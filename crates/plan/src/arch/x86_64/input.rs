@@ -1,5 +1,7 @@
 //! The facts about a file that are known before its code is read.
 
+use iced_x86::{Instruction, Register};
+
 use super::how::Callee;
 use crate::code::{Code, Marks, Memory};
 use crate::frames::Frames;
@@ -28,4 +30,16 @@ pub(crate) struct Input<'a> {
     pub copier: Callee,
     /// The functions of other files whose result depends on their return address.
     pub looks_at_caller: Callee,
+    /// The words through which code jumps to functions of the file itself, sorted: word, and function.
+    pub own_slots: &'a [(u64, u64)],
+}
+
+impl Input<'_> {
+    /// The function of the file itself to which an indirect branch leads, by the loader's doing.
+    pub fn own_function(&self, branch: &Instruction) -> Option<u64> {
+        let slot =
+            (branch.memory_base() == Register::RIP).then(|| branch.ip_rel_memory_address())?;
+        let found = self.own_slots.binary_search_by_key(&slot, |own| own.0);
+        found.ok().map(|index| self.own_slots[index].1)
+    }
 }

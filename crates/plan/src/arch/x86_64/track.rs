@@ -361,6 +361,9 @@ impl<'a> Tracker<'a> {
                     if is_left && self.input.looks_at_caller.is_slot_of(&it) {
                         return Err(Reason::LooksAtCaller);
                     }
+                    if is_left && let Some(target) = self.input.own_function(&it) {
+                        return self.go_to(target, state);
+                    }
                     if is_left {
                         self.manners.left.push(self.function);
                     }
