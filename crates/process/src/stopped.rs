@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::blocked::{blocked, has_children, runs_program, sharers, vfork_children};
-use crate::information::{alive, thread_status, threads};
+use crate::information::{has_memory, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
 use crate::restart::{is_wound_back, wind_back};
@@ -503,7 +503,7 @@ impl Drop for Stopped {
 }
 
 fn ended_or_executes(pid: i32) -> anyhow::Error {
-    match alive(pid) {
+    match has_memory(pid) {
         true => StopError::Executes.into(),
         false => StopError::Ended.into(),
     }

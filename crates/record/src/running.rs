@@ -239,7 +239,7 @@ impl Session {
             match attached {
                 Ok(()) => self.attached.push(process),
                 // A process that ended at once was no member.
-                Err(_) if !nopal_process::alive(process) => {}
+                Err(_) if !nopal_process::has_memory(process) => {}
                 // It is the same process afterwards.
                 Err(error) if executes(&error) && self.met.may_look_again(began) => continue,
                 Err(error) => self
@@ -310,9 +310,10 @@ fn executes(error: &Error) -> bool {
     )
 }
 
-/// Why a process has not the program that it had. While one of its threads executes another one, it has none.
+/// Why a process has not the program that it had. While it executes another one it has none, but memory; one that is
+/// about to end has neither.
 fn gone(process: i32) -> StopError {
-    match nopal_process::alive(process) {
+    match nopal_process::has_memory(process) {
         true => StopError::Executes,
         false => StopError::Ended,
     }
