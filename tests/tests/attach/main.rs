@@ -133,6 +133,22 @@ fn processes_that_were_started_before_are_named() {
     parent.wait();
 }
 
+/// Otherwise each session would leave its memory in the process.
+#[test]
+fn words_that_only_look_like_return_addresses_keep_nothing() {
+    let scratch = scratch();
+    let case = Case::new(c("looks_like_code", &["-Wl,--no-as-needed", "-lgcc_s"]));
+    let mut program = running(&case, "phase 0");
+    let mut stdin = program.stdin();
+    let tool = case.attach(program.id(), &scratch.path().join("trace"));
+    writeln!(stdin).expect("the program reads");
+    program.wait_for(|text| text.ends_with("filled\n"));
+    interrupt(tool);
+    assert_nothing_left(program.id());
+    writeln!(stdin).expect("the program reads");
+    assert_eq!(program.wait().end, End::Code(0));
+}
+
 #[test]
 fn a_busy_process_is_attached_to_again_and_again() {
     let rounds = std::env::var("NOPAL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
@@ -314,6 +330,18 @@ fn what_cannot_be_attached_to_is_refused_with_the_reason() {
     };
     assert!(said(i32::MAX).contains("no such process") || said(i32::MAX).contains("has ended"));
     assert!(said(2).contains("kernel thread"));
+
+    let mut program = Case::new(c("about_to_end", &[])).untraced_start().spawn();
+    let line = program.wait_for(|text| text.ends_with('\n'));
+    let process: i32 = line.trim().parse().expect("the line is a number");
+    wait_until("the memory is gone", || {
+        let size = std::fs::read_to_string(format!("/proc/{process}/statm"));
+        size.is_ok_and(|size| size.starts_with("0 "))
+    });
+    let ends = said(process);
+    assert!(ends.contains("has ended"), "{ends}");
+    writeln!(program.stdin()).expect("the program reads");
+    assert_eq!(program.wait().end, End::Code(0));
 }
 
 /// How often the process has run on a processor: a stop and a call for nopal each add one.

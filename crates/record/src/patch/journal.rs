@@ -204,13 +204,18 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
         ways,
         changes,
         code_stays: head.code_stays != 0,
-        unwinders: unwinders(head_at, head.unwinder_count, memory)?,
+        unwinders: unwinders(head_at, head.unwinder_count, memory, maps)?,
     })
 }
 
 /// The ranges of the process's unwinders: the code around their known functions, which a linker has put beside the
 /// others of the same files.
-fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>>> {
+fn unwinders(
+    head_at: u64,
+    count: u32,
+    memory: &Memory,
+    maps: &[Mapping],
+) -> Result<Vec<Range<u64>>> {
     const AROUND: u64 = 16 << 10;
     let mut found = Vec::new();
     for index in 0..(count as usize).min(UNWINDERS) {
@@ -226,7 +231,9 @@ fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>
         let low = functions.into_iter().min().unwrap_or(entry.low);
         let high = functions.into_iter().max().unwrap_or(entry.high);
         let around = low.saturating_sub(AROUND)..high.saturating_add(AROUND);
-        found.push(around.start.max(entry.low)..around.end.min(entry.high));
+        let own = around.start.max(entry.low)..around.end.min(entry.high);
+        let code = maps.iter().filter(|map| map.executable);
+        found.extend(code.map(|map| own.start.max(map.start)..own.end.min(map.end)));
     }
     found.retain(|range| range.start < range.end);
     found.sort_unstable_by_key(|range| range.start);

@@ -345,9 +345,12 @@ fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, search: &Sea
             nopal_agent::calls_out().map(|call| code.start + call.start..code.start + call.end)
         })
         .collect();
-    search.found.iter().any(|(at, word)| {
-        calls_out.iter().any(|call| call.contains(word)) || is_interrupted(memory, *at)
-    })
+    // A number that replaced the lower half of an address may lie there as well.
+    let returns = |word: u64| {
+        calls_out.iter().any(|call| call.contains(&word)) && memory.has_computed_call_before(word)
+    };
+    let mut found = search.found.iter();
+    found.any(|&(at, word)| returns(word) || is_interrupted(memory, at))
 }
 
 /// Whether the word at an address is the instruction pointer that a signal handler returns to: then the flags come
