@@ -321,18 +321,20 @@ static int check(const struct found *found, const char *name, const struct wante
 	if (found->out_of_memory)
 		return library_failed(-ENOMEM, "no memory");
 	if (*link_to(wanted))
-		return library_failed(-EEXIST, "the probe is connected to %s already", name);
+		return library_failed(-EEXIST, "the probe is connected to \"%s\" already", name);
+	if (!*name)
+		return library_failed(-ENOENT, "no marker \"\": expected the name of one");
 	if (!found->marker_count && !may_come && found->nearest.name[0])
-		return library_failed(-ENOENT, "no marker %s; the nearest is %s", name, found->nearest.name);
+		return library_failed(-ENOENT, "no marker \"%s\"; the nearest is %s", name, found->nearest.name);
 	if (!found->marker_count && !may_come)
-		return library_failed(-ENOENT, "no marker %s", name);
+		return library_failed(-ENOENT, "no marker \"%s\"", name);
 	for (size_t i = 0; i < found->marker_count; i++) {
 		const struct nopal_description *description = &found->markers[i].description;
 		if (wanted->format && strcmp(wanted->format, description->format))
-			return library_failed(-EINVAL, "marker %s at %s:%u has the format \"%s\", not \"%s\"", name,
+			return library_failed(-EINVAL, "marker \"%s\" at %s:%u has the format \"%s\", not \"%s\"", name,
 				      description->file, description->line, description->format, wanted->format);
 		if (is_connected(&found->markers[i], &wanted->connection))
-			return library_failed(-EEXIST, "the probe is connected to %s already", name);
+			return library_failed(-EEXIST, "the probe is connected to \"%s\" already", name);
 	}
 	return 0;
 }
@@ -392,7 +394,7 @@ int nopal_connect(const char *name, const char *format, nopal_probe *probe, void
 	if (change.error)
 		wanted_free(wanted);
 	/* The error's text may be in a library that is loaded for it. */
-	return change.is_text ? library_failed(change.error, "the text around %s cannot be changed: %s", name,
+	return change.is_text ? library_failed(change.error, "the text around \"%s\" cannot be changed: %s", name,
 					       strerror(-change.error))
 			      : change.error;
 }
@@ -435,7 +437,7 @@ int nopal_disconnect(const char *name, nopal_probe *probe, void *data)
 	connections_free_retired();
 	pthread_mutex_unlock(&library_lock);
 	wanted_free(wanted);
-	return change.left ? 0 : library_failed(-ENOENT, "the probe is not connected to %s", name);
+	return change.left ? 0 : library_failed(-ENOENT, "the probe is not connected to \"%s\"", name);
 }
 
 /* ---- listing ---- */

@@ -364,18 +364,18 @@ static int check(const char *pattern, struct functions *found)
 		return library_failed(-ENOTSUP, "no function here can be hooked: they must be compiled with "
 						"-fpatchable-function-entry=5");
 	if (!found->count && found->named)
-		return library_failed(-ENOTSUP, "%s has no room at its entry: it is NOPAL_NOTRACE, or was not compiled with "
+		return library_failed(-ENOTSUP, "\"%s\" has no room at its entry: it is NOPAL_NOTRACE, or was not compiled with "
 						"-fpatchable-function-entry=5", name);
 	if (!found->count && found->nearest.name[0])
-		return library_failed(-ENOENT, "no function %s; the nearest is %s", name, found->nearest.name);
+		return library_failed(-ENOENT, "no function \"%s\"; the nearest is %s", name, found->nearest.name);
 	if (!found->count)
-		return library_failed(-ENOENT, "no function %s", name);
+		return library_failed(-ENOENT, "no function \"%s\"", name);
 	size_t kept = 0;
 	for (size_t i = 0; i < found->count; i++)
 		if (is_ready(found->places[i]))
 			found->places[kept++] = found->places[i];
 	if (!kept)
-		return library_failed(-EBUSY, "%s cannot be changed while threads run: it has less room than 5 "
+		return library_failed(-EBUSY, "\"%s\" cannot be changed while threads run: it has less room than 5 "
 					      "bytes, begins at an odd address (-falign-functions=16), or was loaded when "
 					      "there were threads", name);
 	found->count = kept;

@@ -33,6 +33,15 @@ void nearest_look(struct nearest *nearest, const char *wanted, const char *name)
 {
 	size_t length = strlen(name), wanted_length = strlen(wanted);
 	size_t most = wanted_length / 3 + 1;
+	size_t stem = strcspn(wanted, "*?");
+	/* A glob, where a name is meant: one that it would match is as near as one with another character. */
+	if (stem && wanted[stem] && !strncmp(name, wanted, stem)) {
+		if (!nearest->name[0] || nearest->distance > 1) {
+			nearest->distance = 1;
+			strncpy(nearest->name, name, sizeof nearest->name - 1);
+		}
+		return;
+	}
 	if (length > wanted_length + most || wanted_length > length + most)
 		return;
 	unsigned far = distance(name, wanted);

@@ -173,8 +173,8 @@ static int find_window(const char *name, const struct code *code, uint64_t addre
 	uint64_t function_end = code->function->end;
 	size_t number = number_of(code, address);
 	if (number == code->count || code->starts[number] != address)
-		return library_failed(-EINVAL, "%s is inside an instruction, which begins %u bytes before", name,
-				      number ? (unsigned)(address - code->starts[number - 1]) : 0);
+		return library_failed(-EINVAL, "\"%s\" is inside an instruction, which begins at +0x%lx", name,
+				      code->starts[number ? number - 1 : 0] - code->function->address);
 	*window = (struct window){ .at = address, .is_nop = is_nop(address) };
 	if (window->is_nop) {
 		window->length = ARCH_JUMP_BYTES;
@@ -184,12 +184,12 @@ static int find_window(const char *name, const struct code *code, uint64_t addre
 	struct instruction instruction;
 	for (; end < address + ARCH_JUMP_BYTES && end < function_end; end += instruction.length)
 		if (!instruction_of(code, end, &instruction))
-			return library_failed(-ENOTSUP, "%s: an instruction there is not known", name);
+			return library_failed(-ENOTSUP, "\"%s\": an instruction there is not known", name);
 	window->length = (uint8_t)(end - address);
 	if (window->length < ARCH_JUMP_BYTES)
-		return library_failed(-ENOTSUP, "%s: the function ends within the bytes that a jump needs", name);
+		return library_failed(-ENOTSUP, "\"%s\": the function ends within the bytes that a jump needs", name);
 	const char *why = unfit(code, address, end, false);
-	return why ? library_failed(-ENOTSUP, "%s: %s", name, why) : 0;
+	return why ? library_failed(-ENOTSUP, "\"%s\": %s", name, why) : 0;
 }
 
 /* The window of a return, with as few instructions before it as possible. */
@@ -199,7 +199,7 @@ static int find_return(const char *name, const struct code *code, size_t number,
 	uint64_t at = code->starts[number], end = at + 1;
 	const char *why = "the function begins within the bytes that a jump needs";
 	if (function->bytes[at - function->address] != RET)
-		return library_failed(-ENOTSUP, "%s+0x%lx is a return that takes arguments away", name, at - function->address);
+		return library_failed(-ENOTSUP, "\"%s+0x%lx\" is a return that takes arguments away", name, at - function->address);
 	for (size_t first = number; first-- > 0;) {
 		uint64_t low = code->starts[first];
 		if (end - low < ARCH_JUMP_BYTES)
@@ -208,7 +208,7 @@ static int find_return(const char *name, const struct code *code, size_t number,
 		why = end - low > WINDOW ? "there is no room" : unfit(code, low, end, true);
 		break;
 	}
-	return why ? library_failed(-ENOTSUP, "%s+0x%lx: %s", name, at - function->address, why) : 0;
+	return why ? library_failed(-ENOTSUP, "\"%s+0x%lx\": %s", name, at - function->address, why) : 0;
 }
 
 /* ---- detours ---- */
@@ -264,7 +264,7 @@ static int make_detour(const char *name, struct place *place, const struct windo
 {
 	uint8_t *page = text_new_page(window->at);
 	if (!page)
-		return library_failed(-ENOMEM, "%s: there is no memory near it", name);
+		return library_failed(-ENOMEM, "\"%s\": there is no memory near it", name);
 	struct writer writer = { page, 0 };
 	const uint64_t words[] = { (uint64_t)place, (uint64_t)library_probed };
 	const uint64_t at = (uint64_t)page + PAGE - sizeof words;
@@ -282,7 +282,7 @@ static int make_detour(const char *name, struct place *place, const struct windo
 	}
 	if (!near || mprotect(page, PAGE, PROT_READ | PROT_EXEC)) {
 		munmap(page, PAGE);
-		return library_failed(near ? -EACCES : -ENOTSUP, "%s: %s", name,
+		return library_failed(near ? -EACCES : -ENOTSUP, "\"%s\": %s", name,
 				      near ? "code cannot be made here" : "what an instruction there refers to is too far away");
 	}
 	place->detour = (uint64_t)page;
@@ -364,21 +364,21 @@ static int ready_place(const char *name, struct place *place)
 	if (has_jump(place))
 		return 0;
 	if (!place->is_nop && !process_is_alone())
-		return library_failed(-EBUSY, "%s cannot be changed while there are other threads: only a NOP of 5 bytes at an "
+		return library_failed(-EBUSY, "\"%s\" cannot be changed while there are other threads: only a NOP of 5 bytes at an "
 					      "even address can", name);
 	change_begin();
 	int error = write_window(place, true);
 	change_end();
-	return error ? library_failed(error, "the text around %s cannot be changed: %s", name, strerror(-error)) : 0;
+	return error ? library_failed(error, "the text around \"%s\" cannot be changed: %s", name, strerror(-error)) : 0;
 }
 
 /* Makes a place with its jump, which leads to no function yet. */
 static int new_place(const char *name, uint64_t address, const struct window *window, struct place **made)
 {
 	if (overlaps_known(window))
-		return library_failed(-EBUSY, "%s: a probe beside it needs the same bytes", name);
+		return library_failed(-EBUSY, "\"%s\": a probe beside it needs the same bytes", name);
 	if (is_marker(window))
-		return library_failed(-EBUSY, "%s: there is a marker, to which functions are connected by its name", name);
+		return library_failed(-EBUSY, "\"%s\": there is a marker, to which functions are connected by its name", name);
 	struct place *place = calloc(1, sizeof *place);
 	if (!place)
 		return library_failed(-ENOMEM, "no memory");
@@ -448,7 +448,7 @@ static bool leave_places(const struct connection *connection)
 /* Threads run the C library where they cannot run a probe: before they have their own memory, and after vfork. */
 static int refuse_system(const char *name, const struct found_function *function)
 {
-	return function->is_system ? library_failed(-ENOTSUP, "%s is of the C library, or of libnopal", name) : 0;
+	return function->is_system ? library_failed(-ENOTSUP, "\"%s\" is of the C library, or of libnopal", name) : 0;
 }
 
 /* Parses `NAME[+OFFSET]` or `0xADDRESS`, and finds the function that holds it. */
@@ -461,33 +461,33 @@ static int find_place(const char *text, struct found_function *function, uint64_
 		*address = number;
 		return find_function(0, number, function) ?
 			refuse_system(text, function) :
-			library_failed(-ENOENT, "no function of a symbol table has the address %s", text);
+			library_failed(-ENOENT, "no function of a symbol table has the address \"%s\"", text);
 	}
 	const char *plus = strrchr(text, '+');
 	number = plus ? strtoull(plus + 1, &end, 0) : 0;
 	size_t length = plus && plus[1] && !*end ? (size_t)(plus - text) : strlen(text);
 	if (length >= sizeof name)
-		return library_failed(-ENOENT, "no function %s", text);
+		return library_failed(-ENOENT, "no function \"%s\"", text);
 	memcpy(name, text, length);
 	name[length] = 0;
 	if (length == strlen(text))
 		number = 0;
 	if (!find_function(name, 0, function)) {
 		if (function->count > 1)
-			return library_failed(-EINVAL, "%s is the name of %u functions: give an address", name, function->count);
+			return library_failed(-EINVAL, "\"%s\" is the name of %u functions: give an address", name, function->count);
 		if (function->nearest.name[0])
-			return library_failed(-ENOENT, "no function %s; the nearest is %s", name, function->nearest.name);
-		return library_failed(-ENOENT, "no function %s", name);
+			return library_failed(-ENOENT, "no function \"%s\"; the nearest is %s", name, function->nearest.name);
+		return library_failed(-ENOENT, "no function \"%s\"", name);
 	}
 	*address = function->address + number;
 	if (*address >= function->end)
-		return library_failed(-EINVAL, "%s is %lu bytes long", name, function->end - function->address);
+		return library_failed(-EINVAL, "\"%s\" is %lu bytes long", name, function->end - function->address);
 	return refuse_system(name, function);
 }
 
 static int unreadable(const char *name)
 {
-	return library_failed(-ENOTSUP, "%s: an instruction of its function is not known", name);
+	return library_failed(-ENOTSUP, "\"%s\": an instruction of its function is not known", name);
 }
 
 /* Room that a compiler left at the function's entry may be behind an endbr64. */
@@ -505,7 +505,7 @@ static int probe_there(const char *text, const struct found_function *function, 
 {
 	struct place *place = known_place(address);
 	if (place && connections_find(place->connections, connection) != SIZE_MAX)
-		return library_failed(-EEXIST, "the probe is at %s already", text);
+		return library_failed(-EEXIST, "the probe is at \"%s\" already", text);
 	if (place) {
 		int error = ready_place(text, place);
 		return error ? error : join_place(place, connection);
@@ -551,7 +551,7 @@ static int check_returns(const char *name, const struct code *code)
 		if (instruction.kind == INSTRUCTION_UNKNOWN_JUMP ||
 		    (instruction.kind == INSTRUCTION_JUMP &&
 		     (instruction.target < function->address || instruction.target >= function->end)))
-			return library_failed(-ENOTSUP, "%s+0x%lx: a jump may leave the function", name,
+			return library_failed(-ENOTSUP, "\"%s+0x%lx\": a jump may leave the function", name,
 					      code->starts[i] - function->address);
 		if (instruction.kind != INSTRUCTION_RETURN)
 			continue;
@@ -560,7 +560,7 @@ static int check_returns(const char *name, const struct code *code)
 		if (error)
 			return error;
 	}
-	return returns ? 0 : library_failed(-ENOTSUP, "%s never returns", name);
+	return returns ? 0 : library_failed(-ENOTSUP, "\"%s\" never returns", name);
 }
 
 /* All returns, or none. */
@@ -600,9 +600,9 @@ static int probe_return(const char *name, const struct connection *connection)
 	uint64_t address;
 	int error = find_place(name, &function, &address);
 	if (!error && address != function.address)
-		error = library_failed(-EINVAL, "%s is not where a function begins", name);
+		error = library_failed(-EINVAL, "\"%s\" is not where a function begins", name);
 	else if (!error && is_in(&function, connection))
-		error = library_failed(-EEXIST, "the probe is in %s already", name);
+		error = library_failed(-EEXIST, "the probe is in \"%s\" already", name);
 	else if (!error)
 		error = read_code(&function, &code) ? probe_returns(name, &code, connection) : unreadable(name);
 	free(code.starts);

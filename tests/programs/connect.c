@@ -85,9 +85,13 @@ int main(int count, char **arguments)
 	struct state state = { 0 };
 	long other = 0, tested = 0, depth = 0;
 	CHECK(nopal_connect("leav", NULL, probe, &state) == -ENOENT);
-	CHECK(strstr(nopal_error(), "no marker leav; the nearest is leaf"));
+	CHECK(strstr(nopal_error(), "no marker \"leav\"; the nearest is leaf"));
 	CHECK(nopal_connect("something_else", NULL, probe, &state) == -ENOENT);
-	CHECK(!strcmp(nopal_error(), "no marker something_else"));
+	CHECK(!strcmp(nopal_error(), "no marker \"something_else\""));
+	CHECK(nopal_connect("lea*", NULL, probe, &state) == -ENOENT);
+	CHECK(!strcmp(nopal_error(), "no marker \"lea*\"; the nearest is leaf"));
+	CHECK(nopal_connect("", NULL, probe, &state) == -ENOENT);
+	CHECK(!strcmp(nopal_error(), "no marker \"\": expected the name of one"));
 	CHECK(nopal_connect("leaf", "a=%d", probe, &state) == -EINVAL);
 	CHECK(strstr(nopal_error(), "has the format \"a=%ld b=%ld x=%f\", not \"a=%d\""));
 	CHECK(nopal_disconnect("leaf", probe, &state) == -ENOENT);

@@ -133,8 +133,8 @@ int main(int count, char **arguments)
 	if (count > 2)
 		return printf("%d %s\n", nopal_hook(arguments[2], on_any), nopal_error()) < 0;
 	CHECK(nopal_hook("manny", on_any) == -ENOENT);
-	CHECK(!strcmp(nopal_error(), "no function manny; the nearest is many"));
-	CHECK(nopal_hook("left_*", on_any) == -ENOTSUP && strstr(nopal_error(), "left_* has no room at its entry"));
+	CHECK(!strcmp(nopal_error(), "no function \"manny\"; the nearest is many"));
+	CHECK(nopal_hook("left_*", on_any) == -ENOTSUP && strstr(nopal_error(), "\"left_*\" has no room at its entry"));
 	CHECK(nopal_unhook(on_any) == -ENOENT);
 
 	signal(SIGUSR1, on_signal);

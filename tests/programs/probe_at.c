@@ -172,9 +172,9 @@ static void refusals(void)
 {
 	long hits = 0;
 	CHECK(nopal_probe_at("with_rome", counts, &hits) == -ENOENT);
-	CHECK(!strcmp(nopal_error(), "no function with_rome; the nearest is with_room"));
+	CHECK(!strcmp(nopal_error(), "no function \"with_rome\"; the nearest is with_room"));
 	CHECK(nopal_probe_at("red_zone+1", counts, &hits) == -EINVAL);
-	CHECK(!strcmp(nopal_error(), "red_zone+1 is inside an instruction, which begins 1 bytes before"));
+	CHECK(!strcmp(nopal_error(), "\"red_zone+1\" is inside an instruction, which begins at +0x0"));
 	CHECK(nopal_probe_at("red_zone+1000", counts, &hits) == -EINVAL);
 	CHECK(nopal_probe_at("0x10", counts, &hits) == -ENOENT);
 	CHECK(nopal_unprobe(counts, &hits) == -ENOENT);
