@@ -25,6 +25,13 @@ const MANY: u64 = 1_000_000_000;
 
 const VIEWS: u64 = 1000;
 const COLUMNS: u64 = 2000;
+/// Events of a range that somebody selects, of all threads, and what the page asks about it.
+const SELECTED: u64 = 10_000_000;
+const PANELS: [(&str, &str); 3] = [
+    ("table of functions", "functions?"),
+    ("call tree and flame graph", "graph?"),
+    ("histogram of a function", "hist?function=1&"),
+];
 /// Depths of each thread: 40 rows in all.
 const DEPTHS: u64 = 10;
 /// The narrowest view has about one part in 2 to this power of the time.
@@ -63,6 +70,7 @@ fn one(paths: &Paths, name: &str, events: u64) -> Result<Vec<Row>> {
     })?;
     let kept = rounds(|| Opened::new(paths, &traces))?;
     let answers = rounds(|| answers(&Viewer::start(paths, &traces)?))?;
+    let selected = rounds(|| selected(&Viewer::start(paths, &traces)?, events))?;
     let size = index.metadata()?.len() as f64 / events as f64;
     remove(&trace)?;
 
@@ -107,6 +115,16 @@ fn one(paths: &Paths, name: &str, events: u64) -> Result<Vec<Row>> {
         .bound(Bound::AtMost(10.0))
         .note(format!("p50 {:.2} ms", answers[0][VIEWS as usize / 2])),
     ];
+    for (at, (panel, _)) in PANELS.iter().enumerate() {
+        rows.push(
+            Row::new(
+                format!("view, {name}: {panel} of 10 million events"),
+                MILLISECONDS,
+                selected.iter().map(|times| times[at]).collect(),
+            )
+            .bound(Bound::AtMost(300.0)),
+        );
+    }
     let pages: Vec<Option<Page>> = kept.into_iter().map(|one| one.page).collect();
     rows.extend(of_page(&format!("view, {name}"), &pages));
     Ok(rows)
@@ -212,6 +230,22 @@ fn page(viewer: &Viewer) -> Result<Option<Page>> {
         memory: of("anonymous_bytes")? / MIB,
         blank: of("blank_bytes")? / MIB,
     }))
+}
+
+/// Milliseconds from the request of each panel to the end of the answer, for a range in the middle of the trace.
+fn selected(viewer: &Viewer, events: u64) -> Result<Vec<f64>> {
+    let mut client = Client::new(&viewer.address)?;
+    let trace: Value = serde_json::from_slice(&client.get("api/0/trace")?)?;
+    let duration = trace["duration"].as_u64().context("no duration")?;
+    let width = (u128::from(duration) * u128::from(SELECTED) / u128::from(events)) as u64;
+    let from = (duration - width) / 2;
+    let until = from + width;
+    let panels = PANELS.iter().map(|(_, request)| {
+        let start = Instant::now();
+        client.get(&format!("api/0/{request}from={from}&until={until}"))?;
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    });
+    panels.collect()
 }
 
 /// Sorted milliseconds from the request of a random view to the end of the answer.
