@@ -192,6 +192,59 @@ fn viewers_find_the_calls_of_the_report() {
     }
 }
 
+/// `741.90µs (76%)` in nanoseconds.
+fn nanoseconds(text: &str) -> u64 {
+    let units = [("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+    let time = text.split_whitespace().next().unwrap_or_default();
+    let found = units.into_iter().find_map(|(unit, ns)| {
+        let number: f64 = time.strip_suffix(unit)?.parse().ok()?;
+        Some((number * ns).round() as u64)
+    });
+    found.unwrap_or_else(|| panic!("no time: {text}"))
+}
+
+#[test]
+fn speedscope_itself_shows_the_times_of_the_report() {
+    let packages = node_packages();
+    let recorded = scratch();
+    let directory = recorded.path();
+    let case = Case::new(c("calls", &[]));
+    let ended = case.traced_start(&directory.join("trace")).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    export("speedscope", &[], directory);
+    let shown = Command::new("node")
+        .arg(packages.join("speedscope.mjs"))
+        .arg(packages.join("node_modules/speedscope/dist/release"))
+        .arg(directory.join("speedscope"))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&shown.stderr);
+    let rows: Vec<[String; 3]> =
+        serde_json::from_slice(&shown.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
+    let [calls, totals, own] =
+        ["calls", "total_ns", "self_ns"].map(|member| report(member, &[], directory));
+    let is_near = |shown: &str, name: &str, times: &BTreeMap<String, u64>| {
+        let [time, calls] = [times, &calls].map(|of| of.get(name).copied().unwrap_or(0));
+        // Each call is rounded to nanoseconds, and the time to two digits behind the point.
+        let slack = time / 100 + 2 * calls + 10;
+        assert!(
+            nanoseconds(shown).abs_diff(time) <= slack,
+            "{name}: {shown} for {time}"
+        );
+    };
+    assert_eq!(rows[0], ["Total", "Self", "Symbol Name"]);
+    for [total, its_own, name] in &rows[1..] {
+        is_near(its_own, name, &own);
+        // It counts a call within a call of the same function once.
+        if name == "main" {
+            is_near(total, name, &totals);
+        }
+    }
+    // It makes only the rows that are in sight.
+    let has = |name: &str| rows.iter().any(|row| row[2] == name);
+    assert!(rows.len() > 10 && has("main") && has("fib"), "{rows:?}");
+}
+
 #[test]
 fn exports_tell_what_was_lost_and_no_more_calls_than_there_are() {
     let recorded = scratch();
@@ -411,6 +464,19 @@ fn a_file_that_cannot_be_written_leaves_nothing() {
     );
     assert_eq!(nowhere.end, End::Code(1));
     assert!(nowhere.stderr.contains("no/file"), "{}", nowhere.stderr);
+    // Where files cannot grow, nothing is left of directories either, and the reason stands there once.
+    let export = "export --as parquet -o made/tables trace";
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 1; exec '{}' {export}",
+        nopal().display()
+    );
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &script]).current_dir(directory);
+    let limited = limited.output().unwrap();
+    assert_eq!(limited.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&limited.stderr);
+    assert_eq!(said.matches("File too large").count(), 1, "{said}");
+    assert!(!said.contains("External"), "{said}");
     assert_eq!(std::fs::read_dir(directory).unwrap().count(), 1);
 }
 

@@ -12,13 +12,15 @@ mod pack;
 mod sums;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::names::Names;
 use nopal_analysis::span::begin;
 use nopal_trace::Trace;
+use parquet::errors::ParquetError;
 
 use crate::Options;
 use crate::requests::RequestBegin;
@@ -33,11 +35,26 @@ pub fn write(trace: &Trace, options: &Options, drive: &Drive, root: &Path) -> Re
     let begins = begins
         .map(|text| RequestBegin::new(text, trace, &names))
         .transpose()?;
-    let root = Root::new(root)?;
+    let mut root = Root::new(root)?;
+    let written = write_tables(trace, &names, begins.as_ref(), options, drive, &mut root);
+    if written.is_err() {
+        root.remove();
+    }
+    written
+}
+
+fn write_tables(
+    trace: &Trace,
+    names: &Names,
+    begins: Option<&RequestBegin>,
+    options: &Options,
+    drive: &Drive,
+    root: &mut Root,
+) -> Result<()> {
     let mut tables = Vec::new();
     if !options.functions_only {
         tables.push(root.table("calls", |out| {
-            calls::write(trace, &names, begins.as_ref(), drive, out)
+            calls::write(trace, names, begins, drive, out)
         })?);
     }
     let functions = sums::Functions::new(
@@ -59,7 +76,11 @@ pub fn write(trace: &Trace, options: &Options, drive: &Drive, root: &Path) -> Re
     Ok(())
 }
 
-struct Root(PathBuf);
+struct Root {
+    path: PathBuf,
+    /// The directories that were made for the tables, each before those in it.
+    made: Vec<PathBuf>,
+}
 
 /// A file of a table, not yet named.
 struct Written {
@@ -69,8 +90,30 @@ struct Written {
 
 impl Root {
     fn new(path: &Path) -> Result<Root> {
-        fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Root(path.to_owned()))
+        let mut root = Root {
+            path: path.to_owned(),
+            made: Vec::new(),
+        };
+        root.make(path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(root)
+    }
+
+    fn make(&mut self, directory: &Path) -> io::Result<()> {
+        let ancestors = directory.ancestors();
+        let missing = ancestors.take_while(|one| !one.as_os_str().is_empty() && !one.exists());
+        let mut missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
+        missing.reverse();
+        self.made.extend(missing);
+        fs::create_dir_all(directory)
+    }
+
+    /// Removes the directories that were made and are empty.
+    fn remove(&self) {
+        for directory in self.made.iter().rev() {
+            // The others have tables.
+            let _ = fs::remove_dir(directory);
+        }
     }
 
     fn table(
@@ -79,25 +122,34 @@ impl Root {
         write: impl FnOnce(&fs::File) -> Result<()>,
     ) -> Result<Written> {
         let written = || -> Result<WholeFile> {
-            let whole = WholeFile::open_in(&self.0)?;
-            write(whole.file())?;
+            let whole = WholeFile::open_in(&self.path)?;
+            write(whole.file()).map_err(without_wrapping)?;
             Ok(whole)
         };
         let file = written().with_context(|| self.cannot(table))?;
         Ok(Written { table, file })
     }
 
-    fn finish(&self, written: Written, partition: &Path, name: &str) -> Result<()> {
+    fn finish(&mut self, written: Written, partition: &Path, name: &str) -> Result<()> {
         let Written { table, file } = written;
-        let directory = self.0.join(table).join(partition);
+        let directory = self.path.join(table).join(partition);
         let finished = || -> Result<()> {
-            fs::create_dir_all(&directory)?;
+            self.make(&directory)?;
             file.finish(&directory.join(name))
         };
         finished().with_context(|| self.cannot(table))
     }
 
     fn cannot(&self, table: &str) -> String {
-        format!("cannot write the table {table} in {}", self.0.display())
+        format!("cannot write the table {table} in {}", self.path.display())
+    }
+}
+
+/// An error of the output as it is: `parquet` says what it is a second time.
+fn without_wrapping(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<ParquetError>() {
+        Ok(ParquetError::External(inner)) => anyhow!(inner),
+        Ok(other) => other.into(),
+        Err(other) => other,
     }
 }
