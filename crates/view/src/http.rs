@@ -9,7 +9,6 @@ use anyhow::{Result, bail};
 /// A longer request is refused.
 const MOST_BYTES: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
-/// For all of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The parts of a request that matter.
@@ -36,6 +35,8 @@ impl Request {
 pub struct Requests<'s> {
     stream: &'s mut dyn Read,
     bytes: Vec<u8>,
+    /// For all of a request from its first byte on; at first 30 seconds.
+    pub patience: Duration,
 }
 
 impl<'s> Requests<'s> {
@@ -43,6 +44,7 @@ impl<'s> Requests<'s> {
         Requests {
             stream,
             bytes: Vec::new(),
+            patience: PATIENCE,
         }
     }
 
@@ -59,7 +61,7 @@ impl<'s> Requests<'s> {
                 bail!("a request that is too long");
             }
             // A request that comes byte by byte keeps others waiting.
-            if begun.is_some_and(|begun| begun.elapsed() > PATIENCE) {
+            if begun.is_some_and(|begun| begun.elapsed() > self.patience) {
                 bail!("a request that takes too long");
             }
             match self.stream.read(&mut buffer)? {
@@ -110,6 +112,8 @@ pub struct Response {
     pub status: &'static str,
     pub kind: &'static str,
     pub body: Body,
+    /// The connection is closed then.
+    is_last: bool,
 }
 
 type Work = Box<dyn FnOnce(&mut dyn Write) -> Result<()>>;
@@ -130,6 +134,7 @@ impl Response {
             status: "200 OK",
             kind,
             body: Body::Whole(body.into()),
+            is_last: false,
         }
     }
 
@@ -142,6 +147,7 @@ impl Response {
             status: "200 OK",
             kind: "application/octet-stream",
             body: Body::File(name, Box::new(work)),
+            is_last: false,
         }
     }
 
@@ -151,13 +157,28 @@ impl Response {
             status,
             kind: "text/plain; charset=utf-8",
             body: Body::Whole(why.into()),
+            is_last: false,
+        }
+    }
+
+    /// The same, as the last one of the connection.
+    pub fn last(self) -> Response {
+        Response {
+            is_last: true,
+            ..self
         }
     }
 
     /// Fails if the client is gone, or if the file cannot be written completely: the client then sees that it is cut
     /// short.
     pub fn write(self, stream: &mut dyn Write) -> Result<()> {
-        let Response { status, kind, body } = self;
+        let Response {
+            status,
+            kind,
+            body,
+            is_last,
+        } = self;
+        let end = if is_last { "Connection: close\r\n" } else { "" };
         let length = match &body {
             Body::Whole(body) => format!("Content-Length: {}", body.len()),
             Body::File(name, _) => format!(
@@ -168,7 +189,7 @@ impl Response {
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{length}\r\n\
              Content-Security-Policy: {POLICY}\r\nX-Content-Type-Options: nosniff\r\n\
              Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
-             Cache-Control: no-store\r\n\r\n"
+             Cache-Control: no-store\r\n{end}\r\n"
         )
         .into_bytes();
         match body {
