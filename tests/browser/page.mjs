@@ -60,7 +60,7 @@ const steps = {
 		await page.waitForSelector("#panel-call table");
 		const rows = await page.locator("#panel-call table").nth(1).locator("tr").count();
 		const depth = await page.evaluate(() => window.nopal[0].view.point.depth);
-		assert.equal(rows, depth + 1);
+		assert.equal(rows, depth);
 		await page.fill("#pattern", plan.wanted);
 		await page.press("#pattern", "Enter");
 		// Until then the panel shows the call that was clicked.
@@ -73,6 +73,61 @@ const steps = {
 		await page.keyboard.press("p");
 		await page.waitForFunction(first => window.nopal[0].chart.call.begin === first, first);
 		assert.equal(await page.textContent("#panel-call caption"), plan.wanted);
+
+		// Next, again and again, is each call once; the begin of each finds it again.
+		const visited = await page.evaluate(async name => {
+			const [{ view }] = window.nopal;
+			const wanted = view.trace.functions.findIndex(([other]) => other === name);
+			const found = [];
+			for (let at = 0; found.length < 300;) {
+				const { call } = await view.api.step(0, at, [wanted], "next");
+				const again = (await view.api.stack(0, call.begin, call.depth)).call;
+				found.push([call.begin, again?.function === wanted && again.begin === call.begin && again.end === call.end]);
+				at = call.begin + 1;
+			}
+			return found;
+		}, plan.wanted);
+		assert.ok(visited.every(([, isSame]) => isSame));
+		assert.ok(visited.every(([begin], at) => at === 0 || begin > visited[at - 1][0]));
+
+		// A caller is shown, and the link leads to it.
+		const caller = page.locator("#panel-call table").nth(1).locator("button").first();
+		const name = await caller.textContent();
+		const { begin, depth: under } = await page.evaluate(() => window.nopal[0].chart.call);
+		await caller.click();
+		await page.waitForFunction(under => window.nopal[0].chart.call?.depth === under - 1, under);
+		assert.equal(await page.textContent("#panel-call caption"), name);
+		const called = await page.evaluate(() => window.nopal[0].chart.call);
+		assert.ok(called.begin <= begin && begin < called.end);
+		await page.waitForFunction(({ thread, begin, depth }) => location.hash.includes(encodeURIComponent(`${thread},${begin},${depth}`)), called);
+		const other = await open(page.url());
+		await other.waitForSelector("#panel-call caption");
+		assert.equal(await other.textContent("#panel-call caption"), name);
+		assert.deepEqual(await other.evaluate(() => window.nopal[0].chart.call), called);
+		await done(other);
+		await done(page);
+	},
+
+	async "sets a bookmark where one looks, and removes only that"() {
+		const page = await open(plan.address);
+		await page.mouse.click(640, 145);
+		await page.waitForSelector("#panel-call table");
+		await page.keyboard.press("m");
+		const bookmarks = () => page.evaluate(() => window.nopal[0].view.bookmarks);
+		const [first] = await bookmarks();
+		assert.equal(first, await page.evaluate(() => window.nopal[0].view.point.at));
+		// The call that was clicked is out of sight.
+		const shown = await page.evaluate(() => {
+			const { view } = window.nopal[0];
+			view.show(0, view.trace.duration / 10);
+			return [view.from, view.until];
+		});
+		await page.keyboard.press("m");
+		const [second] = await bookmarks();
+		assert.ok(shown[0] < second && second < shown[1]);
+		assert.deepEqual(await bookmarks(), [second, first]);
+		await page.keyboard.press("m");
+		assert.deepEqual(await bookmarks(), [first]);
 		await done(page);
 	},
 
@@ -103,6 +158,19 @@ const steps = {
 		await picture(page, "functions");
 		await page.click("#tab-flame");
 		await page.waitForSelector(".flame button");
+		const flame = await page.locator(".flame").evaluate(flame => [flame.getBoundingClientRect().width,
+			[...flame.children].map(box => [box.offsetTop, box.getBoundingClientRect().left, box.getBoundingClientRect().width,
+				Number(box.title.match(/([0-9.]+) %$/)[1]), box.innerText])]);
+		for (const [, , width, part] of flame[1]) {
+			assert.ok(Math.abs(width / flame[0] * 100 - part) <= 0.06, `${width} of ${flame[0]}: ${part} %`);
+		}
+		const boxes = flame[1].sort(([top, left], [other, more]) => top - other || left - more);
+		boxes.forEach(([top, left], at) => {
+			const [before, begin, width] = boxes[at - 1] ?? [-1, 0, 0];
+			assert.ok(before !== top || begin + width <= left + 0.1, `${begin} + ${width} > ${left}`);
+		});
+		assert.ok(boxes.some(([, , width, , name]) => width < 7 && name === ""));
+		assert.ok(boxes.some(([, , , , name]) => name !== ""));
 		await picture(page, "flame");
 		await page.fill("#pattern", plan.wanted);
 		await page.waitForFunction(() => location.hash.includes("q="));
@@ -189,11 +257,27 @@ const steps = {
 				.then(calls => calls.filter(call => view.trace.functions[call.function][0] === name));
 		}, plan.wanted);
 		assert.deepEqual(longest.map(call => call.duration), plan.longest);
-		const shown = await page.locator("#panel-longest tbody tr").first().evaluate(row => row.cells[0].textContent);
-		await page.locator("#panel-longest tbody tr button").first().click();
+		// One of the thread that is out of sight.
+		const low = await page.evaluate(() => window.nopal[0].view.lines.at(-1).thread);
+		const place = longest.findIndex(({ thread }) => thread === low);
+		const row = page.locator("#panel-longest tbody tr").nth(place);
+		const shown = await row.evaluate(row => [row.cells[0].textContent, row.cells[4].textContent]);
+		await row.locator("button").click();
+		await page.waitForFunction(begin => window.nopal[0].chart.call?.begin === begin, longest[place].begin);
 		await page.waitForSelector("#panel-call table caption");
 		assert.equal(await page.locator("#panel-call caption").first().textContent(), plan.wanted);
-		assert.equal(await page.locator("#panel-call table").first().locator("tr").first().locator("td").textContent(), shown);
+		assert.equal(await page.locator("#panel-call table").first().locator("tr").first().locator("td").textContent(), shown[0]);
+		assert.equal(await page.locator("#panel-call table").nth(1).locator("button").first().textContent(), shown[1]);
+		await settled(page);
+		const [call, sight] = await page.evaluate(() => {
+			const [{ view, chart, canvas }] = window.nopal;
+			const top = view.lineOf(chart.call.thread).top + chart.call.depth * 18 - view.scroll;
+			return [chart.call, { from: view.from, until: view.until, top, height: canvas.clientHeight - 22 }];
+		});
+		assert.ok(sight.from <= call.begin && call.end <= sight.until);
+		assert.ok(call.end - call.begin > (sight.until - sight.from) / 10);
+		assert.ok(sight.top >= 0 && sight.top + 18 <= sight.height, JSON.stringify(sight));
+		await picture(page, "went");
 		await page.keyboard.press("Escape");
 		await page.evaluate(() => {
 			window.nopal[0].view.panel = "histogram";
@@ -233,9 +317,13 @@ const steps = {
 		execFileSync("tar", ["-xf", plan.archive, "-C", unpacked]);
 		const report = execFileSync(plan.nopal, ["report", "--json", join(unpacked, "nopal.data")]);
 		assert.deepEqual(JSON.parse(report.toString()), plan.rows);
-		const functions = (await saved("functions.csv")).toString().trim().split("\n").slice(1);
-		assert.deepEqual(functions, plan.rows.map(row => `"${row.function}","${row.module}",` + [row.calls, row.total_ns, row.self_ns,
-			row.min_ns, row.avg_ns, row.p50_ns, row.p99_ns, row.max_ns, row.unfinished].map(value => value ?? "").join()));
+		const [head, ...functions] = (await saved("functions.csv")).toString().trim().split("\n").map(line => line.split(","));
+		const members = new Set(plan.rows.flatMap(Object.keys));
+		assert.deepEqual([...members].filter(name => !head.includes(name)), []);
+		// The calls that the begin or the end of the time cuts make sums that may be more.
+		assert.ok(plan.rows.some(row => row.total_is_least));
+		const text = value => typeof value === "string" ? `"${value}"` : String(value ?? "");
+		assert.deepEqual(functions, plan.rows.map(row => head.map(name => text(row[name]))));
 		const png = await saved("chart.png");
 		assert.equal(png.subarray(1, 4).toString(), "PNG");
 		const svg = (await saved("chart.svg")).toString();
@@ -250,7 +338,7 @@ const steps = {
 		const page = await open(plan.address, { width: 360, height: 640 });
 		const wide = await page.evaluate(() => document.documentElement.scrollWidth);
 		assert.ok(wide <= 360, `${wide}`);
-		await page.keyboard.press("t");
+		await page.click("#theme");
 		assert.ok(await page.evaluate(() => document.documentElement.classList.contains("light")));
 		await picture(page, "phone");
 		await page.focus("#tab-call");

@@ -9,6 +9,7 @@ import { done, open, picture, run } from "./browser.mjs";
  * @type {{
  *   address: string, threads: number[], switches: Record<string, number>, wakes: number,
  *   hists: Record<string, Histogram>, main: {cpu_ns: number, blocked_ns: number},
+ *   typed: {function: string, values: string, source: string},
  * }}
  */
 const plan = JSON.parse(readFileSync(process.argv[2], "utf8"));
@@ -92,6 +93,8 @@ const steps = {
 			assert.equal(number((await caption.textContent()).split(" ")[1]), count, tracer);
 			const answer = await page.evaluate(of => fetch(`api/0/spans?of=${of}`).then(answer => answer.json()), encodeURIComponent(tracer));
 			assert.equal(answer.longest[0].duration, max, tracer);
+			const key = await page.locator("#panel-tracks td:nth-child(3)").first().textContent();
+			assert.match(key, { wakeup: /^$/, lockhold: /^0x[0-9a-f]+$/ }[tracer] ?? /^[0-9]+$/, tracer);
 			await page.locator("#panel-tracks td button").first().click();
 			const shown = await page.evaluate(() => [window.nopal[0].tracks.span, window.nopal[0].view.from, window.nopal[0].view.until]);
 			assert.ok(shown[0].begin >= shown[1] && shown[0].end <= shown[2], JSON.stringify(shown));
@@ -123,6 +126,52 @@ const steps = {
 		await page.click("#tab-markers");
 		await page.waitForFunction(() => document.querySelector("#panel-markers")?.textContent.includes("sched_switch"));
 		assert.ok((await page.textContent("#panel-markers")).includes("served id="));
+		assert.deepEqual(await page.locator("#panel-markers thead th").allTextContents(), ["time", "event", "thread", "values"]);
+		// A click on a marker goes there.
+		await page.evaluate(() => {
+			const { view } = window.nopal[0];
+			view.range = [0, view.trace.duration];
+			view.show(0, 1000);
+		});
+		const marker = page.locator("#panel-markers tbody tr").filter({ has: page.getByText("marker", { exact: true }) }).last();
+		const time = Math.round(Number((await marker.locator("td").first().textContent()).replace(" s", "")) * 1e9);
+		await marker.locator("button").click();
+		await page.waitForFunction(time => {
+			const { view } = window.nopal[0];
+			return view.point?.at === time && view.from <= time && time <= view.until;
+		}, time);
+		await done(page);
+	},
+
+	async "the mouse over a call shows its values by their types, and its places in the source"() {
+		const page = await open(plan.address);
+		const { thread, begin, end, depth } = await page.evaluate(async name => {
+			const [{ view, canvas }] = window.nopal;
+			const wanted = view.trace.functions.findIndex(([other]) => other === name);
+			for (const thread of view.trace.threads.keys()) {
+				const { call } = await view.api.step(thread, 0, [wanted], "next");
+				if (call) {
+					view.show(call.begin - 1000, call.end + 1000);
+					view.scrollBy(view.lineOf(thread).top - view.scroll, canvas.clientHeight);
+					return { thread, ...call };
+				}
+			}
+			throw new Error("no such call");
+		}, plan.typed.function);
+		await page.waitForFunction(() => window.nopal[0].root.dataset.state === "exact");
+		await read(page);
+		const place = await page.evaluate(([thread, at, depth]) => {
+			const [{ chart, view, canvas }] = window.nopal;
+			const { left, top } = canvas.getBoundingClientRect();
+			return [left + chart.x(at), top + 22 + view.lineOf(thread).top - view.scroll + depth * 18 + 9];
+		}, [thread, (begin + end) / 2, depth]);
+		await page.mouse.move(place[0] - 3, place[1]);
+		await page.mouse.move(...place);
+		await page.waitForFunction(source => document.querySelector(".hover").textContent.includes(source), plan.typed.source);
+		const shown = await page.textContent(".hover");
+		assert.match(shown, new RegExp(plan.typed.values), shown);
+		assert.match(shown, new RegExp(`called at [^ ]*${plan.typed.source}`), shown);
+		await picture(page, "hover");
 		await done(page);
 	},
 };

@@ -196,6 +196,7 @@ fn the_page_shows_what_the_kernel_and_tracers_tell() {
         "wakes": wakes,
         "hists": hists.into_iter().collect::<BTreeMap<_, _>>(),
         "main": main,
+        "typed": { "function": "serve", "values": r"\(number=\d+\)", "source": "viewed.c:" },
     });
     let file = scratch.path().join("plan");
     fs::write(&file, plan.to_string()).unwrap();

@@ -22,14 +22,19 @@ pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64])
     }
 }
 
+/// Whether it is a tracepoint of the kernel.
+pub fn is_tracepoint(marker: &Marker) -> bool {
+    marker.fields.iter().any(is_of_all)
+}
+
 /// Whether every tracepoint of the kernel has the field: it describes the processor, not the event.
-fn is_of_all(field: &Field) -> bool {
+pub fn is_of_all(field: &Field) -> bool {
     field.name.starts_with("common_")
 }
 
 /// The state of the processor that a tracepoint of the kernel has in its fields.
 pub fn kernel_flags(marker: Option<&Marker>, payload: &[u64]) -> Option<KernelFlags> {
-    let marker = marker.filter(|marker| marker.fields.iter().any(is_of_all))?;
+    let marker = marker.filter(|marker| is_tracepoint(marker))?;
     let values = marker.values(payload)?;
     let value = |name: &str| {
         let at = marker.fields.iter().position(|field| field.name == name)?;

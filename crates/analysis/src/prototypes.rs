@@ -24,20 +24,35 @@ const SHOWN: usize = 64;
 #[derive(Default)]
 pub struct Prototypes<'a> {
     from: Option<(&'a Trace, Images<'a>, &'a Names)>,
+    known: KnownPrototypes,
+}
+
+/// The prototypes that have been read of a trace. The default is of any.
+#[derive(Default)]
+pub struct KnownPrototypes {
     constants: OnceCell<Constants>,
     /// Files that have been read.
-    read: HashSet<&'a str>,
+    read: HashSet<String>,
     /// By the function's number.
-    known: HashMap<u32, Prototype>,
+    by_function: HashMap<u32, Prototype>,
 }
 
 impl<'a> Prototypes<'a> {
     /// The default knows none.
     pub fn new(trace: &'a Trace, names: &'a Names) -> Prototypes<'a> {
+        Prototypes::with(trace, names, KnownPrototypes::default())
+    }
+
+    /// The same, with those that an earlier one has read of the same trace.
+    pub fn with(trace: &'a Trace, names: &'a Names, known: KnownPrototypes) -> Prototypes<'a> {
         Prototypes {
             from: Some((trace, Images::new(trace), names)),
-            ..Prototypes::default()
+            known,
         }
+    }
+
+    pub fn into_known(self) -> KnownPrototypes {
+        self.known
     }
 
     /// The prototype of a function, by its number in the names.
@@ -53,7 +68,7 @@ impl<'a> Prototypes<'a> {
         Some(Values {
             prototype: self.known_of(function)?,
             trace,
-            constants: &self.constants,
+            constants: &self.known.constants,
             at,
         })
     }
@@ -66,7 +81,7 @@ impl<'a> Prototypes<'a> {
             return;
         };
         let path = function.path.as_str();
-        if self.read.insert(path)
+        if self.known.read.insert(path.to_owned())
             && let Some(image) = images.open(path)
         {
             let numbered = (0..).zip(names.functions());
@@ -78,7 +93,7 @@ impl<'a> Prototypes<'a> {
             let mut found = image.prototypes(&addresses);
             for (number, address) in own {
                 if let Some(prototype) = found.remove(&address) {
-                    self.known.insert(number, prototype);
+                    self.known.by_function.insert(number, prototype);
                 }
             }
         }
@@ -86,7 +101,7 @@ impl<'a> Prototypes<'a> {
 
     fn known_of(&self, function: u32) -> Option<&Prototype> {
         let (.., names) = self.from.as_ref()?;
-        let own = self.known.get(&function);
+        let own = self.known.by_function.get(&function);
         own.or_else(|| libc::prototype(names.functions().get(function as usize)?))
     }
 }

@@ -19,10 +19,11 @@ pub struct CallId {
 }
 
 /// The facts about a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub id: CallId,
-    pub depth: usize,
+    /// The calls that it is in, the outermost first.
+    pub callers: Vec<CallId>,
     pub arguments: Option<[u64; 6]>,
     pub end: End,
 }
@@ -43,41 +44,46 @@ pub enum End {
     Only,
 }
 
-/// Collects the pieces that contain a moment, by depth.
-struct Covering {
-    at: u64,
-    found: Vec<Option<Open>>,
+/// Waits for the last call of a depth that begins in a moment, and for the one that is open at the moment's end.
+struct Here {
+    moment: Range<u64>,
+    depth: usize,
+    found: Option<CallId>,
 }
 
-impl Covering {
-    fn take(&mut self, depth: usize, open: Open, end: u64) {
-        if open.begin <= self.at && self.at < end {
-            if self.found.len() <= depth {
-                self.found.resize(depth + 1, None);
-            }
-            self.found[depth] = Some(open);
+impl Pieces for Here {
+    fn call(&mut self, depth: usize, site: u32, clock: u64) {
+        if depth == self.depth && self.moment.contains(&clock) {
+            self.found = Some(CallId { site, begin: clock });
+        }
+    }
+
+    fn piece(&mut self, depth: usize, open: Open, end: u64) {
+        if depth == self.depth && open.begin < self.moment.end && self.moment.end <= end {
+            let Open { clock, site, .. } = open;
+            self.found = Some(CallId { site, begin: clock });
         }
     }
 }
 
-impl Pieces for Covering {
-    fn call(&mut self, _depth: usize, _site: u32, _clock: u64) {}
-
-    fn piece(&mut self, depth: usize, open: Open, end: u64) {
-        self.take(depth, open, end);
-    }
+/// The entry of a call.
+struct Entered {
+    callers: Vec<CallId>,
+    arguments: Option<[u64; 6]>,
+    /// Its end is recorded, too.
+    is_timed: bool,
 }
 
 /// Waits for the entry of a call.
 struct Entry {
     id: CallId,
-    found: Option<(usize, Option<[u64; 6]>, bool)>,
+    found: Option<Entered>,
 }
 
 impl Entry {
     /// Another call of the function, of which only the entry is known, may have the same clock.
     fn is_timed(&self) -> bool {
-        self.found.is_some_and(|(_, _, is_timed)| is_timed)
+        self.found.as_ref().is_some_and(|found| found.is_timed)
     }
 }
 
@@ -87,8 +93,15 @@ impl Sink for Entry {
             && is(frame, self.id)
             && !self.is_timed()
         {
-            let is_timed = frame.style() != nopal_abi::Style::Only;
-            self.found = Some((under.len(), arguments, is_timed));
+            let id = |frame: &Frame| CallId {
+                site: frame.site(),
+                begin: frame.clock,
+            };
+            self.found = Some(Entered {
+                callers: under.iter().map(id).collect(),
+                arguments,
+                is_timed: frame.style() != nopal_abi::Style::Only,
+            });
         }
         0
     }
@@ -134,30 +147,25 @@ fn is(frame: &Frame, id: CallId) -> bool {
 }
 
 impl ThreadIndex {
-    /// The calls that are open at a moment, the outermost first. Depths whose calls have no length are left out.
-    pub fn stack_at(&self, thread: &ThreadInfo, clock: u64) -> Vec<(usize, CallId)> {
-        let Some(block) = self.block_at(clock) else {
-            return Vec::new();
+    /// The call of a depth at a moment, which is some ticks long: the last one that begins in it, or else the one that is
+    /// open at its end.
+    pub fn call_at(&self, thread: &ThreadInfo, moment: Range<u64>, depth: usize) -> Option<CallId> {
+        let last = self.block_at(moment.end.checked_sub(1)?)?;
+        let first = self.first_block_at(moment.start.max(self.from))?;
+        let here = Here {
+            moment,
+            depth,
+            found: None,
         };
-        let covering = Covering {
-            at: clock,
-            found: Vec::new(),
-        };
-        let mut chart = self.read(thread, block..block + 1, covering, |_, _, _| true);
-        let open = chart.open().to_vec();
-        for (depth, open) in open.into_iter().enumerate() {
-            chart.pieces.take(depth, open, u64::MAX);
+        let mut chart = self.read(thread, first..last + 1, here, |_, _, _| true);
+        if let Some(open) = chart.open().get(depth).copied() {
+            chart.pieces.piece(depth, open, u64::MAX);
         }
-        let found = chart.pieces.found.into_iter().enumerate();
-        let calls = found.filter_map(|(depth, open)| {
-            let Open { clock, site, .. } = open?;
-            Some((depth, CallId { site, begin: clock }))
-        });
-        calls.collect()
+        chart.pieces.found
     }
 
-    /// The facts about a call; none if there is no such call.
-    pub fn call(&self, thread: &ThreadInfo, id: CallId) -> Option<Call> {
+    /// The entry of a call.
+    fn entry(&self, thread: &ThreadInfo, id: CallId) -> Option<Entered> {
         let block = self.first_block_at(id.begin)?;
         let mut entry = Entry { id, found: None };
         let (first, (mut rebuilder, _)) = self.before(block);
@@ -168,14 +176,28 @@ impl ThreadIndex {
             }
             rebuilder.packet(&packet, &mut entry);
         }
-        let (depth, arguments, is_timed) = entry.found?;
+        entry.found
+    }
+
+    /// The calls that a call is in, the outermost first; none if there is no such call.
+    pub fn callers(&self, thread: &ThreadInfo, id: CallId) -> Option<Vec<CallId>> {
+        self.entry(thread, id).map(|entry| entry.callers)
+    }
+
+    /// The facts about a call; none if there is no such call.
+    pub fn call(&self, thread: &ThreadInfo, id: CallId) -> Option<Call> {
+        let Entered {
+            callers,
+            arguments,
+            is_timed,
+        } = self.entry(thread, id)?;
         let end = match is_timed {
-            true => self.end_of(thread, id, block),
+            true => self.end_of(thread, id, self.first_block_at(id.begin)?),
             false => End::Only,
         };
         Some(Call {
             id,
-            depth,
+            callers,
             arguments,
             end,
         })
@@ -213,18 +235,18 @@ impl ThreadIndex {
         exit.found.unwrap_or(End::Lost(rebuilder.clock()))
     }
 
-    /// The first call of one of some sites that begins after a moment.
+    /// The first call of one of some sites that begins at a clock or later.
     pub fn next_call(
         &self,
         thread: &ThreadInfo,
-        after: u64,
+        from: u64,
         is_wanted: impl Fn(u32) -> bool,
     ) -> Option<CallId> {
-        let first = self.first_block_at(after.max(self.from))?;
+        let first = self.first_block_at(from.max(self.from))?;
         for packet in thread.packets_in(self.packets_of(first).start..usize::MAX) {
             for record in packet.records() {
                 if let Event::Entry { site, .. } = record.event
-                    && record.clock > after
+                    && record.clock >= from
                     && is_wanted(site)
                 {
                     let begin = record.clock;
@@ -235,7 +257,7 @@ impl ThreadIndex {
         None
     }
 
-    /// The last call of one of some sites that begins before a moment.
+    /// The last call of one of some sites that begins before a clock.
     pub fn previous_call(
         &self,
         thread: &ThreadInfo,

@@ -32,6 +32,18 @@ impl Rate {
         let ticks = (u128::from(ns) << 32) / u128::from(self.0.max(1));
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
+
+    /// The same, rounded up.
+    #[inline]
+    fn ns_up(self, ticks: u64) -> u64 {
+        let ns = (u128::from(ticks) * u128::from(self.0)).div_ceil(1 << 32);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    fn ticks_up(self, ns: u64) -> u64 {
+        let ticks = (u128::from(ns) << 32).div_ceil(u128::from(self.0.max(1)));
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
 }
 
 /// Snapshots in order of time, and the rates between them.
@@ -106,7 +118,7 @@ impl Clocks {
         self.mean.ticks(ns)
     }
 
-    /// CLOCK_MONOTONIC at a value of the counter. Without any snapshot, the counter itself.
+    /// CLOCK_MONOTONIC at a value of the counter, rounded down. Without any snapshot, the counter itself.
     pub fn monotonic_ns(&self, counter: u64) -> u64 {
         let Some((snapshot, rate)) = self.nearest(counter) else {
             return counter;
@@ -115,11 +127,11 @@ impl Clocks {
             Some(ticks) => snapshot.monotonic_ns.saturating_add(rate.ns(ticks)),
             None => snapshot
                 .monotonic_ns
-                .saturating_sub(rate.ns(snapshot.counter - counter)),
+                .saturating_sub(rate.ns_up(snapshot.counter - counter)),
         }
     }
 
-    /// The counter at a time of CLOCK_MONOTONIC.
+    /// The first value of the counter at which CLOCK_MONOTONIC, as `monotonic_ns` gives it, has reached a time.
     pub fn counter(&self, monotonic_ns: u64) -> u64 {
         let after = self
             .snapshots
@@ -130,7 +142,12 @@ impl Clocks {
             return monotonic_ns;
         };
         match monotonic_ns.checked_sub(snapshot.monotonic_ns) {
-            Some(ns) => snapshot.counter.saturating_add(rate.ticks(ns)),
+            Some(ns) => {
+                let counter = snapshot.counter.saturating_add(rate.ticks_up(ns));
+                // The rate is rounded down: at the next snapshot the time may step forward.
+                let next = self.snapshots.get(index + 1);
+                next.map_or(counter, |next| counter.min(next.counter))
+            }
             None => snapshot
                 .counter
                 .saturating_sub(rate.ticks(snapshot.monotonic_ns - monotonic_ns)),
@@ -188,6 +205,33 @@ mod tests {
         assert_eq!(clocks.frequency(), 3_000_000_000);
         assert_eq!(clocks.duration_ns(3_000_000), 999_999, "rounded down");
         assert_eq!(clocks.ticks(1_000_000), 3_000_000);
+    }
+
+    #[test]
+    fn the_counter_of_a_time_is_the_first_one_that_has_reached_it() {
+        // 2.6 GHz, 3.4 GHz, and a counter of 24 MHz.
+        for (mut counter, each) in [(1 << 40, 2_599), (7_001, 3_393), (1 << 33, 24)] {
+            let mut ns = 5_000_000_000;
+            let mut snapshots = Vec::new();
+            for span in [1_000_003, 77_000_000, 5_000_000_000_000, 12_345] {
+                snapshots.push(snapshot(counter, ns, ns));
+                (counter, ns) = (counter + span * each / 1000, ns + span);
+            }
+            let clocks = Clocks::new(snapshots);
+            for at in [
+                4_999_999_000,
+                5_000_000_000,
+                5_001_000_003,
+                5_070_000_000,
+                ns,
+            ] {
+                for ns in at - 300..at + 300 {
+                    let counter = clocks.counter(ns);
+                    let [before, then] = [counter - 1, counter].map(|one| clocks.monotonic_ns(one));
+                    assert!(before < ns && ns <= then, "{ns}: {before}, {then}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -173,12 +173,13 @@ export class Api {
 	}
 
 	/**
-	 * @param {number} site
-	 * @param {number} [caller]
+	 * @param {number} thread
+	 * @param {number} at
+	 * @param {number} depth
 	 * @returns {Promise<Source>}
 	 */
-	async source(site, caller) {
-		return (await this.ask("source", { function: site, ...caller === undefined ? {} : { caller } })).json();
+	async source(thread, at, depth) {
+		return (await this.ask("source", { thread, at, depth })).json();
 	}
 
 	/**

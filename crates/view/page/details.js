@@ -64,7 +64,7 @@ export class Details {
 	 * @param {Timeline[]} timelines
 	 * @param {{
 	 *   search: (pattern: string) => void,
-	 *   look: (thread: number, at: number, depth: number) => void,
+	 *   go: (thread: number, at: number, depth: number | null) => void,
 	 *   fail: (error: unknown) => void,
 	 * }} actions
 	 */
@@ -236,21 +236,23 @@ export class Details {
 		}
 		const columns = element("div", "", "columns");
 		const facts = this.facts(thread, call);
-		columns.append(facts, this.chain(thread, stack), this.children(call));
+		columns.append(facts, this.callers(thread, stack), this.children(call));
 		panel.append(columns);
-		this.source(facts, stack, call);
+		this.source(facts, thread, call);
 	}
 
 	/**
-	 * Adds the place of the call in the source, once it is known.
+	 * Adds the place of the call in the source, and its values by their types, once they are known.
 	 * @param {HTMLTableElement} facts
-	 * @param {Stack} stack
+	 * @param {number} thread
 	 * @param {Call} call
 	 */
-	async source(facts, stack, call) {
-		const caller = stack.calls.filter(place => place.depth < call.depth).at(-1);
+	async source(facts, thread, { begin, depth }) {
 		try {
-			const { line, calls } = await this.view.api.source(call.function, caller?.function);
+			const { line, calls, values } = await this.view.api.source(thread, begin, depth);
+			if (values) {
+				addFact(facts, "values", values);
+			}
 			if (line) {
 				addFact(facts, "source", line);
 			}
@@ -282,7 +284,7 @@ export class Details {
 		if (thread !== null) {
 			const go = element("button", "Show the calls of its thread then");
 			go.type = "button";
-			go.addEventListener("click", () => this.actions.look(thread, begin, 0));
+			go.addEventListener("click", () => this.actions.go(thread, begin, null));
 			panel.append(go);
 		}
 	}
@@ -321,15 +323,15 @@ export class Details {
 	 * @param {number} thread
 	 * @param {Stack} stack
 	 */
-	chain(thread, { calls, call }) {
+	callers(thread, { callers }) {
 		const table = element("table");
-		table.append(element("caption", "Called by"));
+		table.append(element("caption", callers.length > 0 ? "Called by" : "No caller was recorded"));
 		const body = table.createTBody();
-		for (const place of calls.filter(place => call && place.depth <= call.depth).reverse()) {
+		for (const place of [...callers].reverse()) {
 			const row = body.insertRow();
 			row.append(element("td", String(place.depth)));
 			const cell = element("td", "", "name");
-			cell.append(this.link(place.function, () => this.actions.look(thread, place.begin, place.depth)));
+			cell.append(this.link(place.function, () => this.actions.go(thread, place.begin, place.depth)));
 			row.append(cell);
 		}
 		return table;
@@ -443,10 +445,16 @@ export class Details {
 	showMarkers(table, threads, all, kernel) {
 		const { view } = this;
 		const panel = byId("panel-markers");
+		const head = table.createTHead().insertRow();
+		for (const name of ["time", "event", "thread", "values"]) {
+			const cell = element("th", name, name === "time" ? "" : "name");
+			cell.scope = "col";
+			head.append(cell);
+		}
 		const body = table.createTBody();
 		/** @type {{time: number, what: string, text: string, thread: number | null}[]} */
 		const found = all.flatMap((one, at) =>
-			one.markers.map(([time, text]) => ({ time, what: "marker", text, thread: threads[at] })));
+			one.markers.map(([time, text, isOfKernel]) => ({ time, what: isOfKernel ? "tracepoint" : "marker", text, thread: threads[at] })));
 		found.push(...kernel.events.map(([time, processor, what, text, thread]) =>
 			({ time, what: `CPU ${processor} ${what}`, text, thread })));
 		const isCut = all.some(one => one.is_cut) || kernel.is_cut;
@@ -457,7 +465,7 @@ export class Details {
 			if (thread !== null) {
 				const button = element("button", text);
 				button.type = "button";
-				button.addEventListener("click", () => this.actions.look(thread, time, 0));
+				button.addEventListener("click", () => this.actions.go(thread, time, null));
 				cell.append(button);
 			}
 			const of = thread === null ? "" : view.label(view.trace.threads[thread]);

@@ -98,11 +98,16 @@ export function cell(value) {
 	return `"${safe.replaceAll("\"", "\"\"")}"`;
 }
 
-/** @param {import("./types.js").FunctionRow[]} rows */
+/**
+ * A column for each member of the objects of `nopal report --json`.
+ * @param {import("./types.js").FunctionRow[]} rows
+ */
 function functionsCsv(rows) {
-	const names = /** @type {const} */ (["function", "module", "calls", "total_ns", "self_ns", "min_ns", "avg_ns", "p50_ns",
-		"p99_ns", "max_ns", "unfinished"]);
-	const lines = [names.join(","), ...rows.map(row => names.map(name => cell(row[name])).join(","))];
+	const always = ["function", "module", "calls", "total_ns", "self_ns", "min_ns", "avg_ns", "p50_ns", "p99_ns", "max_ns", "unfinished",
+		"total_is_least", "self_is_least", "calls_are_least"];
+	const names = [...new Set([...always, ...rows.flatMap(Object.keys)])];
+	const values = rows.map(row => new Map(Object.entries(row)));
+	const lines = [names.join(","), ...values.map(row => names.map(name => cell(row.get(name))).join(","))];
 	return new Blob([`${lines.join("\n")}\n`], { type: "text/csv" });
 }
 

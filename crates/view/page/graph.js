@@ -131,8 +131,10 @@ export function showFlame(details, graph) {
 			return;
 		}
 		const name = details.name(site);
-		const button = element("button", name);
+		const button = element("button");
 		button.type = "button";
+		button.append(element("span", name));
+		button.ariaLabel = name;
 		button.style.left = `${place.left * 100}%`;
 		button.style.width = `${width * 100}%`;
 		button.style.top = `${place.depth * 18}px`;

@@ -32,7 +32,9 @@ export async function showLongest(details) {
 	for (const call of calls) {
 		const row = body.insertRow();
 		const cell = element("td", "", "name");
-		cell.append(details.link(call.function, () => details.actions.look(call.thread, call.begin, call.depth)));
+		const { depth } = call;
+		cell.append(depth === null ? details.name(call.function)
+			: details.link(call.function, () => details.actions.go(call.thread, call.begin, depth)));
 		row.append(element("td", `${call.is_least ? "≥ " : ""}${duration(call.duration)}`), element("td", moment(call.begin, 1)),
 			element("td", view.label(view.trace.threads[call.thread]), "name"), cell,
 			element("td", call.caller === null ? "" : details.name(call.caller), "name"));

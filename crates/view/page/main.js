@@ -23,7 +23,7 @@ const timelines = load();
 /** The timeline that the keys move, and that the panels show. */
 let active = timelines[0];
 const link = timelines.length > 1 ? new Link(timelines) : null;
-const details = new Details(timelines, { search, look: (...point) => active.look(...point), fail });
+const details = new Details(timelines, { search, go: (...point) => active.go(...point), fail });
 
 function load() {
 	const page = {

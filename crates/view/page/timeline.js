@@ -11,6 +11,8 @@ import { AXIS, CPU, ROW } from "./view.js";
 
 /** The most pixels that the pointer moves in a click. */
 const STILL = 4;
+/** The least part of the shown time that a call takes where it is plainly seen. */
+const PLAIN = 0.01;
 
 export class Timeline {
 	/**
@@ -129,6 +131,47 @@ export class Timeline {
 		return name;
 	}
 
+	/**
+	 * Shows a call, or a moment of a thread, and goes there.
+	 * @param {number} thread
+	 * @param {number} at
+	 * @param {number | null} depth of the call; none for a moment
+	 */
+	async go(thread, at, depth) {
+		await this.look(thread, at, depth ?? 0);
+		const { call } = this.chart;
+		if (call && depth !== null) {
+			this.reveal(call, true);
+		} else {
+			this.reveal({ thread, depth: 0, begin: at, end: at }, false);
+		}
+	}
+
+	/**
+	 * Moves the time and the threads, if need be, so that a call is in sight.
+	 * @param {{thread: number, depth: number, begin: number, end: number}} call
+	 * @param {boolean} zooms whether a call that is short for the shown time is shown larger
+	 */
+	reveal({ thread, depth, begin, end }, zooms) {
+		const { view } = this;
+		const shown = view.until - view.from;
+		const isWhole = view.from <= begin && end <= view.until;
+		const seen = Math.min(end, view.until) - Math.max(begin, view.from);
+		if (!(isWhole && !zooms) && seen < shown * PLAIN) {
+			const width = zooms ? (end - begin) * 1.6 : Math.max(shown, (end - begin) * 1.2);
+			view.follows = false;
+			view.show((begin + end - width) / 2, (begin + end + width) / 2);
+		}
+		const line = view.lineOf(thread);
+		if (line) {
+			const top = line.top + Math.min(depth, line.depths - 1) * ROW;
+			const height = this.canvas.clientHeight - AXIS;
+			if (top < view.scroll || top + ROW > view.scroll + height) {
+				view.scrollBy(top - height / 3 - view.scroll, this.canvas.clientHeight);
+			}
+		}
+	}
+
 	/** @param {number} site */
 	nameOf(site) {
 		return this.view.trace.functions[site]?.[0] ?? "(unknown)";
@@ -174,7 +217,8 @@ export class Timeline {
 		const functions = this.chart.found.size > 0 ? [...this.chart.found] : null;
 		const call = this.chart.call;
 		const thread = this.view.point?.thread ?? this.firstHit();
-		const at = call && this.view.point ? call.begin : to === "next" ? this.view.from : this.view.until;
+		const isNext = to === "next";
+		const at = call && this.view.point ? call.begin + Number(isNext) : isNext ? this.view.from : this.view.until;
 		const chosen = functions ?? (await this.functionOfPoint());
 		if (thread === undefined || chosen.length === 0) {
 			return;
@@ -189,14 +233,7 @@ export class Timeline {
 			this.view.point = { thread, at: begin, depth };
 			this.view.panel = "call";
 			this.showCall(thread, stack);
-			if (begin < this.view.from || end > this.view.until) {
-				const width = Math.max(this.view.until - this.view.from, (end - begin) * 1.2);
-				this.view.show((begin + end - width) / 2, (begin + end + width) / 2);
-			}
-			const line = this.view.lineOf(thread);
-			if (line && (line.top < this.view.scroll || line.top > this.view.scroll + this.canvas.clientHeight - AXIS)) {
-				this.view.scroll = line.top;
-			}
+			this.reveal({ thread, depth, begin, end }, false);
 			this.view.changed();
 		} catch (error) {
 			this.page.fail(error);
@@ -426,18 +463,24 @@ export class Timeline {
 		clearTimeout(this.hovering);
 		this.hovering = setTimeout(async () => {
 			try {
-				const { call, calls } = await this.view.api.stack(thread, at, depth);
+				const { call, callers } = await this.view.api.stack(thread, at, depth);
 				if (call && !this.hover.hidden) {
-					const caller = calls.filter(place => place.depth < call.depth).at(-1);
+					const caller = callers.at(-1);
 					const parts = [
 						`${duration(call.end - call.begin)}${call.how === "open" ? " or more" : ""}`,
 						call.own === null ? "" : `self ${duration(call.own)}`,
-						call.arguments ? `(${call.arguments.join(", ")})` : "",
-						call.result === null ? "" : `= ${call.result}`,
 						caller ? `called by ${this.view.trace.functions[caller.function]?.[0] ?? "?"}` : "",
 					];
-					this.hover.append(element("div", parts.filter(Boolean).join(" · ")));
+					const facts = element("div", parts.filter(Boolean).join(" · "));
+					this.hover.append(facts);
 					this.placeHover(x, y);
+					const { line, calls, values } = await this.view.api.source(thread, at, depth);
+					if (facts.isConnected) {
+						const places = [line ? `at ${line}` : "", calls.length > 0 ? `called at ${calls.join(", ")}` : ""];
+						const more = [values, places.filter(Boolean).join(" · ")].filter(Boolean);
+						this.hover.append(...more.map(text => element("div", text)));
+						this.placeHover(x, y);
+					}
 				}
 			} catch {
 				// The chart shows the error.
@@ -462,12 +505,17 @@ export class Timeline {
 		}
 	}
 
+	/** Sets a bookmark where the call or the moment is that is looked at, if it is in sight, or else in the middle; or removes it. */
 	bookmark() {
-		const at = Math.max(0, Math.round(this.view.point?.at ?? (this.view.from + this.view.until) / 2));
-		const near = (this.view.until - this.view.from) / 200;
-		const others = this.view.bookmarks.filter(other => Math.abs(other - at) > near);
-		this.view.bookmarks = others.length < this.view.bookmarks.length ? others : [...others, at].sort((one, other) => one - other);
-		this.view.changed();
+		const { view } = this;
+		const [point, middle] = [view.point?.at ?? -1, (view.from + view.until) / 2];
+		const at = Math.max(0, Math.round(view.from <= point && point <= view.until ? point : middle));
+		const far = (/** @type {number} */ bookmark) => Math.abs(bookmark - at);
+		const [nearest] = [...view.bookmarks].sort((one, other) => far(one) - far(other));
+		view.bookmarks = nearest !== undefined && far(nearest) <= (view.until - view.from) / 200
+			? view.bookmarks.filter(bookmark => bookmark !== nearest)
+			: [...view.bookmarks, at].sort((one, other) => one - other);
+		view.changed();
 	}
 
 	/** @param {1 | -1} direction */

@@ -8,6 +8,8 @@ import { byId, count, duration, element, moment } from "./text.js";
 import { CPU } from "./view.js";
 
 const MOST_ROWS = 30;
+/** More fields than these are folded. */
+const FEW = 6;
 
 /**
  * @param {Details} details
@@ -39,17 +41,18 @@ function choice({ view }) {
 	const form = element("form");
 	form.append(element("b", "Shown above the threads"));
 	const { has_processors: hasProcessors, tracers, curves } = view.trace;
-	const known = [...hasProcessors ? [CPU] : [], ...tracers, ...curves];
-	for (const track of new Set([...known, ...view.tracks])) {
+	const choices = (/** @type {Iterable<string>} */ tracks) => [...tracks].map(track => {
 		const label = element("label");
 		const box = element("input");
 		box.type = "checkbox";
 		box.checked = view.tracks.has(track);
 		box.addEventListener("change", () => view.toggleTrack(track));
-		const why = track === CPU ? "who ran on each processor" : view.isCurve(track) ? "values of a marker" : tracers.includes(track) ? "latencies" : "section";
+		const why = track === CPU ? "who ran on each processor" : view.isCurve(track) ? "values" : tracers.includes(track) ? "latencies" : "section";
 		label.append(box, ` ${track}`, element("small", ` ${why}`));
-		form.append(label);
-	}
+		return label;
+	});
+	const chosen = [...view.tracks];
+	form.append(...choices(new Set([...hasProcessors ? [CPU] : [], ...tracers, ...chosen.filter(track => !view.isCurve(track))])));
 	const section = element("input");
 	section.placeholder = "FROM..TO";
 	section.ariaLabel = "A section, from a function or marker to another";
@@ -58,6 +61,12 @@ function choice({ view }) {
 	const row = element("div");
 	row.append(section, " ", add);
 	form.append(row);
+	if (curves.length > 0) {
+		const values = element("details");
+		values.open = curves.length <= FEW || chosen.some(track => view.isCurve(track));
+		values.append(element("summary", `Fields of markers and tracepoints: ${count(curves.length)}`), ...choices(curves));
+		form.append(values);
+	}
 	form.addEventListener("submit", event => {
 		event.preventDefault();
 		if (section.value.trim() !== "") {

@@ -62,7 +62,7 @@
 
 /**
  * @typedef {object} Stack
- * @property {Place[]} calls
+ * @property {Place[]} callers of the call, the outermost first
  * @property {Call | null} call
  */
 
@@ -81,6 +81,7 @@
  * @property {number} unfinished
  * @property {boolean} [self_is_least]
  * @property {boolean} [total_is_least]
+ * @property {boolean} [calls_are_least]
  */
 
 /**
@@ -92,10 +93,11 @@
  */
 
 /**
- * The places of a function and its calls in the source, if known.
+ * The places of a call's function and of its calls by the caller in the source, if known, and its values by their types.
  * @typedef {object} Source
  * @property {string | null} line
  * @property {string[]} calls
+ * @property {string} values
  */
 
 /** @typedef {{from: number, to: number, count: number}} Bar */
@@ -157,13 +159,13 @@
  * @property {number} begin
  * @property {number} duration
  * @property {boolean} is_least
- * @property {number} depth
+ * @property {number | null} depth none of a call whose entry was not recorded
  * @property {number | null} caller
  */
 
 /**
  * @typedef {object} Markers
- * @property {[number, string][]} markers
+ * @property {[number, string, boolean][]} markers time, text with the values, whether it is a tracepoint of the kernel
  * @property {boolean} is_cut
  */
 

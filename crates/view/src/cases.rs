@@ -1,6 +1,7 @@
 //! The cases of a tracer, and the values of a marker's field, as tracks.
 
 use anyhow::{Context, Result, bail, ensure};
+use nopal_analysis::markers::{is_of_all, push_value};
 use nopal_analysis::names::{Names, ThreadNames};
 use nopal_analysis::sort;
 use nopal_analysis::tracers::{self, Case, Roles, Tracer};
@@ -22,6 +23,8 @@ pub struct Cases {
     pub all: Vec<Case>,
     /// Whether their keys are not merely threads.
     pub has_keys: bool,
+    /// The field whose values are the keys.
+    key_field: Option<Field>,
     /// Cases that have no row, since too many others overlap with them.
     pub without_row: u64,
     /// Lines about the cases that are missing.
@@ -56,11 +59,26 @@ impl Cases {
             Track::of_overlapping(spans.collect(), MOST_LANES, labels.collect());
         Ok(Cases {
             has_keys: !tracer.is_of_kernel_events(),
+            key_field: tracer.key_field(trace.markers()).cloned(),
             track,
             all,
             without_row,
             notes: past.describe(),
         })
+    }
+
+    /// The key of a case as text: as the field's conversion shows it, or else in hexadecimal.
+    pub fn key(&self, case: &Case) -> String {
+        let Some(field) = &self.key_field else {
+            return format!("{:#x}", case.key);
+        };
+        let value = match field.kind {
+            FieldKind::Signed(_) => Value::Signed(case.key as i64),
+            _ => Value::Unsigned(case.key),
+        };
+        let mut text = Vec::new();
+        push_value(&mut text, field, value);
+        String::from_utf8_lossy(&text).into_owned()
     }
 }
 
@@ -75,10 +93,10 @@ pub fn tracers_of(trace: &Trace, names: &Names) -> Vec<&'static str> {
 }
 
 fn is_number(field: &Field) -> bool {
-    !field.kind.has_length() && field.kind != FieldKind::Missing
+    !field.kind.has_length() && field.kind != FieldKind::Missing && !is_of_all(field)
 }
 
-/// `MARKER.FIELD` of each field that is a number.
+/// `MARKER.FIELD` of each field that is a number of the event.
 pub fn curves_of(markers: &Markers) -> Vec<String> {
     let mut curves: Vec<String> = markers
         .iter()

@@ -1,5 +1,6 @@
 //! The trace that is shown, its index and its names.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Progress;
 use nopal_analysis::names::Names;
+use nopal_analysis::prototypes::KnownPrototypes;
 use nopal_analysis::range::Checkpoints;
+use nopal_analysis::sources::{CallSites, Sources};
 use nopal_analysis::span;
 use nopal_beside::{Mutex, RwLock};
 use nopal_index::Index;
@@ -37,6 +40,17 @@ pub struct State {
     kernel: OnceLock<Kernel>,
     cases: Mutex<Kept<String, Cases>>,
     curves: Mutex<Kept<String, Curve>>,
+    /// The places of functions, and of their calls in a caller, in the source.
+    sources: Mutex<Kept<(u32, Option<u32>), Source>>,
+    pub prototypes: Mutex<KnownPrototypes>,
+}
+
+/// The place of a function and its calls in the source, by debug information.
+pub struct Source {
+    /// `FILE:LINE` of the function.
+    pub line: Option<String>,
+    /// The lines where the caller calls it by name.
+    pub calls: Vec<String>,
 }
 
 /// The last answers, by their questions.
@@ -74,6 +88,8 @@ impl State {
             kernel: OnceLock::new(),
             cases: Mutex::new(Vec::new()),
             curves: Mutex::new(Vec::new()),
+            sources: Mutex::new(Vec::new()),
+            prototypes: Mutex::new(KnownPrototypes::default()),
             trace,
             index,
         }
@@ -112,6 +128,20 @@ impl State {
         })
     }
 
+    /// The place of a function, and of its calls in a caller.
+    pub fn source(&self, function: u32, caller: Option<u32>) -> Result<Arc<Source>> {
+        kept(&self.sources, &(function, caller), || {
+            let (trace, names) = (&self.trace, &self.names);
+            let lines = Sources::of_functions(trace, names, |other| other == function);
+            let pairs = caller.map(|caller| (caller, function));
+            let sites = CallSites::new(trace, names, pairs.into_iter().collect());
+            Ok(Source {
+                line: lines.of(function).map(str::to_owned),
+                calls: caller.map_or(Vec::new(), |caller| sites.of(caller, function).to_vec()),
+            })
+        })
+    }
+
     /// The values of a field of a marker.
     pub fn curve(&self, field: &str) -> Result<Arc<Curve>> {
         kept(&self.curves, &field.to_owned(), || {
@@ -119,10 +149,17 @@ impl State {
         })
     }
 
-    /// The counter so many nanoseconds after the trace's beginning.
+    /// The first counter that is so many nanoseconds, or more, after the trace's beginning: what begins at the counter
+    /// `clock` begins at `counter(ns(clock))` or later, and before `counter(ns(clock) + 1)`.
     pub fn counter(&self, ns: u64) -> u64 {
         let clocks = self.trace.clocks();
         clocks.counter(clocks.monotonic_ns(self.begin).saturating_add(ns))
+    }
+
+    /// The counters that are a nanosecond; the last one before it if there are none, as the counter is slower.
+    pub fn moment(&self, ns: u64) -> Range<u64> {
+        let end = self.counter(ns.saturating_add(1)).max(1);
+        self.counter(ns).min(end - 1)..end
     }
 }
 

@@ -8,7 +8,7 @@ mod write;
 
 pub use places::Places;
 pub(crate) use write::{seconds, words};
-pub use write::{write_json, write_text};
+pub use write::{values, write_json, write_text};
 
 use anyhow::{Result, bail};
 use nopal_trace::Trace;

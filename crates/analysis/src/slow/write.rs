@@ -45,7 +45,8 @@ pub fn write_text(
             thread.thread,
             thread_names.of(thread)
         )?;
-        let values = values(call, prototypes.values(call.function, moment(call, thread)));
+        let typed = prototypes.values(call.function, moment(call, thread));
+        let values = values(call.arguments.as_ref(), call.result, typed);
         writeln!(out, "     call    {}{values}", name(call.function))?;
         if let Some(place) = places.describe(call, name) {
             writeln!(out, "     source  {place}")?;
@@ -115,25 +116,25 @@ pub(crate) fn seconds(ns: u64) -> String {
 }
 
 /// `(count=1) = 0`, or `(0x1, …) = 0x0` if the types are not known; as far as they were recorded.
-fn values(call: &SlowCall, values: Option<Values>) -> String {
+pub fn values(arguments: Option<&[u64; 6]>, result: Option<u64>, typed: Option<Values>) -> String {
     let mut text = Vec::new();
-    if let Some(values) = values {
-        if let Some(arguments) = &call.arguments {
-            values.push_parameters(&mut text, arguments);
+    if let Some(typed) = typed {
+        if let Some(arguments) = arguments {
+            typed.push_parameters(&mut text, arguments);
         }
-        if let Some(result) = call.result {
-            values.push_returned(&mut text, result);
+        if let Some(result) = result {
+            typed.push_returned(&mut text, result);
         }
         return String::from_utf8(text).unwrap_or_default();
     }
-    if let Some(arguments) = call.arguments {
+    if let Some(arguments) = arguments {
         for (at, argument) in arguments.iter().enumerate() {
             text.extend_from_slice(if at == 0 { b"(0x" } else { b", 0x" });
             push_hex_short(&mut text, *argument);
         }
         text.push(b')');
     }
-    if let Some(result) = call.result {
+    if let Some(result) = result {
         text.extend_from_slice(b" = 0x");
         push_hex_short(&mut text, result);
     }

@@ -19,7 +19,7 @@ mod watcher;
 
 use nopal_abi::Capture;
 use nopal_latency as latency;
-use nopal_trace::{ThreadInfo, Trace};
+use nopal_trace::{Field, Markers, ThreadInfo, Trace};
 
 use crate::names::Names;
 
@@ -205,6 +205,19 @@ impl Tracer {
             true => trace.tasks(),
             false => trace.threads(),
         }
+    }
+
+    /// The field of a marker whose values are the keys of its cases.
+    pub fn key_field<'m>(&self, markers: &'m Markers) -> Option<&'m Field> {
+        let Tracer::Section(Section { from, .. }) = self else {
+            return None;
+        };
+        markers
+            .iter()
+            .find_map(|(_, marker)| match from.in_marker(marker)? {
+                section::InMarker::Field(at) => marker.fields.get(at),
+                _ => None,
+            })
     }
 
     /// Whether it measures kernel events.

@@ -335,22 +335,23 @@ fn calls_are_found_again() {
             let scan = walked(thread);
             for _ in 0..30 {
                 let clock = index.from + random.below(index.until() - index.from);
-                let mut here: Vec<(usize, CallId)> = scan
-                    .pieces
-                    .iter()
-                    .filter(|piece| piece.begin <= clock && clock < piece.end)
-                    .map(|piece| {
-                        let (site, begin) = (piece.site, piece.begin);
-                        (piece.depth, CallId { site, begin })
-                    })
-                    .collect();
-                here.sort_by_key(|one| one.0);
-                assert_eq!(
-                    index.stack_at(thread, clock),
-                    here,
-                    "seed {seed}, at {clock}"
-                );
-                for (depth, id) in here {
+                let moment = clock..clock + 1 + random.below(4);
+                for depth in 0..30 {
+                    let last = moment.end - 1;
+                    let is_open = |piece: &&Piece| {
+                        piece.depth == depth && piece.begin <= last && last < piece.end
+                    };
+                    let open = scan.pieces.iter().find(is_open);
+                    let open = open.map(|piece| (piece.site, piece.begin));
+                    let mut calls = scan.calls.iter();
+                    let begun = calls.rfind(|call| call.1 == depth && moment.contains(&call.2));
+                    let here = open.or(begun.map(|call| (call.3, call.2)));
+                    let here = here.map(|(site, begin)| CallId { site, begin });
+                    let of = format!("seed {seed}, {moment:?}, depth {depth}");
+                    if last < index.until() {
+                        assert_eq!(index.call_at(thread, moment.clone(), depth), here, "{of}");
+                    }
+                    let Some(id) = here else { continue };
                     let call = index.call(thread, id).unwrap();
                     let end = match call.end {
                         End::Left { clock, .. } | End::Lost(clock) => clock,
@@ -361,9 +362,15 @@ fn calls_are_found_again() {
                         (piece.begin, piece.site, piece.end) == (id.begin, id.site, end)
                     };
                     assert!(
-                        scan.pieces.iter().any(is_it),
-                        "seed {seed}, {depth}: {call:?}"
+                        end == id.begin || scan.pieces.iter().any(is_it),
+                        "{of}: {call:?}"
                     );
+                    for (depth, caller) in call.callers.iter().enumerate() {
+                        let is_it = |call: &(usize, usize, u64, u32)| {
+                            (call.1, call.2, call.3) == (depth, caller.begin, caller.site)
+                        };
+                        assert!(scan.calls.iter().any(is_it), "{of}: {call:?}");
+                    }
                 }
                 let site = 1 + random.below(5) as u32;
                 let is_wanted = |other| other == site;
@@ -374,7 +381,7 @@ fn calls_are_found_again() {
                         .filter(|call| call.3 == site)
                         .map(|call| call.2)
                 };
-                assert_eq!(next, begins().find(|begin| *begin > clock), "seed {seed}");
+                assert_eq!(next, begins().find(|begin| *begin >= clock), "seed {seed}");
                 let previous = index
                     .previous_call(thread, clock, is_wanted)
                     .map(|id| id.begin);

@@ -129,8 +129,10 @@ fn a_hostile_index_is_refused_or_harmless() {
                     .collect();
                 index.grid(thread, bounds, 0..30, 1 << 20);
                 let clock = index.from.saturating_add(random.below(1 << 20));
-                for (_, id) in index.stack_at(thread, clock) {
-                    index.call(thread, id);
+                for depth in [0, 2, 20] {
+                    if let Some(id) = index.call_at(thread, clock..clock + 1, depth) {
+                        index.call(thread, id);
+                    }
                 }
                 index.call(
                     thread,

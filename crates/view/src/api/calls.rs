@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::kernel_events::KernelNames;
-use nopal_analysis::markers::push_marker;
+use nopal_analysis::markers::{is_tracepoint, push_marker};
+use nopal_analysis::prototypes::{ProcessMoment, Prototypes};
 use nopal_analysis::slow;
 use nopal_analysis::sort;
-use nopal_analysis::sources::{CallSites, Sources};
 use nopal_index::ThreadIndex;
 use nopal_index::find::{Call, CallId, End, Sum};
 use nopal_trace::{Event, ThreadInfo};
@@ -56,11 +56,11 @@ struct Details {
     children: Option<Vec<(u32, u64, u64)>>,
 }
 
-#[derive(Serialize)]
+/// The call that was asked for.
+#[derive(Default, Serialize)]
 pub struct Stack {
-    /// The calls that are open at the moment, the outermost first.
-    calls: Vec<CallPosition>,
-    /// The one that was asked for.
+    /// The calls that it is in, the outermost first.
+    callers: Vec<CallPosition>,
     call: Option<Details>,
 }
 
@@ -109,13 +109,14 @@ fn details(
         End::Lost(clock) => (clock, None, "open", None),
         End::Only => (call.id.begin, None, "entry", None),
     };
-    let sums = index.sums(info, call.id.begin..end, call.depth + 1, WORDS);
+    let depth = call.callers.len();
+    let sums = index.sums(info, call.id.begin..end, depth + 1, WORDS);
     let children = sums.map(|sums| {
         let child = |sum: &Sum| (state.names.number(sum.site), sum.calls, ns(sum.ticks));
         sums.iter().take(MOST_CHILDREN).map(child).collect()
     });
     Details {
-        place: place(state, call.id, call.depth),
+        place: place(state, call.id, depth),
         address: format!("{:#x}", state.names.function(call.id.site).address),
         end: state.ns(end),
         own,
@@ -151,75 +152,90 @@ fn kernel_functions(state: &State, thread: usize, from: u64, until: u64) -> Vec<
         .collect()
 }
 
-/// `stack?thread=&at=&depth=`: the calls at a moment, and the facts about the one at a depth.
-pub fn stack(state: &State, query: &Query) -> Result<Stack> {
-    let (thread, info, index) = thread(state, query)?;
-    let at = state.counter(query.number("at")?);
-    let depth = query.number("depth")? as usize;
-    let stack = index.stack_at(&info, at);
-    let asked = stack.iter().find(|(other, _)| *other == depth);
-    let call = asked.and_then(|(_, id)| index.call(&info, *id));
-    Ok(Stack {
-        call: call.map(|call| details(state, thread, (&info, index), &call)),
-        calls: stack
-            .iter()
-            .map(|(depth, id)| place(state, *id, *depth))
+/// The facts about a call, if it is there.
+fn described(
+    state: &State,
+    thread: usize,
+    (info, index): (&ThreadInfo, &ThreadIndex),
+    id: Option<CallId>,
+) -> Stack {
+    let Some(call) = id.and_then(|id| index.call(info, id)) else {
+        return Stack::default();
+    };
+    let callers = call.callers.iter().enumerate();
+    Stack {
+        callers: callers
+            .map(|(depth, id)| place(state, *id, depth))
             .collect(),
-    })
+        call: Some(details(state, thread, (info, index), &call)),
+    }
 }
 
-/// `step?thread=&at=&functions=&to=next|previous`: the nearest other call of some functions, and the calls around it.
+/// `stack?thread=&at=&depth=`: the call of a depth at a moment; one that begins then rather than one that ends.
+pub fn stack(state: &State, query: &Query) -> Result<Stack> {
+    let (thread, info, index) = thread(state, query)?;
+    let moment = state.moment(query.number("at")?);
+    let id = index.call_at(&info, moment, query.number("depth")? as usize);
+    Ok(described(state, thread, (&info, index), id))
+}
+
+/// `step?thread=&at=&functions=&to=next|previous`: the first call of some functions that begins at `at` or later, or the
+/// last one that begins before.
 pub fn step(state: &State, query: &Query) -> Result<Stack> {
     let (thread, info, index) = thread(state, query)?;
     let at = state.counter(query.number("at")?);
     let functions = query.numbers("functions")?;
     let is_wanted = |site| functions.contains(&u64::from(state.names.number(site)));
-    let found = match query.text("to") {
-        // The moment is that of a call, rounded down.
+    let id = match query.text("to") {
         Some("previous") => index.previous_call(&info, at, is_wanted),
-        _ => index.next_call(
-            &info,
-            at + state.trace.clocks().frequency() / 1_000_000_000,
-            is_wanted,
-        ),
+        _ => index.next_call(&info, at, is_wanted),
     };
-    let call = found.and_then(|id| index.call(&info, id));
-    let calls = found.map_or(Vec::new(), |id| index.stack_at(&info, id.begin));
-    Ok(Stack {
-        call: call.map(|call| details(state, thread, (&info, index), &call)),
-        calls: calls
-            .iter()
-            .map(|(depth, id)| place(state, *id, *depth))
-            .collect(),
-    })
+    Ok(described(state, thread, (&info, index), id))
 }
 
+/// What debug information tells of a call. It may take a while to be read.
 #[derive(Serialize)]
-pub struct Source {
+pub struct Described {
     /// `FILE:LINE` of the function.
     line: Option<String>,
     /// The lines where the caller calls it by name.
     calls: Vec<String>,
+    /// Its arguments and its result by their types, as `nopal slow` shows them; empty if neither was recorded.
+    values: String,
 }
 
-/// `source?function=&caller=`: the places of a function and its calls in the source, by debug information.
-pub fn source(state: &State, query: &Query) -> Result<Source> {
-    let (trace, names) = (&state.trace, &state.names);
-    let function = query.number("function")? as u32;
-    let lines = Sources::of_functions(trace, names, |other| other == function);
-    let caller = query
-        .numbers("caller")?
-        .first()
-        .map(|caller| *caller as u32);
-    let pairs = caller
-        .map(|caller| (caller, function))
-        .into_iter()
-        .collect();
-    let sites = CallSites::new(trace, names, pairs);
-    Ok(Source {
-        line: lines.of(function).map(str::to_owned),
-        calls: caller.map_or(Vec::new(), |caller| sites.of(caller, function).to_vec()),
+/// `source?thread=&at=&depth=`: the place of the call in the source, and its values by their types.
+pub fn source(state: &State, query: &Query) -> Result<Described> {
+    let (_, info, index) = thread(state, query)?;
+    let moment = state.moment(query.number("at")?);
+    let id = index.call_at(&info, moment, query.number("depth")? as usize);
+    let call = id.and_then(|id| index.call(&info, id));
+    let call = call.context("no call is here")?;
+    let number = |id: &CallId| state.names.number(id.site);
+    let source = state.source(number(&call.id), call.callers.last().map(number))?;
+    Ok(Described {
+        line: source.line.clone(),
+        calls: source.calls.clone(),
+        values: values(state, &info, &call),
     })
+}
+
+fn values(state: &State, info: &ThreadInfo, call: &Call) -> String {
+    let mut known = state.prototypes.lock();
+    let before = std::mem::take(&mut *known);
+    let mut prototypes = Prototypes::with(&state.trace, &state.names, before);
+    let moment = ProcessMoment {
+        process: info.process,
+        clock: call.id.begin,
+    };
+    let typed = prototypes.values(state.names.number(call.id.site), moment);
+    let result = match call.end {
+        End::Left { result, .. } => result,
+        End::Lost(_) | End::Only => None,
+    };
+    let text = slow::values(call.arguments.as_ref(), result, typed);
+    *known = prototypes.into_known();
+    text
 }
 
 #[derive(Serialize)]
@@ -313,12 +329,14 @@ fn hits_of(
 /// One of the longest calls. Times are nanoseconds.
 #[derive(Serialize)]
 pub struct LongCall {
-    #[serde(flatten)]
-    place: CallPosition,
+    function: u32,
     thread: usize,
+    begin: u64,
     duration: u64,
     /// It took at least this long.
     is_least: bool,
+    /// None of a call whose entry is not recorded.
+    depth: Option<usize>,
     caller: Option<u32>,
 }
 
@@ -335,20 +353,22 @@ pub fn longest(state: &State, query: &Query) -> Result<Vec<LongCall>> {
     };
     let (trace, names) = (&state.trace, &state.names);
     let calls = slow::longest(trace, names, &functions, MOST_LONGEST, &drive)?;
-    let clocks = trace.clocks();
+    let (clocks, threads) = (trace.clocks(), trace.threads());
     let described = calls.into_iter().map(|call| {
-        let callers = call.path.as_deref().and_then(|path| path.split_last());
-        let callers = callers.map_or(&[][..], |(_, callers)| callers);
+        let (info, index) = (&threads[call.stream], &state.index.threads[call.stream]);
+        let is_it = |site| names.number(site) == call.function;
+        let id = index.next_call(info, call.begin, is_it);
+        let id = id.filter(|id| id.begin == call.begin);
+        let callers = id.and_then(|id| index.callers(info, id));
+        let caller = callers.as_ref().and_then(|callers| callers.last());
         LongCall {
-            place: CallPosition {
-                function: call.function,
-                depth: callers.len(),
-                begin: state.ns(call.begin),
-            },
+            function: call.function,
             thread: call.stream,
+            begin: state.ns(call.begin),
             duration: clocks.duration_ns(call.end.saturating_sub(call.begin)),
             is_least: call.is_least,
-            caller: callers.last().copied(),
+            caller: caller.map(|caller| names.number(caller.site)),
+            depth: callers.map(|callers| callers.len()),
         }
     });
     Ok(described.collect())
@@ -356,8 +376,8 @@ pub fn longest(state: &State, query: &Query) -> Result<Vec<LongCall>> {
 
 #[derive(Serialize)]
 pub struct Markers {
-    /// Time, and text with the values.
-    markers: Vec<(u64, String)>,
+    /// Time, text with the values, and whether it is a tracepoint of the kernel.
+    markers: Vec<(u64, String, bool)>,
     /// Further ones are left out.
     is_cut: bool,
 }
@@ -385,9 +405,13 @@ pub fn markers(state: &State, query: &Query) -> Result<Markers> {
                     continue;
                 };
                 let mut text = Vec::new();
-                push_marker(&mut text, state.trace.markers().get(event), payload);
+                let marker = state.trace.markers().get(event);
+                push_marker(&mut text, marker, payload);
                 let text = String::from_utf8_lossy(&text).into_owned();
-                found.markers.push((state.ns(record.clock), text));
+                let is_of_kernel = marker.is_some_and(is_tracepoint);
+                found
+                    .markers
+                    .push((state.ns(record.clock), text, is_of_kernel));
             }
         }
         if found.markers.len() >= MOST_MARKERS || read > WORDS {
@@ -396,4 +420,151 @@ pub fn markers(state: &State, query: &Query) -> Result<Markers> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use nopal_trace::synthetic::{Random, Recorder, clock};
+    use nopal_trace::{Note, Session, Trace, Writer};
+
+    use super::*;
+    use crate::Shown;
+
+    const BEGIN: u64 = 1 << 40;
+    const SITES: u32 = 4;
+
+    /// Depth, site, begin and end in ticks of the calls of a thread, in the order of their begins.
+    type Made = Vec<(usize, u32, u64, u64)>;
+
+    /// A thread whose counter counts 2,599 times in a microsecond, with no two records in a nanosecond.
+    fn made(directory: &std::path::Path, seed: u64) -> (Trace, Made) {
+        let mut random = Random::new(seed);
+        let mut writer = Writer::create(directory, Session::default()).unwrap();
+        let image = Note::Image {
+            image: 1,
+            path: "/opt/made".into(),
+            identity: String::new(),
+        };
+        let site = |number: u32| (number, u64::from(number) * 64, 64, format!("f{number}"));
+        let sites = Note::Sites {
+            image: 1,
+            sites: (1..=SITES).map(site).collect(),
+        };
+        for note in [image, sites, clock(BEGIN)] {
+            writer.note(&note).unwrap();
+        }
+        let mut recorder = Recorder::new(1, 1, BEGIN);
+        let (mut calls, mut open) = (Made::new(), Vec::new());
+        let mut now = BEGIN;
+        while calls.len() < 400 || !open.is_empty() {
+            let slot = |depth: usize| 0x7ffd_ffff_f008 - 0x30 * depth as u64;
+            if calls.len() < 400 && open.len() < 6 && random.below(2) == 0 {
+                let (depth, site) = (open.len(), 1 + random.below(SITES.into()) as u32);
+                recorder.entry(now, site, slot(depth));
+                open.push(calls.len());
+                calls.push((depth, site, now, 0));
+            } else if let Some(call) = open.pop() {
+                calls[call].3 = now;
+                recorder.exit(now, calls[call].1, slot(open.len()));
+            } else {
+                continue;
+            }
+            now += 3 + random.below(4) * random.below(20);
+        }
+        recorder.finish(&mut writer).unwrap();
+        let end = Note::Clock {
+            counter: now,
+            monotonic_ns: BEGIN + (now - BEGIN) * 1000 / 2599,
+            realtime_ns: 0,
+        };
+        writer.note(&end).unwrap();
+        writer.sync_metadata().unwrap();
+        (Trace::open(directory).unwrap(), calls)
+    }
+
+    fn asked<T>(state: &State, of: fn(&State, &Query) -> Result<T>, query: &str) -> T {
+        of(state, &Query::new(query)).unwrap()
+    }
+
+    /// Function, depth, begin and end of the call.
+    fn place_of(stack: &Stack) -> Option<(u32, usize, u64, u64)> {
+        let call = stack.call.as_ref()?;
+        let CallPosition {
+            function,
+            depth,
+            begin,
+        } = call.place;
+        Some((function, depth, begin, call.end))
+    }
+
+    #[test]
+    fn each_call_is_at_its_begin_and_is_visited_once() {
+        for seed in 1..=5 {
+            let place = tempfile::tempdir().unwrap();
+            let (trace, calls) = made(&place.path().join("trace"), seed);
+            let shown = Shown::new(trace, 1, None);
+            let test = |state: &State| {
+                let number = |site: &u32| state.names.number(*site);
+                let known = |(depth, site, begin, end): &(usize, u32, u64, u64)| {
+                    (number(site), *depth, state.ns(*begin), state.ns(*end))
+                };
+                let calls: Vec<_> = calls.iter().map(known).collect();
+                let mut open: Vec<(u32, usize, u64)> = Vec::new();
+                for call in &calls {
+                    let (function, depth, begin, _) = *call;
+                    open.truncate(depth);
+                    let query = format!("thread=0&at={begin}&depth={depth}");
+                    let stack = asked(state, stack, &query);
+                    assert_eq!(place_of(&stack), Some(*call), "seed {seed}");
+                    let callers = stack.callers.iter();
+                    let callers = callers.map(|one| (one.function, one.depth, one.begin));
+                    assert_eq!(callers.collect::<Vec<_>>(), open, "seed {seed}");
+                    open.push((function, depth, begin));
+                }
+                for function in (1..=SITES).map(|site| number(&site)) {
+                    let step = |at: u64, to: &str| {
+                        let query = format!("thread=0&at={at}&functions={function}&to={to}");
+                        place_of(&asked(state, step, &query))
+                    };
+                    let next =
+                        std::iter::successors(step(0, "next"), |call| step(call.2 + 1, "next"));
+                    let mut visited: Vec<_> = next.take(1000).collect();
+                    let of = calls.iter().filter(|call| call.0 == function).copied();
+                    assert_eq!(visited, of.collect::<Vec<_>>(), "seed {seed}");
+                    let last = visited.last().copied();
+                    let previous = std::iter::successors(last, |call| step(call.2, "previous"));
+                    let back: Vec<_> = previous.take(1000).collect();
+                    visited.reverse();
+                    assert_eq!(back, visited, "seed {seed}");
+                }
+                Ok(())
+            };
+            shown.with(test).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_longest_calls_have_their_depths_and_callers() {
+        let place = tempfile::tempdir().unwrap();
+        let (trace, calls) = made(&place.path().join("trace"), 1);
+        let shown = Shown::new(trace, 1, None);
+        let test = |state: &State| {
+            let function = state.names.number(1);
+            let found = asked(state, longest, &format!("functions={function}"));
+            let of = calls.iter().filter(|call| call.1 == 1).count();
+            assert_eq!(found.len(), of.min(MOST_LONGEST));
+            for long in &found {
+                let at = calls
+                    .iter()
+                    .position(|call| call.1 == 1 && state.ns(call.2) == long.begin);
+                let (depth, ..) = calls[at.unwrap()];
+                let mut before = calls[..at.unwrap()].iter().rev();
+                let caller = before.find(|call| call.0 + 1 == depth);
+                let caller = caller.map(|call| state.names.number(call.1));
+                assert_eq!((long.depth, long.caller), (Some(depth), caller));
+            }
+            Ok(())
+        };
+        shown.with(test).unwrap();
+    }
 }

@@ -160,16 +160,16 @@ fn shown_span(state: &State, lane: usize, span: &Span, cases: Option<&Cases>) ->
             None => span.detail.checked_sub(1).and_then(known),
         },
         from: case.and_then(|case| known(case.begin_thread)),
-        key: case
-            .filter(|_| cases.is_some_and(|cases| cases.has_keys))
-            .map(|case| format!("{:#x}", case.key)),
+        key: cases
+            .filter(|cases| cases.has_keys)
+            .and_then(|cases| Some(cases.key(case?))),
     }
 }
 
 /// `span?of=&lane=&at=`: the span of a lane at a moment.
 pub fn span(state: &State, query: &Query) -> Result<Vec<u8>> {
     let (lane, at) = (query.number("lane")? as usize, query.number("at")?);
-    let at = state.counter(at);
+    let at = state.moment(at).end - 1;
     with(state, query, |track, cases| {
         let found = track.lanes.get(lane).context("no such lane")?.at(at);
         let found = found.map(|span| shown_span(state, lane, span, cases));
