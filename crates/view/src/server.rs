@@ -248,6 +248,35 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_stranger_has_to_go_when_there_are_too_many() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let guests = Guests::default();
+        let mut streams = Vec::new();
+        let mut comes = || {
+            let its = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let ours = Arc::new(listener.accept().unwrap().0);
+            guests.greet(&ours);
+            its.set_nonblocking(true).unwrap();
+            streams.push((its, Arc::clone(&ours)));
+            ours
+        };
+        let first = comes();
+        (1..MOST_STRANGERS).for_each(|_| drop(comes()));
+        // A client is none of them.
+        guests.forget(&first);
+        (0..3).for_each(|_| drop(comes()));
+        let is_open = |(its, _): &(TcpStream, Arc<TcpStream>)| {
+            let read = (&mut &*its).read(&mut [0]);
+            read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        };
+        let closed: Vec<usize> = (0..streams.len())
+            .filter(|at| !is_open(&streams[*at]))
+            .collect();
+        assert_eq!(closed, [1, 2]);
+        assert_eq!(guests.strangers.lock().len(), MOST_STRANGERS);
+    }
+
+    #[test]
     fn strangers_keep_no_client_out() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("trace");
@@ -273,10 +302,9 @@ mod tests {
         assert_eq!(status(&mut connect(), &path), "HTTP/1.1 200 OK");
         assert_eq!(status(&mut client, &path), "HTTP/1.1 200 OK");
 
-        // The oldest is gone long before its time is over, and the last one then.
-        let mut end = Vec::new();
-        for stranger in [0, 199] {
-            let _ = strangers[stranger].read_to_end(&mut end);
+        // They are closed, be it since others have come or since their time is over.
+        for stranger in &mut strangers {
+            let _ = stranger.read_to_end(&mut Vec::new());
         }
         let mut guesser = connect();
         assert_eq!(status(&mut guesser, "/token/"), "HTTP/1.1 403 Forbidden");
