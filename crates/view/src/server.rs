@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The same for strangers.
 const MOST_STRANGERS: usize = 64;
-const PATIENCE_WITH_STRANGERS: Duration = Duration::from_secs(2);
+const PATIENCE_WITH_STRANGERS: Duration = Duration::from_secs(5);
 
 /// From the begin until checksums are compared.
 const CHECK: Duration = Duration::from_secs(2);
