@@ -92,8 +92,9 @@ impl Draft<'_> {
     /// be recorded.
     fn part(&mut self, need: &Need) -> Result<Option<ActiveFunctions>> {
         if self.begins {
-            // The patterns hold also in libraries that are called by others alone, or come later.
-            let patterns = need.patterns.iter().map(String::as_str);
+            // The patterns hold also in libraries that are called by others alone, or come later: so do both, where the
+            // first may be a function and its value.
+            let patterns = need.patterns.iter().chain(&need.or).map(String::as_str);
             let what = FunctionSelection::of_names(patterns, [], true);
             return self.hold_any(what, need.capture).map(Some);
         }
@@ -352,6 +353,7 @@ pub fn describe(report: &Report) -> Vec<String> {
             missing.clock_went_back,
         ),
         ("recorded without what they need", report.unknown),
+        ("left out: calls were counted or off then", report.untimed),
     ];
     let counts = counts.into_iter().filter(|(_, count)| *count > 0);
     lines.extend(counts.map(|(what, count)| format!("{what}: {count}")));

@@ -1,6 +1,6 @@
 //! Makes cases from latency events.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use nopal_latency::{Event, Latency, Own};
 
@@ -8,6 +8,68 @@ pub use nopal_latency::{Case, Missing};
 
 use super::watcher::LatencyEvent;
 use super::{EventKind, Roles, Tracer};
+
+/// From a moment on, calls that are ends of a section are recorded again, or not any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub clock: u64,
+    pub section: usize,
+    /// Of this function; `None`: of all, as the session was stopped.
+    pub site: Option<u32>,
+    pub is_timed: bool,
+}
+
+/// Whose begin an end may have that has its value. The same address may mean something else in each process, forks of a
+/// server above all: so an end is that of a begin in its own process. In a process that has begun no case of the section,
+/// it is that of the last begin with its value elsewhere, as of a request that one program sends and another one gets.
+#[derive(Default)]
+struct Pairing {
+    begun: HashSet<u32>,
+    of_threads: HashMap<u32, u32>,
+    /// The processes of the last begins of values: at most `REMEMBERED`, and as many older ones.
+    last: HashMap<u64, u32>,
+    older: HashMap<u64, u32>,
+}
+
+/// As many cases as the mechanism has open.
+const REMEMBERED: usize = 1024;
+
+impl Pairing {
+    fn begins(&mut self, value: u64, thread: u32, process: u32) {
+        self.begun.insert(process);
+        self.of_threads.insert(thread, process);
+        if self.last.len() >= REMEMBERED {
+            self.older = std::mem::take(&mut self.last);
+        }
+        self.last.insert(value, process);
+    }
+
+    /// The process of the begin.
+    fn ends(&mut self, value: u64, process: u32) -> u32 {
+        let last = self.last.get(&value).or_else(|| self.older.get(&value));
+        let last = last.copied();
+        let of_begin = match self.begun.contains(&process) {
+            true => process,
+            false => last.unwrap_or(process),
+        };
+        if last == Some(of_begin) {
+            self.last.remove(&value);
+            self.older.remove(&value);
+        }
+        of_begin
+    }
+
+    /// The key of a value in a process, and the value of such a key.
+    fn key(value: u64, process: u32) -> u64 {
+        value ^ u64::from(process).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn value(&self, case: Case) -> Case {
+        let process = self.of_threads.get(&case.begin_thread);
+        let key = process.map_or(case.key, |process| Pairing::key(case.key, *process));
+        Case { key, ..case }
+    }
+}
 
 /// A running tracer.
 pub struct Run {
@@ -20,6 +82,11 @@ pub struct Run {
     /// Threads that have left a processor since their cases began, without an event of getting one.
     ran_unseen: HashSet<u64>,
     worst: Option<Case>,
+    /// Of a section whose ends are paired by value.
+    pairing: Option<Pairing>,
+    /// The functions of its ends that are counted or off: while there are any, it has no cases.
+    untimed: HashSet<u32>,
+    untimed_events: u64,
 }
 
 impl Run {
@@ -49,7 +116,32 @@ impl Run {
     /// Drops a case that has been open for more than `timeout` ticks; call it until there is none.
     pub fn expire(&mut self, timeout: u64, clock: u64) -> Option<Case> {
         self.latency.set_timeout(timeout);
-        self.latency.expire(clock)
+        let case = self.latency.expire(clock)?;
+        Some(match &self.pairing {
+            Some(pairing) => pairing.value(case),
+            None => case,
+        })
+    }
+
+    /// The events that were left out as functions of its ends were counted or off: they may be samples.
+    pub fn untimed_events(&self) -> u64 {
+        self.untimed_events
+    }
+
+    /// What is open then may end unseen, and its begin be taken for that of a later end. Calls that are open when a session
+    /// is stopped are recorded to their ends.
+    fn turn(&mut self, turn: &Turn) {
+        let may_end_unseen = match turn.site {
+            Some(site) if turn.is_timed => {
+                self.untimed.remove(&site);
+                false
+            }
+            Some(site) => self.untimed.insert(site),
+            None => turn.is_timed,
+        };
+        if may_end_unseen {
+            while self.expire(1, u64::MAX).is_some() {}
+        }
     }
 
     /// Whether an event ends a case that had ended earlier, since the kernel did not report that the thread ran.
@@ -84,6 +176,11 @@ impl Cases {
             ran_unseen: HashSet::new(),
             own: BTreeMap::new(),
             worst: None,
+            pairing: matches!(tracer, Tracer::Section(_))
+                .then(Pairing::default)
+                .filter(|_| roles.by_value(at)),
+            untimed: HashSet::new(),
+            untimed_events: 0,
         });
         Cases {
             runs: runs.collect(),
@@ -98,16 +195,22 @@ impl Cases {
         &mut self.runs
     }
 
-    /// Takes a latency event, in the order of clocks, and its processor, if known. `found` gets cases that end with it:
-    /// the number of the tracer, and whether the case is the worst of its processor or above the threshold.
+    /// In the order of clocks, as latency events.
+    pub fn turn(&mut self, turn: &Turn) {
+        self.runs[turn.section].turn(turn);
+    }
+
+    /// Takes a latency event, in the order of clocks, of a thread of a process, and its processor, if known. `found` gets
+    /// cases that end with it: the number of the tracer, and whether the case is the worst of its processor or above the
+    /// threshold.
     pub fn take(
         &mut self,
-        thread: u32,
+        (thread, process): (u32, u32),
         processor: Option<u32>,
         latency_event: &LatencyEvent,
         mut found: impl FnMut(usize, Case, bool),
     ) {
-        let event = Event {
+        let mut event = Event {
             event: latency_event.what as u32,
             processor: 0,
             thread,
@@ -134,9 +237,30 @@ impl Cases {
             if run.tracer.is_of_kernel_events() && run.has_ended_unseen(latency_event) {
                 continue;
             }
+            if !run.untimed.is_empty() {
+                run.untimed_events += 1;
+                continue;
+            }
+            if let Some(pairing) = &mut run.pairing {
+                let value = latency_event.value;
+                let process = match latency_event.what {
+                    EventKind::Ended => pairing.ends(value, process),
+                    _ => {
+                        pairing.begins(value, thread, process);
+                        process
+                    }
+                };
+                event.value = Pairing::key(value, process);
+            }
             let own = run.own.entry(processor).or_default();
             if let Some(ended) = run.latency.event(own, &event) {
-                let case = ended.case;
+                let case = match run.pairing {
+                    Some(_) => Case {
+                        key: latency_event.value,
+                        ..ended.case
+                    },
+                    None => ended.case,
+                };
                 if run.worst.is_none_or(|worst| case.ticks() > worst.ticks()) {
                     run.worst = Some(case);
                 }
@@ -149,6 +273,7 @@ impl Cases {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::Function;
 
     /// The durations of the cases of events a tick apart.
     fn cases(tracer: &Tracer, happened: &[EventKind]) -> Vec<u64> {
@@ -162,7 +287,7 @@ mod tests {
                 value: 7,
                 clock,
             };
-            cases.take(7, None, &latency_event, |_, case, _| {
+            cases.take((7, 1), None, &latency_event, |_, case, _| {
                 found.push(case.ticks())
             });
         }
@@ -183,5 +308,89 @@ mod tests {
         assert!(cases(&Tracer::Preempted, &[Preempted, Blocked, Ran]).is_empty());
         let again = [Blocked, Preempted, Ran, Blocked, Ran];
         assert_eq!(cases(&Tracer::Blocked, &again), [1]);
+    }
+
+    /// Sites 1 and 2 are the ends of the section that is measured.
+    fn by_value() -> Cases {
+        let tracer = Tracer::parse("get.arg1..put.arg1").unwrap();
+        let mut roles = Roles::new(std::slice::from_ref(&tracer));
+        for (site, name) in [(1, "get"), (2, "put")] {
+            roles.learn_function(site, &Function::new("p", 0x10, 5, name));
+        }
+        Cases::new(&roles)
+    }
+
+    /// Tells that a value begins or ends in a process, in a thread of the same number, and returns the case that ended.
+    fn tell(
+        cases: &mut Cases,
+        process: u32,
+        what: EventKind,
+        value: u64,
+        clock: u64,
+    ) -> Option<Case> {
+        let mut found = None;
+        let latency_event = LatencyEvent {
+            what,
+            section: Some(0),
+            rank: 0,
+            value,
+            clock,
+        };
+        cases.take((process, process), None, &latency_event, |_, case, _| {
+            found = Some(case);
+        });
+        found
+    }
+
+    #[test]
+    fn equal_addresses_of_two_processes_are_two_requests() {
+        use EventKind::{Begun, Ended};
+        let mut cases = by_value();
+        let mut tell = |process, what, clock| {
+            let case = tell(&mut cases, process, what, 0x7000, clock)?;
+            assert_eq!(case.key, 0x7000);
+            Some((case.begin_thread, case.end_thread, case.ticks()))
+        };
+        assert_eq!(tell(8, Begun, 1), None);
+        assert_eq!(tell(8, Ended, 2), Some((8, 8, 1)));
+        assert_eq!(tell(7, Begun, 10), None);
+        assert_eq!(tell(8, Begun, 11), None);
+        assert_eq!(tell(8, Ended, 12), Some((8, 8, 1)));
+        // Its begin is not known, and that of the other process is none of it.
+        assert_eq!(tell(8, Ended, 13), None);
+        // A process in which none began answers for others: the last one.
+        assert_eq!(tell(8, Begun, 14), None);
+        assert_eq!(tell(9, Ended, 15), Some((8, 9, 1)));
+        assert_eq!(tell(7, Ended, 20), Some((7, 7, 10)));
+        assert_eq!(cases.runs()[0].missing().ends_alone, 1);
+        let run = &mut cases.runs_mut()[0];
+        assert!(run.expire(1, u64::MAX).is_none(), "none is open");
+    }
+
+    #[test]
+    fn no_case_spans_a_time_in_which_calls_may_be_missing() {
+        use EventKind::{Begun, Ended};
+        let mut cases = by_value();
+        let turn = |site, is_timed| Turn {
+            clock: 0,
+            section: 0,
+            site,
+            is_timed,
+        };
+        tell(&mut cases, 7, Begun, 0x70, 10);
+        cases.turn(&turn(Some(1), false));
+        // Samples of its calls are not all of them.
+        tell(&mut cases, 7, Begun, 0x80, 20);
+        assert_eq!(tell(&mut cases, 7, Ended, 0x80, 30), None);
+        cases.turn(&turn(Some(1), true));
+        assert_eq!(tell(&mut cases, 7, Ended, 0x70, 40), None);
+        assert_eq!(cases.runs()[0].untimed_events(), 2);
+        tell(&mut cases, 7, Begun, 0x70, 50);
+        let case = tell(&mut cases, 7, Ended, 0x70, 60).unwrap();
+        assert_eq!(case.ticks(), 10);
+        // What was open while the session was stopped may have ended then.
+        tell(&mut cases, 7, Begun, 0x70, 70);
+        cases.turn(&turn(None, true));
+        assert_eq!(tell(&mut cases, 7, Ended, 0x70, 80), None);
     }
 }

@@ -15,7 +15,7 @@ use nopal_trace::{
 use super::durations::{Durations, Histogram};
 use super::slowest::Slowest;
 use super::watcher::{State, Watcher};
-use super::{Case, Cases, EventKind, LatencyEvent, Missing, Roles, Run, Scheduling, Tracer};
+use super::{Case, Cases, EventKind, LatencyEvent, Missing, Roles, Run, Scheduling, Tracer, Turn};
 use crate::calls::CallRebuilder;
 use crate::kernel_events::Running;
 use crate::live_notes::LiveNotes;
@@ -90,6 +90,8 @@ pub struct Report {
     pub given_up: Vec<Finding>,
     /// Events without the values that the tracer needs.
     pub unknown: u64,
+    /// Events while functions of the ends were counted or off.
+    pub untimed: u64,
 }
 
 struct Watching {
@@ -101,6 +103,8 @@ struct Watching {
     keys: Vec<ThreadKey>,
     /// Latency events that may not be in order yet.
     pending: Vec<(u32, LatencyEvent)>,
+    /// In order, as notes are.
+    turns: VecDeque<Turn>,
     /// Kernel events that are not in order yet, and their processors. They tell where threads run; and, for tracers
     /// `of_kernel_events`, they are what is measured: the number of each thread is known by then.
     events: Vec<(u32, KernelRecord)>,
@@ -139,6 +143,7 @@ impl Live {
             threads: HashMap::new(),
             keys: Vec::new(),
             pending: Vec::new(),
+            turns: VecDeque::new(),
             of_kernel_events: tracer.is_of_kernel_events(),
             events: Vec::new(),
             running: Running::default(),
@@ -244,6 +249,7 @@ impl Live {
             missing: run.map(|run| watching.missing(run)).unwrap_or_default(),
             given_up: watching.given_up.iter().map(finding).collect(),
             unknown: watching.unknown.load(Ordering::Relaxed),
+            untimed: run.map_or(0, Run::untimed_events),
         }
     }
 
@@ -370,19 +376,29 @@ impl Watching {
             run.set_threshold(threshold);
         }
         for (thread, processor, latency_event) in happened {
-            cases.take(thread, processor, &latency_event, |_, case, kept| {
-                self.found += 1;
-                let durations = self.durations.entry(processor).or_default();
-                durations.add(case.ticks());
-                self.slowest.offer(case, minute);
-                if kept && self.threshold_ns > 0 {
-                    if self.kept.len() == KEPT {
-                        self.kept.pop_front();
-                        self.kept_before += 1;
+            let is_before = |turn: &mut Turn| turn.clock <= latency_event.clock;
+            while let Some(turn) = self.turns.pop_front_if(is_before) {
+                cases.turn(&turn);
+            }
+            let process = self.keys.get(thread as usize).map_or(0, |key| key.process);
+            cases.take(
+                (thread, process),
+                processor,
+                &latency_event,
+                |_, case, kept| {
+                    self.found += 1;
+                    let durations = self.durations.entry(processor).or_default();
+                    durations.add(case.ticks());
+                    self.slowest.offer(case, minute);
+                    if kept && self.threshold_ns > 0 {
+                        if self.kept.len() == KEPT {
+                            self.kept.pop_front();
+                            self.kept_before += 1;
+                        }
+                        self.kept.push_back(case);
                     }
-                    self.kept.push_back(case);
-                }
-            });
+                },
+            );
         }
         for run in cases.runs_mut().iter_mut().filter(|_| timeout > 0) {
             while let Some(case) = run.expire(timeout, until) {
@@ -412,12 +428,14 @@ impl Subscriber for LiveSubscriber {
             of_all_tasks,
             scheduled,
             in_namespaces,
+            turns,
             ..
         } = &mut *watching;
         notes.learn(note);
         for (site, function) in notes.functions(note) {
             roles.learn_function(site, &function);
         }
+        turns.extend(roles.turns(note));
         match note {
             &Note::Namespace { process, thread } => {
                 in_namespaces.insert((process, thread.unwrap_or(0)));

@@ -23,7 +23,7 @@ use nopal_trace::{Field, Markers, ThreadInfo, Trace};
 
 use crate::names::Names;
 
-pub use cases::{Case, Cases, Missing, Run};
+pub use cases::{Case, Cases, Missing, Run, Turn};
 pub use durations::Histogram;
 pub use handlers::handlers;
 pub use live::{AskTask, Finding, Live, LiveSubscriber, Report, SlowCase};

@@ -7,10 +7,13 @@ use anyhow::{Context, Error, Result, anyhow, ensure};
 use nopal_trace::Trace;
 
 use super::watcher::{State, Watcher};
-use super::{Case, Cases, EventKind, LatencyEvent, Missing, Numbers, Roles, Scheduling, Tracer};
+use super::{
+    Case, Cases, EventKind, LatencyEvent, Missing, Numbers, Roles, Scheduling, Tracer, Turn,
+};
 use crate::filter::{Filter, Sieve};
 use crate::kernel_events::events;
 use crate::names::Names;
+use crate::sort;
 use crate::span::end;
 use crate::text::{count, several};
 use crate::timeline::{ThreadEvents, timeline};
@@ -24,6 +27,8 @@ pub struct Past {
     pub open: u64,
     /// Calls and markers that lack a value that is needed.
     pub unknown: u64,
+    /// Events that were left out as functions of the ends were counted or off.
+    pub untimed: u64,
 }
 
 impl Past {
@@ -33,7 +38,7 @@ impl Past {
             (self.open, "had not ended when the trace ended"),
             (
                 self.missing.never_ended,
-                "never ended: they began again, or kernel events were lost",
+                "never ended: they began again, kernel events were lost, or calls were not recorded any more",
             ),
             (self.missing.ends_alone, "ended without a begin"),
             (
@@ -52,7 +57,13 @@ impl Past {
             let events = several(self.unknown, "event", "events");
             format!("left out: {events} without a value that the tracer needs")
         });
-        notes.chain(unknown).collect()
+        let untimed = (self.untimed > 0).then(|| {
+            let events = several(self.untimed, "event", "events");
+            format!(
+                "left out: {events} while calls of the functions at its ends were counted or off"
+            )
+        });
+        notes.chain(unknown).chain(untimed).collect()
     }
 }
 
@@ -160,9 +171,17 @@ fn all(
         let state = State::counting(&unknown);
         ThreadEvents::new(thread.packets(), Watcher::new(&roles, state))
     });
+    let turns = trace.notes().iter().flat_map(|note| roles.turns(note));
+    let mut turns: Vec<Turn> = turns.collect();
+    sort::by_key(&mut turns, |turn| turn.clock);
+    let mut turns = turns.into_iter().peekable();
     let mut tell = |thread: u32, latency_event: &LatencyEvent| {
         seen += 1;
-        cases.take(thread, None, latency_event, |_, case, _| {
+        while let Some(turn) = turns.next_if(|turn| turn.clock <= latency_event.clock) {
+            cases.turn(&turn);
+        }
+        let process = threads.get(thread as usize).map_or(0, |info| info.process);
+        cases.take((thread, process), None, latency_event, |_, case, _| {
             past.cases += 1;
             found(case, false);
         });
@@ -187,6 +206,7 @@ fn all(
     past.unknown = unknown.load(Ordering::Relaxed);
     for run in cases.runs_mut() {
         past.missing = run.missing();
+        past.untimed = run.untimed_events();
         if tracer.is_of_kernel_events() {
             // A thread runs again for other reasons too.
             past.missing.ends_alone = 0;

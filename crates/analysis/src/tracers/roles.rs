@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, bail, ensure};
-use nopal_trace::{Marker, Markers};
+use nopal_trace::{Marker, Markers, Note, SiteState};
 
-use super::Tracer;
 use super::locks::{Locking, locking};
 use super::section::{CallEnd, InMarker, Point, Section, ValueOf};
 use super::signals::Change;
+use super::{Tracer, Turn};
 use crate::names::{Function, Names, Pattern};
 
 /// The role of a function for the tracers.
@@ -164,6 +164,42 @@ impl Roles {
     #[inline(always)]
     pub fn site(&self, site: u32) -> Option<&Role> {
         self.sites.get(site as usize)?.as_deref()
+    }
+
+    /// What a note says of the ends of sections.
+    pub fn turns(&self, note: &Note) -> Vec<Turn> {
+        match note {
+            Note::State {
+                counter,
+                state,
+                sites,
+                ..
+            } => {
+                let points = sites.iter().flat_map(|site| {
+                    let points = self.site(*site).map_or(&[][..], |role| &role.points);
+                    points.iter().map(|point| (*site, point.section))
+                });
+                let turns = points.map(|(site, section)| Turn {
+                    clock: *counter,
+                    section,
+                    site: Some(site),
+                    is_timed: *state == SiteState::Timed,
+                });
+                turns.collect()
+            }
+            Note::Started { counter } => {
+                let turn = |section| Turn {
+                    clock: *counter,
+                    section,
+                    site: None,
+                    is_timed: true,
+                };
+                let tracers = self.tracers.iter().enumerate();
+                let sections = tracers.filter(|(_, one)| matches!(one, Tracer::Section(_)));
+                sections.map(|(section, _)| turn(section)).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     pub fn event(&self, event: u32) -> &[AtMarker] {

@@ -218,6 +218,36 @@ fn a_clock_that_went_back_makes_no_case() {
 }
 
 #[test]
+fn ends_that_are_counted_make_no_case() {
+    use nopal_trace::SiteState::{Counted, Timed};
+    let (live, mut subscriber) = live("get.arg1..put.arg1");
+    let turn = |counter, state| Note::State {
+        counter,
+        state,
+        sites: vec![PUT],
+        kept: false,
+        sampled: false,
+    };
+    let request = [5, 0, 0, 0, 0, 0];
+    let call = |subscriber: &mut LiveSubscriber, clock, site| {
+        publish(subscriber, 7, clock, abi::KIND_ONLY_ARGS, site, &request);
+    };
+    call(&mut subscriber, SECOND, GET);
+    // Its end is not among the records; the next ones belong to another case.
+    subscriber.note(&turn(SECOND + 10, Counted));
+    call(&mut subscriber, SECOND + 20, PUT);
+    subscriber.note(&turn(SECOND + 30, Timed));
+    call(&mut subscriber, SECOND + 40, PUT);
+    call(&mut subscriber, SECOND + 50, GET);
+    call(&mut subscriber, SECOND + 57, PUT);
+    subscriber.complete_until(SECOND + 100);
+    let report = live.report();
+    assert_eq!((report.cases, report.untimed), (1, 1));
+    assert_eq!(report.worst.unwrap().ns, 7);
+    assert_eq!(report.missing.ends_alone, 1);
+}
+
+#[test]
 fn what_a_section_needs_may_be_inserted_after_it_listens() {
     let live = Live::new(&Tracer::parse("get.arg1..put.arg1").unwrap());
     let mut subscriber = live.subscriber(|_, _| Some(TASK));
