@@ -1,10 +1,14 @@
 //! A budget of processor time holds, and the trace shows its price.
 
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 use nopal_tests::process::wait_until;
-use nopal_tests::{AttachedProgram, Case, End, Recording, Report, Start, c, nopal, scratch};
+use nopal_tests::{
+    AttachedProgram, Case, End, Recording, Report, Running, Start, c, nopal, scratch,
+};
+use nopal_trace::{Note, SiteState};
 use serde_json::Value;
 
 /// Records the program for so many milliseconds of processor time; nothing is lost.
@@ -182,8 +186,128 @@ fn what_is_named_is_recorded_and_the_budget_said_not_to_hold() {
     assert_eq!(recording.report.calls("tiny"), tinies);
     assert_eq!(recording.report.calls("slow"), slows);
     assert!(row(&recording, "tiny").get("off_ns").is_none());
-    let expected = "the budget of 5% was not held at all times: tiny alone, which is recorded because it was asked for by name";
+    let expected = "the budget of 5% was not held at all times: tiny alone, which is recorded because it was asked for by name, took up to ";
+    let (_, took) = recording.said.split_once(expected).expect(expected);
+    let percent: f64 = took.split(' ').next().unwrap().parse().unwrap();
+    assert!(percent > 5.0, "{}", recording.said);
+}
+
+/// Calls of a function that is counted are recorded at random: a begin would find the end of another case.
+#[test]
+fn the_ends_of_a_section_are_recorded_also_where_they_were_counted_before() {
+    let cache = scratch();
+    let record = |options: &[&str]| {
+        let case = Case::new(c("budget", &[])).arguments(["1500"]);
+        let case = case.environment("XDG_CACHE_HOME", cache.path());
+        let case = case.options(["--flight", "--budget", "5%"]);
+        let recording = case.options(options.iter().copied()).traced();
+        assert_eq!(recording.ended.end, End::Code(0), "{}", recording.said);
+        (said_by(&["info"], &recording), recording)
+    };
+    let states = ["counted", "off", "kept counted", "kept off"];
+    let (info, _) = record(&[]);
+    let were = states.map(|state| tells(&info, state, "tiny"));
+    assert!(were.iter().sum::<usize>() > 0, "{info}");
+    let (info, recording) = record(&["--keep-slowest", "2", "tiny.arg1..tiny.result"]);
+    assert_eq!(
+        states.map(|state| tells(&info, state, "tiny")),
+        [0; 4],
+        "{info}"
+    );
+    let expected = "tiny alone, which is recorded because it was asked for by name, took up to ";
     assert!(recording.said.contains(expected), "{}", recording.said);
+}
+
+#[test]
+fn a_section_that_is_switched_on_has_its_ends_recorded() {
+    let mut attached =
+        AttachedProgram::new(c("counted", &["-pthread"]), &["--budget", "1%", "--flight"]);
+    wait_until("the function is not timed", || {
+        attached.run("work 1000000");
+        !attached
+            .state()
+            .contains(" 0 functions are counted, 0 are off")
+    });
+    attached.ctl("section work.arg1 work.result new life\ntracer life on");
+    attached.run("work 100");
+    let (scratch, ended) = attached.end();
+    let trace = scratch.path().join("trace");
+    let start = Start::new([nopal().as_os_str(), "info".as_ref(), trace.as_os_str()]);
+    let info = start.run("").stdout;
+    let mut states = info.lines().filter(|line| {
+        let mut words = line.split([' ', ',']);
+        words.any(|word| word == "work")
+    });
+    let last = states
+        .next_back()
+        .unwrap_or_else(|| panic!("{info} {}", ended.stderr));
+    assert!(last.contains("  timed  "), "{info}");
+}
+
+/// What the last session has kept holds for the first process before the second one is attached to.
+#[test]
+fn a_budget_holds_while_further_processes_are_attached_to() {
+    let place = scratch();
+    let cache = place.path().join("cache");
+    let case = Case::new(c("counted", &["-pthread"])).environment("XDG_RUNTIME_DIR", place.path());
+    let case = case.environment("XDG_CACHE_HOME", &cache);
+    let case = case.options(["--budget", "1%", "--block"]);
+    let mut programs: Vec<_> = (0..3).map(|_| case.untraced_start().spawn()).collect();
+    let mut inputs = Vec::new();
+    for program in &mut programs {
+        program.wait_for(|text| text.ends_with('\n'));
+        inputs.push(program.stdin());
+    }
+    let trace = place.path().join("trace");
+    let attach = |processes: &[i32]| {
+        let mut start = Start::new([nopal().as_os_str(), "attach".as_ref()]);
+        start.words.extend(case.option_words().iter().cloned());
+        start.words.extend(["-o".into(), trace.clone().into()]);
+        start
+            .words
+            .extend(processes.iter().map(|process| process.to_string().into()));
+        let environment = [
+            ("XDG_RUNTIME_DIR", place.path()),
+            ("XDG_CACHE_HOME", &cache),
+        ];
+        let environment = environment.map(|(name, path)| (name.into(), path.into()));
+        start.environment.extend(environment);
+        let mut tool = start.spawn();
+        tool.wait_for_error(|text| text.contains("Ctrl-C ends it"));
+        tool
+    };
+    let end = |mut tool: Running| {
+        tool.signal_group(libc::SIGINT);
+        let ended = tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        nopal_trace::Trace::open(&trace).unwrap()
+    };
+    let is_untimed =
+        |note: &Note| matches!(note, Note::State { state, .. } if *state != SiteState::Timed);
+    let mut done = 0;
+    loop {
+        let tool = attach(&[programs[0].id()]);
+        for _ in 0..3 {
+            done += 1;
+            writeln!(inputs[0], "work 3000000").unwrap();
+            programs[0].wait_for(|text| text.matches("done\n").count() == done);
+        }
+        if end(tool).notes().iter().any(is_untimed) {
+            break;
+        }
+    }
+    let processes: Vec<i32> = programs.iter().map(|program| program.id()).collect();
+    let trace = end(attach(&processes));
+    let notes = trace.notes();
+    let untimed = notes.iter().position(is_untimed).expect("it was kept");
+    let is_begun = |note: &&Note| matches!(note, Note::Process { .. });
+    let before = notes[..untimed].iter().filter(is_begun).count();
+    let all = notes.iter().filter(is_begun).count();
+    assert_eq!((before, all), (1, 3));
+    drop(inputs);
+    for mut program in programs {
+        assert_eq!(program.wait().end, End::Code(5));
+    }
 }
 
 #[test]

@@ -4,8 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use nopal_tests::process::wait_until;
 use nopal_tests::terminal::Terminal;
-use nopal_tests::{Case, End, Ended, Program, Report, Start, c, nopal, scratch, shell_word};
+use nopal_tests::{
+    AttachedProgram, Case, End, Ended, Program, Report, Start, c, nopal, scratch, shell_word,
+};
 
 fn start(words: &[&str], directory: &Path) -> Start {
     let mut start = Start::new([nopal().as_os_str()]);
@@ -403,6 +406,19 @@ fn a_trace_of_limited_size() {
     let size: u64 = sizes.sum();
     assert!((1 << 20..5 << 19).contains(&size), "{size} bytes");
     assert!((1..1_000_000).contains(&traced.report.calls("leaf")));
+}
+
+#[test]
+fn nothing_is_recorded_when_the_trace_is_full() {
+    let program = c("counted", &["-pthread"]);
+    let mut attached = AttachedProgram::new(program, &["--max-size", "1M"]);
+    wait_until("the recording is stopped", || {
+        attached.run("work 100000");
+        attached.state().ends_with("\nstop\n")
+    });
+    let (_, ended) = attached.end();
+    let expected = "(--max-size); recording was stopped then\n";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 }
 
 #[test]

@@ -137,6 +137,12 @@ impl Control {
         changed.map(drop)
     }
 
+    /// Stops recording, as by command.
+    pub fn stop(&mut self, engine: &mut dyn Engine) -> Result<()> {
+        let stopped = self.with(engine).change(|draft| draft.start(false));
+        stopped.map(drop)
+    }
+
     /// The functions that traces mean and that can never be traced.
     pub fn refused(&self) -> impl Iterator<Item = SiteKey> {
         let traces = self.state.traces.iter();

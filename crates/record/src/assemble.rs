@@ -57,6 +57,7 @@ pub(crate) fn session(
         states: States::new(),
         sampled: HashSet::new(),
         budget: None,
+        stopped_when_full: false,
         enough: false,
     };
     (session, handle)

@@ -34,7 +34,7 @@ mod session;
 mod sites;
 mod tracee;
 
-pub use attach::clean_up;
+pub use attach::{clean_up, is_followed};
 pub use collecting::collect::{Collector, Keep};
 pub use collecting::kernel_events::kinds_of;
 pub use collecting::kernel_probes::KernelProbe;

@@ -6,7 +6,6 @@ use crate::guardian::Guardian;
 use crate::members::Membership;
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome};
-use crate::patch::journal::Journal;
 use crate::session::Session;
 use crate::session::handle::Handle;
 use crate::session::signals::Signals;
@@ -109,6 +108,13 @@ fn takes_several(options: &Options) -> Result<()> {
     Ok(())
 }
 
+impl Options {
+    /// Whether a session looks for processes that come to those that it is attached to.
+    pub fn may_grow(&self) -> bool {
+        !self.memberships.is_empty() && self.follow_exec && takes_several(self).is_ok()
+    }
+}
+
 /// Attaches to each process; one that cannot be traced does not stop the others.
 pub(crate) fn record(
     options: &Options,
@@ -159,25 +165,33 @@ pub(crate) fn record(
     let drain = drain(&session).inspect_err(|_| session.guardian.dismiss())?;
     let mut main = None;
     for (candidate, planned) in candidates.into_iter().zip(plans) {
-        let attached = session.attach_candidate(&candidate, planned);
-        if left_out.unless(candidate.process, attached).is_some() {
-            session.attached.push(candidate.process);
-            main.get_or_insert(candidate.watch);
+        let attached = match session.enough {
+            true => Err(Error::msg("the session was ended before")),
+            false => session.attach_candidate(&candidate, planned),
+        };
+        if left_out.unless(candidate.process, attached).is_none() {
+            continue;
         }
+        if main.is_none() {
+            session.processes.main = candidate.process;
+            main = Some(candidate.watch);
+            session.serve(handle.clone());
+        }
+        // Each process takes milliseconds, or much longer where there are many for a processor.
+        session.has_come(candidate.process);
+        session.enough |= signals.take().enough;
     }
     let Some(mut main) = main else {
         let _ = drain.stop();
         session.guardian.dismiss();
         return Err(left_out.all());
     };
-    session.processes.main = main.pid();
     let settled = processes
         .iter()
         .filter(|process| !left_out.executes(**process));
     settled
         .filter_map(|process| Began::of(*process))
         .for_each(|process| session.met.settle(process));
-    session.serve(handle.clone());
     let may_grow = session.may_grow();
     started(handle, &left_out.describe(may_grow));
     let ran = session.run(&mut main, &signals, &drain);
@@ -218,6 +232,13 @@ impl Session {
 }
 
 impl Session {
+    /// A process that ran before is traced now. Those that are get what they need meanwhile.
+    fn has_come(&mut self, process: i32) {
+        self.attached.push(process);
+        self.begin_budget(process);
+        self.look_after();
+    }
+
     /// Makes the processes traced that have come to those that are. Children of a traced process have nopal's memory and
     /// are recorded without this.
     pub(crate) fn attach_newcomers(&mut self) {
@@ -227,7 +248,7 @@ impl Session {
             let Some(began) = Began::of(process).filter(|began| self.met.look_at(*began)) else {
                 continue;
             };
-            if Journal::read_all(process).is_ok_and(|journals| !journals.is_empty()) {
+            if attach::is_followed(process) {
                 self.met.settle(began);
                 continue;
             }
@@ -237,7 +258,7 @@ impl Session {
                 self.attach_candidate(&candidate, planned)
             });
             match attached {
-                Ok(()) => self.attached.push(process),
+                Ok(()) => self.has_come(process),
                 // A process that ended at once was no member.
                 Err(_) if !nopal_process::has_memory(process) => {}
                 // It is the same process afterwards.
@@ -253,8 +274,7 @@ impl Session {
 
     /// Whether others are looked for.
     pub(crate) fn may_grow(&self) -> bool {
-        let options = &self.options;
-        !options.memberships.is_empty() && options.follow_exec && takes_several(options).is_ok()
+        self.options.may_grow()
     }
 }
 

@@ -182,8 +182,17 @@ pub struct Policy {
     excess: f64,
     /// Counting cost too much at the last look, too.
     overruns: bool,
-    /// The function with most cost that may not be spared, and its share, where the budget cannot be held.
-    pub too_much: Option<(u32, f64)>,
+    /// Where the budget cannot be held.
+    pub too_much: Option<TooMuch>,
+}
+
+/// The function with most cost that may not be spared, its cost, and that of all of these, as parts of the processor time
+/// without it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TooMuch {
+    pub site: u32,
+    pub share: f64,
+    pub named: f64,
 }
 
 impl Policy {
@@ -237,7 +246,8 @@ impl Policy {
     pub fn begin(&mut self, number: u32, kept: Kept) {
         let mut site = Site::new(kept.state, kept.share, kept.worth);
         site.failed = kept.failed.min(MOST_FAILED);
-        self.sites.insert(number, site);
+        // Another program's session may have known it.
+        self.sites.entry(number).or_insert(site);
     }
 
     /// The functions that are not timed, and the facts about them for the policy of another session.
@@ -377,8 +387,13 @@ impl Policy {
 
     /// Has functions counted, those first whose recording costs most for their worth, until the others have room.
     fn lower(&mut self, mut timed: f64, mut counted: f64, now: f64) -> bool {
+        let all = self.named().map(|(_, site)| site.share).sum();
         let named = self.named().max_by(|a, b| a.1.share.total_cmp(&b.1.share));
-        let named = named.map(|(number, site)| (number, site.share));
+        let named = named.map(|(number, site)| TooMuch {
+            site: number,
+            share: site.share,
+            named: all,
+        });
         let fits = |timed: f64, counted: f64| {
             let then = self.budget * THEN;
             timed + counted <= then || timed <= then * TIMED

@@ -494,9 +494,9 @@ fn what_is_named_stays_and_it_is_said_that_the_budget_does_not_hold() {
     world.run(5.0);
     // Nothing is left for the other one.
     assert_eq!(world.untimed(), [(1, State::Off)].into());
-    let (site, share) = world.policy.too_much.unwrap();
-    assert_eq!(site, 0);
-    assert!((0.2..0.3).contains(&share), "{share}");
+    let much = world.policy.too_much.unwrap();
+    assert_eq!((much.site, much.share), (0, much.named));
+    assert!((0.2..0.3).contains(&much.share), "{much:?}");
     world.functions[0].calls = 10.0;
     world.run(5.0);
     assert_eq!(world.policy.too_much, None);

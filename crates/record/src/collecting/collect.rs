@@ -2,6 +2,7 @@
 
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
 use crate::collecting::counted::Counted;
+use crate::collecting::fair_mutex::FairMutex;
 use crate::collecting::heartbeat::Heartbeat;
 use crate::collecting::kernel_records::FromKernelEvents;
 use crate::collecting::meter::Meter;
@@ -173,7 +174,11 @@ impl Collector {
     }
 
     /// Notes how often sites have been counted, where that has grown.
-    pub fn note_counted(&mut self, regions: &[Arc<Region>], writer: &Mutex<Writer>) -> Result<()> {
+    pub fn note_counted(
+        &mut self,
+        regions: &[Arc<Region>],
+        writer: &FairMutex<Writer>,
+    ) -> Result<()> {
         let sites = writer.lock().counted_sites();
         if sites.is_empty() {
             return Ok(());
@@ -462,7 +467,7 @@ mod tests {
             calls.collect::<Vec<_>>()
         };
         let regions = [Arc::new(region)];
-        let writer = Mutex::new(Writer::create(&trace, Session::default()).unwrap());
+        let writer = FairMutex::new(Writer::create(&trace, Session::default()).unwrap());
         let mut collector = Collector::new(Keep::All, None);
         count(1, 10);
         count(2, 20);

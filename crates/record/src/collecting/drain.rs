@@ -4,6 +4,7 @@
 use crate::collecting::alive::Alive;
 use crate::collecting::collect::Collector;
 use crate::collecting::cost;
+use crate::collecting::fair_mutex::FairMutex;
 use crate::collecting::heartbeat::Heartbeat;
 use crate::collecting::kernel_events::Reading;
 use crate::collecting::kernel_functions::KernelFunctions;
@@ -76,7 +77,7 @@ struct Past {
 
 /// The state shared by the draining thread and the rest of the session.
 pub struct Shared {
-    pub writer: Mutex<Writer>,
+    pub writer: FairMutex<Writer>,
     regions: Arc<Mutex<Vec<Arc<Region>>>>,
     /// Rung for the session's own thread.
     bell: Arc<Bell>,
@@ -109,7 +110,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(writer: Writer) -> Shared {
         Shared {
-            writer: Mutex::new(writer),
+            writer: FairMutex::new(writer),
             regions: Arc::default(),
             bell: Arc::default(),
             ends: Arc::new(Ends::new()),

@@ -6,6 +6,7 @@ pub mod collect;
 pub mod cost;
 pub mod counted;
 pub mod drain;
+pub mod fair_mutex;
 pub mod flight_recorder;
 pub mod heartbeat;
 pub mod kernel_events;

@@ -1,22 +1,22 @@
 //! The notes of a recording.
 
+use crate::collecting::fair_mutex::FairMutex;
 use crate::memory::control_block::own_number;
 use crate::sites::choose::Loaded;
 use anyhow::Result;
-use nopal_beside::Mutex;
 use nopal_trace::{Note, Session, ThreadKey, Writer};
 use rustix::time::ClockId;
 use std::borrow::Cow;
 use std::time::Duration;
 
 /// Writes a note. A full disk is not this note's matter: the collector meets it too, and says so.
-pub fn note(writer: &Mutex<Writer>, note: &Note) -> Result<()> {
+pub fn note(writer: &FairMutex<Writer>, note: &Note) -> Result<()> {
     unless_full(writer.lock().note(note))
 }
 
 /// The same for many sites of an image.
 pub fn sites<'a>(
-    writer: &Mutex<Writer>,
+    writer: &FairMutex<Writer>,
     image: u32,
     sites: impl ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)> + Clone,
 ) -> Result<()> {

@@ -1,13 +1,13 @@
 //! The end of wrapping, in processes that copy stacks away and back: a frame that is wrapped would come back where the
 //! mirror is another call's by now.
 
+use crate::collecting::fair_mutex::FairMutex;
 use crate::collecting::notes::counter;
 use crate::memory::control_block::own_number;
 use crate::patch::journal::Journal;
 use crate::patch::remove::{PATIENCE, run_out, unwrap_frames};
 use crate::tracee::Tracee;
 use anyhow::Result;
-use nopal_beside::Mutex;
 use nopal_process::{StopError, Stopped};
 use nopal_trace::{Note, Writer};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub fn wrap_nothing_more(
     processes: &mut [&mut Tracee],
     waiting: &[i32],
-    writer: &Mutex<Writer>,
+    writer: &FairMutex<Writer>,
 ) -> Result<()> {
     for _ in 0..ATTEMPTS {
         let mut stopped = Vec::new();

@@ -1,7 +1,7 @@
 //! Holds a budget of processor time: measures what tracing costs, and has functions timed, counted and off as the policy
 //! says.
 
-use crate::budget::policy::{COUNTING, Kept, Load, Look, Policy, State, costs};
+use crate::budget::policy::{COUNTING, Kept, Load, Look, Policy, State, TooMuch, costs};
 use crate::collecting::meter::Meter;
 use crate::collecting::notes::{counter, note};
 use crate::memory::region::Region;
@@ -56,15 +56,22 @@ pub(crate) struct HeldBudget {
     /// The numbers of the sites that were counted for its sake at any time, and of those that were off.
     ever_counted: HashSet<u32>,
     ever_off: HashSet<u32>,
-    /// The file of the program, if what is not timed is kept for its next session.
-    program: Option<Arc<File>>,
+    /// The files of the programs for whose next sessions what is not timed is kept.
+    programs: Vec<Arc<File>>,
     /// Sites are being switched that were not timed when the last session ended.
     begins: bool,
     /// How many functions began counted, and how many off.
     begun_counted: u64,
     begun_off: u64,
-    /// Why it was not held, for people.
+    /// Why it was not held, for people: an error, and what took most when it could not be held.
     failed: Option<String>,
+    overrun: Option<Overrun>,
+}
+
+struct Overrun {
+    /// The cost of the functions that may not be spared.
+    part: f64,
+    description: String,
 }
 
 /// The processor time of processes since the budget began.
@@ -143,11 +150,12 @@ impl HeldBudget {
             counted: HashMap::new(),
             ever_counted: HashSet::new(),
             ever_off: HashSet::new(),
-            program: None,
+            programs: Vec::new(),
             begins: false,
             begun_counted: 0,
             begun_off: 0,
             failed: None,
+            overrun: None,
         }
     }
 
@@ -188,7 +196,11 @@ impl HeldBudget {
                 several(count, "function began", "functions began")
             )
         });
-        were.chain(begun).chain(self.failed.clone())
+        let overrun = self
+            .overrun
+            .iter()
+            .map(|overrun| overrun.description.clone());
+        were.chain(begun).chain(self.failed.clone()).chain(overrun)
     }
 
     /// Whether it is time for a look, as recording has taken so many seconds since the last.
@@ -302,24 +314,33 @@ impl Session {
         note(&shared.writer, &Note::Budget { counter, percent })
     }
 
-    /// Has counted and off from the begin what was so when the last session of the program with a budget ended. Libraries
-    /// that are loaded later begin without.
-    pub(crate) fn begin_budget(&mut self) {
-        let process = self.processes.tracees.keys().copied().min();
-        let (Some(held), Some(process)) = (&mut self.budget, process) else {
-            return;
-        };
+    /// Has counted and off what was so when the last session of a process's program with a budget ended, unless the
+    /// program is known. Libraries that are loaded later begin without.
+    pub(crate) fn begin_budget(&mut self, process: i32) {
         let files = &self.context.files;
-        held.program = files.at(Path::new(&format!("/proc/{process}/exe")));
-        let (Some(program), Some(cache)) = (&held.program, files.cache()) else {
+        let (Some(held), Some(program)) = (
+            &mut self.budget,
+            files.at(Path::new(&format!("/proc/{process}/exe"))),
+        ) else {
             return;
         };
-        let Some(Profile { factors, untimed }) =
-            nopal_plan::kept_profile(cache, &program.image.identity())
-        else {
+        if held
+            .programs
+            .iter()
+            .any(|known| known.index == program.index)
+        {
+            return;
+        }
+        held.programs.push(program.clone());
+        let kept = files
+            .cache()
+            .and_then(|cache| nopal_plan::kept_profile(cache, &program.image.identity()));
+        let Some(Profile { factors, untimed }) = kept else {
             return;
         };
-        held.gauge.begin(factors);
+        if held.programs.len() == 1 {
+            held.gauge.begin(factors);
+        }
         held.keys = files.keys_by_number();
         let setup = self.control.setup();
         for Untimed {
@@ -361,13 +382,13 @@ impl Session {
         }
     }
 
-    /// Keeps what is not timed for the next session of the program.
+    /// Keeps what is not timed for the next sessions of the programs.
     pub(crate) fn keep_budget(&self) {
         let files = &self.context.files;
         let Some(held) = &self.budget else {
             return;
         };
-        let (Some(program), Some(cache)) = (&held.program, files.cache()) else {
+        let Some(cache) = files.cache().filter(|_| !held.programs.is_empty()) else {
             return;
         };
         let kept = held.policy.kept().filter_map(|(number, kept)| {
@@ -386,12 +407,14 @@ impl Session {
         sort::by(&mut kept, |a, b| {
             (&a.file, a.address).cmp(&(&b.file, b.address))
         });
-        // A session that finds nothing kept finds it out again.
-        let profile = Profile {
-            factors: held.gauge.factors(),
-            untimed: kept,
-        };
-        let _ = nopal_plan::keep_profile(cache, &program.image.identity(), profile);
+        for program in &held.programs {
+            let profile = Profile {
+                factors: held.gauge.factors(),
+                untimed: kept.clone(),
+            };
+            // A session that finds nothing kept finds it out again.
+            let _ = nopal_plan::keep_profile(cache, &program.image.identity(), profile);
+        }
     }
 
     /// Looks at what tracing costs, if it is time, and has functions timed, counted or off.
@@ -547,20 +570,35 @@ impl Session {
         }
     }
 
+    /// Describes when it was held least.
     fn warn_of_what_is_too_much(&mut self) {
         let Some(held) = &mut self.budget else {
             return;
         };
-        let Some((site, part)) = held.policy.too_much.filter(|_| held.failed.is_none()) else {
+        let worst = held.overrun.as_ref().map_or(0.0, |overrun| overrun.part);
+        let too_much = held.policy.too_much;
+        let is_worse = |much: &TooMuch| much.named > worst.max(held.share.part());
+        let Some(TooMuch { site, share, named }) = too_much.filter(is_worse) else {
             return;
         };
         let name = self.context.shared.writer.lock().name_of(site);
-        held.failed = Some(format!(
-            "the budget of {} was not held at all times: {name} alone, which is recorded because it was asked for by \
-             name, took {:.1} %",
-            held.share,
-            part * 100.0
-        ));
+        let (most, all) = (share * 100.0, named * 100.0);
+        let why = match share > held.share.part() {
+            true => format!(
+                "{name} alone, which is recorded because it was asked for by name, took up to {most:.1} %"
+            ),
+            false => format!(
+                "the functions that are recorded because they were asked for by name took up to {all:.1} %, {name} most \
+                 of it ({most:.1} %)"
+            ),
+        };
+        held.overrun = Some(Overrun {
+            part: named,
+            description: format!(
+                "the budget of {} was not held at all times: {why}",
+                held.share
+            ),
+        });
     }
 }
 

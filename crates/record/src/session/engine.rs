@@ -21,7 +21,7 @@ use nopal_control::{
     Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Location,
     Lookup, Mark, Metric, Missing, Mode, Probe, Refused, SiteKey, Spot, Watch, Way,
 };
-use nopal_trace::{Note, Watched};
+use nopal_trace::{Note, Watched, Writer};
 use std::collections::BTreeMap;
 use std::path::Path;
 use zerocopy::IntoBytes;
@@ -78,7 +78,11 @@ impl Session {
     /// No record that is made later is in the trace before the note is.
     fn note_moment(&mut self, note: impl FnOnce(u64) -> Note) -> Result<()> {
         let mut writer = self.context.shared.writer.lock();
-        writer.note(&note(counter()))
+        match writer.note(&note(counter())) {
+            // The trace ends before.
+            Err(error) if Writer::is_full(&error) => Ok(()),
+            other => other,
+        }
     }
 
     fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Applied> {

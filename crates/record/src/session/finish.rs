@@ -79,7 +79,13 @@ impl Session {
         let given_up = collector.totals.given_up;
         let lost_note = collector.totals.lost(lost);
         let (lost_by_reason, lost) = (lost.reasons(), lost.all());
-        let full = collector.end.reason().map(str::to_owned);
+        let full = collector
+            .end
+            .reason()
+            .map(|reason| match self.stopped_when_full {
+                true => format!("{reason}; recording was stopped then"),
+                false => reason.to_owned(),
+            });
         self.context.warnings.extend(full);
         if threads > 0 {
             self.context.warnings.push(format!(

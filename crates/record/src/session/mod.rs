@@ -84,6 +84,8 @@ pub struct Session {
     /// The numbers of the sites of which the trace says that recorded calls are samples.
     pub(crate) sampled: HashSet<u32>,
     pub(crate) budget: Option<HeldBudget>,
+    /// Recording was stopped as the trace was full.
+    pub(crate) stopped_when_full: bool,
     /// Wanted from outside.
     pub(crate) enough: bool,
 }
@@ -230,7 +232,9 @@ impl Session {
         let is_woken = self.wake_for(main, signals);
         // While the program runs; at our end, it would be waited for.
         self.context.files.let_pages_go();
-        self.begin_budget();
+        if let Some(first) = self.processes.tracees.keys().copied().min() {
+            self.begin_budget(first);
+        }
         let mut ended = None;
         let mut looked = Instant::now();
         let mut looked_around = looked;
@@ -238,13 +242,7 @@ impl Session {
         let mut grown = looked;
         let deadline = self.options.time.map(|time| looked + time);
         loop {
-            // Before all that they are rung for.
-            let bells = Bells::read(shared.bell(), shared.regions());
-            for region in bells.regions() {
-                for request in region.requests() {
-                    self.answer(region, &request);
-                }
-            }
+            let bells = self.look_after();
             if looked_around.elapsed() > LOOK_AROUND {
                 looked_around = Instant::now();
                 self.look_around(bells.regions());
@@ -253,11 +251,6 @@ impl Session {
                 self.attach_newcomers();
                 grown = Instant::now();
             }
-            self.name_processes();
-            self.work();
-            self.obey_triggers();
-            self.hold_budget();
-            self.take_ends();
             if ended.is_none()
                 && let Some(ending) = main.poll()?
             {
@@ -299,6 +292,40 @@ impl Session {
             if bells.regions().count() == shared.regions().len() {
                 bells.wait(shared.bell(), left.map_or(nap, |left| left.min(nap)));
             }
+        }
+    }
+
+    /// Answers what traced processes and clients have asked for, and has what is recorded be what is wanted. Returns the
+    /// counts of the bells before.
+    pub(crate) fn look_after(&mut self) -> Bells {
+        let shared = self.context.shared.clone();
+        // Before all that they are rung for.
+        let bells = Bells::read(shared.bell(), shared.regions());
+        for region in bells.regions() {
+            for request in region.requests() {
+                self.answer(region, &request);
+            }
+        }
+        self.name_processes();
+        self.work();
+        self.obey_triggers();
+        self.hold_budget();
+        self.stop_when_full();
+        self.take_ends();
+        bells
+    }
+
+    /// Nothing that is recorded is written any more: the calls need not cost more than those of a stopped session.
+    fn stop_when_full(&mut self) {
+        let (is_full, _) = self.context.shared.after_end();
+        if !is_full || self.stopped_when_full {
+            return;
+        }
+        self.stopped_when_full = true;
+        if let Err(error) = self.with_control(Control::stop) {
+            self.context
+                .warnings
+                .push(format!("the full recording goes on: {error:#}"));
         }
     }
 

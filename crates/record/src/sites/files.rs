@@ -1,6 +1,7 @@
 //! The files whose functions are traced: opened, planned and numbered once in a session, however many processes load
 //! them.
 
+use crate::collecting::fair_mutex::FairMutex;
 use crate::collecting::notes::{self, note};
 use crate::sites::expected::Expected;
 use crate::sites::functions::ByFile;
@@ -360,7 +361,7 @@ impl Files {
     }
 
     /// Notes the files that the trace does not know, before any other note about them.
-    pub fn write_notes(&mut self, writer: &Mutex<Writer>) -> Result<()> {
+    pub fn write_notes(&mut self, writer: &FairMutex<Writer>) -> Result<()> {
         let mut unwritten = std::mem::take(&mut self.unwritten).into_iter();
         unwritten.try_for_each(|image| note(writer, &image))
     }
@@ -400,7 +401,7 @@ impl Files {
         &mut self,
         file: &File,
         refused: &[&Refused],
-        writer: &Mutex<Writer>,
+        writer: &FairMutex<Writer>,
     ) -> Result<()> {
         let mut reasons = BTreeMap::<String, u64>::new();
         for refused in refused {
@@ -568,7 +569,7 @@ impl NewSites<'_> {
     }
 
     /// Tells the trace.
-    pub fn write_notes(&self, writer: &Mutex<Writer>) -> Result<()> {
+    pub fn write_notes(&self, writer: &FairMutex<Writer>) -> Result<()> {
         let sites = self.sites.iter();
         let sites = sites.map(|(number, site)| (*number, site.address, site.size, site.name()));
         notes::sites(writer, self.file.index, sites)

@@ -1,6 +1,7 @@
 //! Probes of a session: found in the files that its processes have loaded, made known to the trace, and put into
 //! processes.
 
+use crate::collecting::fair_mutex::FairMutex;
 use crate::collecting::notes::note;
 use crate::patch::change::Change;
 use crate::patch::switch::on_or_off;
@@ -15,7 +16,6 @@ use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::Values;
 use nopal_analysis::sort;
-use nopal_beside::Mutex;
 use nopal_control::{Fetched, Probe, Spot, Way};
 use nopal_plan::{Site, Unprobed};
 use nopal_trace::{Field, Note, Writer, event_number};
@@ -282,7 +282,7 @@ impl Placed {
 impl Files {
     /// Finds those probes in `modules` that are in none of them yet, and makes them known to the trace. An error tells
     /// why the first of them cannot be placed; a probe that may come later is no error.
-    pub fn place_probes(&mut self, modules: &[Loaded], writer: &Mutex<Writer>) -> Result<()> {
+    pub fn place_probes(&mut self, modules: &[Loaded], writer: &FairMutex<Writer>) -> Result<()> {
         let judged = self.probes.judged(modules)?;
         for index in 0..self.probes.0.len() {
             let wanted = &self.probes.0[index];
@@ -337,7 +337,7 @@ impl Files {
         index: usize,
         modules: &[Loaded],
         judged: &Judged,
-        writer: &Mutex<Writer>,
+        writer: &FairMutex<Writer>,
     ) -> Result<Option<Arc<Placed>>> {
         let Some(place) = self.place_of(probe, modules)? else {
             return Ok(None);
@@ -413,7 +413,7 @@ impl Files {
         index: usize,
         modules: &[Loaded],
         judged: &Judged,
-        writer: &Mutex<Writer>,
+        writer: &FairMutex<Writer>,
     ) -> Result<Option<Arc<Placed>>> {
         let mut modules = modules.iter();
         let Some(module) = modules.find(|module| module.file.index == probe.file) else {
@@ -466,7 +466,7 @@ impl Files {
         place: &Found,
         site: Site,
         described: Described,
-        writer: &Mutex<Writer>,
+        writer: &FairMutex<Writer>,
     ) -> Result<Arc<Placed>> {
         let Described {
             name,
