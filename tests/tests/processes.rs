@@ -7,8 +7,8 @@ use std::path::Path;
 
 use nopal_tests::process::wait_until;
 use nopal_tests::{
-    Awake, Case, End, Program, Report, Start, announced_calls, c, nopal, scratch, shell_word,
-    without_own_words,
+    AttachedProgram, Awake, Case, End, Program, Report, Start, announced_calls, c, nopal, scratch,
+    shell_word, without_own_words,
 };
 
 fn exec(way: &str, often: &str) -> Case {
@@ -321,6 +321,39 @@ fn children_of_many_kinds_are_recorded_or_reported_when_attached() {
         &Report::of(&trace),
         &said,
     );
+}
+
+/// Those that it had started before have ended by the time at which nopal says that it is attached.
+#[test]
+fn no_process_is_called_untraced_that_is_recorded() {
+    let attached = AttachedProgram::new(c("server", &[]), &[]);
+    wait_until("children are recorded", || {
+        let entries = attached.wait_for("#traceinhits ");
+        entries.parse::<u64>().unwrap() > 100
+    });
+    let (scratch, ended) = attached.end();
+    let text = read(
+        &["report", "--processes", "--json"],
+        &scratch.path().join("trace"),
+    );
+    let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let calls = rows.as_array().unwrap().iter();
+    let recorded: Vec<u64> = calls
+        .filter(|row| row["calls"].as_u64().unwrap() > 0)
+        .map(|row| row["process"].as_u64().unwrap())
+        .collect();
+    assert!(recorded.len() > 1, "{text}");
+    let lines = ended
+        .stderr
+        .lines()
+        .filter(|line| line.contains("not traced"));
+    for line in lines {
+        let (_, named) = line.split_once("before: ").expect(line);
+        for process in named.split(", ") {
+            let number: u64 = process.split(' ').next().unwrap().parse().unwrap();
+            assert!(!recorded.contains(&number), "{line}");
+        }
+    }
 }
 
 /// Options that select the functions of the example's three processes, wherever they are loaded.

@@ -7,7 +7,7 @@ use nopal_analysis::losses::reasons;
 use nopal_analysis::names::printable;
 use nopal_analysis::text::{bytes, duration, several};
 use nopal_process::Ending;
-use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
+use nopal_record::{Ended, Membership, Options, Outcome, Target, WhenFull};
 use nopal_trace::losses::NO_ROOM;
 use std::ffi::OsString;
 
@@ -19,7 +19,7 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     }
     let mut status_line = None;
     let outcome = nopal_record::record(options, |handle, left_out| {
-        say_attached(&options.target, left_out);
+        say_attached(options, left_out);
         status_line = StatusLine::start(&handle, options);
     });
     drop(status_line);
@@ -73,14 +73,23 @@ fn refuse_option(target: &Target) -> Result<()> {
 }
 
 /// Prints that recording has begun, which processes are left out, and how to end it.
-fn say_attached(target: &Target, left_out: &[String]) {
-    let Target::Processes(processes) = target else {
+fn say_attached(options: &Options, left_out: &[String]) {
+    let Target::Processes(processes) = &options.target else {
         return;
+    };
+    // They will be, within a second.
+    let come: Vec<i32> = match options.may_grow() {
+        true => options
+            .memberships
+            .iter()
+            .flat_map(Membership::members)
+            .collect(),
+        false => Vec::new(),
     };
     // Whoever waits for the message may have a process fork others at once, which are traced.
     let untraced = processes
         .iter()
-        .filter_map(|process| untraced_children(*process, processes));
+        .filter_map(|process| untraced_children(*process, processes, &come));
     let untraced: Vec<String> = untraced.collect();
     left_out.iter().for_each(|line| message::write(line));
     match processes.len() - left_out.len() {
@@ -96,13 +105,19 @@ fn say_attached(target: &Target, left_out: &[String]) {
 }
 
 /// A line about the processes that a traced one had started before, such as a server's workers, and those that it has
-/// started since others of them were `attached` to.
-fn untraced_children(process: i32, attached: &[i32]) -> Option<String> {
+/// started since others of them were looked for to be `attached` to. Those that it has forked since it is traced are
+/// followed, and those that `come` are attached to later.
+fn untraced_children(process: i32, attached: &[i32], come: &[i32]) -> Option<String> {
     /// The most children that are named.
     const NAMED: usize = 5;
     let mut children = nopal_process::children(process);
     let some_are = children.iter().any(|child| attached.contains(child));
-    children.retain(|child| !nopal_serve::is_traced(*child));
+    children.retain(|child| {
+        !come.contains(child)
+            && !nopal_serve::is_traced(*child)
+            && !nopal_record::is_followed(*child)
+            && nopal_process::has_memory(*child)
+    });
     children.first()?;
     let named = children.iter().take(NAMED).map(|child| {
         let name = nopal_process::name(*child).unwrap_or_default();
