@@ -57,6 +57,26 @@ fn forks_in_a_pid_namespace_are_recorded() {
     let (unshare, words) = in_a_namespace(c("fork", &[]));
     let traced = Case::new(unshare).arguments(words).check();
     assert!(!traced.said.contains("not traced"), "{}", traced.said);
+    // What stands for one outside is not the number inside.
+    let read = |words: &[&str]| {
+        let mut start = Start::new([nopal().as_os_str(), "report".as_ref()]);
+        start.words.extend(words.iter().map(Into::into));
+        start.words.push(traced.directory().into());
+        start.run("").stdout
+    };
+    for rows_of in ["--processes", "--threads"] {
+        let rows: Value = serde_json::from_str(&read(&[rows_of, "--json"])).unwrap();
+        let rows = rows.as_array().unwrap().iter();
+        let inner = rows.filter(|row| row["process_is_inner"] == true);
+        let inner: Vec<&Value> = inner.collect();
+        assert!(!inner.is_empty());
+        assert!(inner.iter().all(|row| row["inside"] == row["process"]));
+        let text = read(&[rows_of]);
+        let unknown = text
+            .lines()
+            .filter(|line| line.trim_start().starts_with("- "));
+        assert_eq!(unknown.count(), inner.len(), "{text}");
+    }
 }
 
 /// The numbers of a thread outside of its PID namespace, and inside.

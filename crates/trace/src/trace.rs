@@ -622,9 +622,7 @@ impl Trace {
             thread: key.thread,
             begin: key.begin,
             name,
-            in_namespace: [0, key.thread]
-                .iter()
-                .any(|thread| self.inside.get(&(key.process, *thread)) == Some(&None)),
+            in_namespace: self.is_inner(key.process, key.thread),
             alive_until: self.alive.until(key, packets.last()),
             streams: &self.streams,
             packets,
@@ -633,7 +631,15 @@ impl Trace {
 
     /// What a thread is called in its own PID namespace, if it has one; a process, that is its first thread.
     pub fn inside(&self, process: u32, thread: u32) -> Option<u32> {
-        self.inside.get(&(process, thread)).copied().flatten()
+        let known = self.inside.get(&(process, thread)).copied().flatten();
+        known.or_else(|| self.is_inner(process, thread).then_some(thread))
+    }
+
+    /// Whether the id of a thread, or, with 0, that of a process, is one of its own PID namespace, as that outside is not
+    /// known.
+    pub fn is_inner(&self, process: u32, thread: u32) -> bool {
+        let mut ids = [0, thread].into_iter();
+        ids.any(|id| self.inside.get(&(process, id)) == Some(&None))
     }
 
     /// The processors that have events, by number.

@@ -8,7 +8,7 @@ use nopal_trace::{Note, Trace};
 
 use super::objects::Objects;
 use super::order::Column;
-use super::threads::{ThreadRow, number_inside, threads};
+use super::threads::{ThreadRow, number_if_known, threads};
 use crate::drive::Drive;
 use crate::names::printable;
 use crate::sort;
@@ -21,6 +21,8 @@ pub struct ProcessRow {
     pub process: u32,
     /// What it is called in its own PID namespace, if it has one.
     pub inside: Option<u32>,
+    /// `process` is such an id, too: that outside is not known.
+    pub is_inner: bool,
     pub parent: u32,
     /// The command of the program that it ran last.
     pub command: String,
@@ -165,6 +167,7 @@ pub fn processes(trace: &Trace, drive: &Drive) -> Result<Vec<ProcessRow>> {
     let exits = exits(trace);
     for row in rows.values_mut() {
         row.inside = trace.inside(row.process, row.process);
+        row.is_inner = trace.is_inner(row.process, 0);
         let start = starts.get(&row.process).copied().unwrap_or(0);
         row.start_ns = ns(start);
         row.has_ended = exits.contains_key(&row.process);
@@ -211,8 +214,8 @@ pub fn write_processes(rows: &[ProcessRow], out: &mut dyn Write, width: usize) -
             true => bound(ns, is_least),
             false => "-".to_string(),
         };
-        let mut cells = vec![row.process.to_string()];
-        cells.extend(inside.iter().map(|_| number_inside(row.inside)));
+        let mut cells = vec![number_if_known((!row.is_inner).then_some(row.process))];
+        cells.extend(inside.iter().map(|_| number_if_known(row.inside)));
         cells.extend([
             match row.parent {
                 0 => "?".to_string(),
@@ -268,6 +271,7 @@ pub fn write_processes_json(
             objects.waited(row.self_ns, waited);
         }
         objects.flags(&[
+            ("process_is_inner", row.is_inner),
             ("duration_is_least", row.duration_is_least),
             ("self_is_least", row.self_is_least),
             ("entries_only", !row.is_timed && row.calls > 0),

@@ -19,6 +19,9 @@ pub struct ThreadRow {
     pub thread: u32,
     /// What it is called in its own PID namespace, if it has one.
     pub inside: Option<u32>,
+    /// `process`, and `thread`, are such ids, too: those outside are not known.
+    pub process_is_inner: bool,
+    pub thread_is_inner: bool,
     pub name: String,
     pub calls: u64,
     /// Calls that did not end, and those that began before tracing.
@@ -165,6 +168,8 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
             process: thread.process,
             thread: thread.thread,
             inside: trace.inside(thread.process, thread.thread),
+            process_is_inner: trace.is_inner(thread.process, 0),
+            thread_is_inner: thread.in_namespace,
             name: names.of(thread),
             lost: thread.lost(),
             waited: drive.waits.map(|_| Waited::default()),
@@ -222,6 +227,8 @@ pub fn write_threads_json(
             objects.waited(row.busy_ns, waited);
         }
         objects.flags(&[
+            ("process_is_inner", row.process_is_inner),
+            ("thread_is_inner", row.thread_is_inner),
             ("traced_is_least", row.busy_is_least),
             ("entries_only", !row.is_timed && row.calls > 0),
         ]);
@@ -229,8 +236,8 @@ pub fn write_threads_json(
     objects.end()
 }
 
-/// What a process or thread is called in its own PID namespace.
-pub(super) fn number_inside(number: Option<u32>) -> String {
+/// What a process or thread is called outside of its own PID namespace, or inside; `-` if that is not known.
+pub(super) fn number_if_known(number: Option<u32>) -> String {
     number.map_or_else(|| "-".to_string(), |number| number.to_string())
 }
 
@@ -255,8 +262,11 @@ pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> i
             true => bound(ns, is_least),
             false => "-".to_string(),
         };
-        let mut cells = vec![row.process.to_string(), row.thread.to_string()];
-        cells.extend(inside.iter().map(|_| number_inside(row.inside)));
+        let mut cells = vec![
+            number_if_known((!row.process_is_inner).then_some(row.process)),
+            number_if_known((!row.thread_is_inner).then_some(row.thread)),
+        ];
+        cells.extend(inside.iter().map(|_| number_if_known(row.inside)));
         cells.extend([
             count(row.calls),
             duration(row.span_ns),
