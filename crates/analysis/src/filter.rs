@@ -135,6 +135,11 @@ impl Filter {
         self.threads.is_some()
     }
 
+    /// Whether calls are selected by what is not known of counted ones: their threads, callers and durations.
+    pub fn chooses_calls(&self) -> bool {
+        self.has_threads() || self.has_functions() || self.least_ns > 0
+    }
+
     /// Whether functions are selected.
     pub fn has_functions(&self) -> bool {
         self.choices.is_some()

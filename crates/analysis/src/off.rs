@@ -16,6 +16,9 @@ pub const COUNTED: &str =
 /// The same where times are estimated from sampled calls.
 pub const ESTIMATED: &str = "≈ with the error: estimated for the counted calls from some that were recorded at random; self with that of callees that were not timed";
 
+/// The same where self times are [marked](with_untimed).
+pub const WITH_UNTIMED: &str = "† self with untimed callees: the time of calls that were counted or off is that of their callers";
+
 /// The same without the time, or the number.
 pub const CALLS_OFF: &str = "≥ calls: the function was off or counted for a time; its calls then are missing here, and their time is that of their callers";
 
@@ -67,9 +70,6 @@ impl Off {
             let calls = states.calls(site, &looks);
             function.calls = function.calls.saturating_add(calls);
         }
-        // Counted calls have no thread, no caller and no duration.
-        let chooses =
-            |filter: &Filter| filter.has_threads() || filter.has_functions() || filter.least_ns > 0;
         // The records of a flight recorder begin later than its counts.
         let begins_later = [losses::DROPPED, losses::EARLIER];
         let is_given_up = trace.notes().iter().any(|note| {
@@ -80,7 +80,7 @@ impl Off {
         });
         Off {
             functions,
-            selects_counted: !filter.is_some_and(chooses)
+            selects_counted: !filter.is_some_and(Filter::chooses_calls)
                 && !is_of_some_threads(trace)
                 && !is_given_up,
         }
@@ -98,6 +98,17 @@ impl Off {
 
     pub fn was(&self, function: u32) -> bool {
         self.of(function) > 0
+    }
+
+    /// Whether there may be more calls than are known.
+    pub fn calls_are_least(&self, function: u32) -> bool {
+        self.was(function) || self.lacks_calls(function) && !self.knows_counted()
+    }
+
+    /// Whether the self time of calls may have in it that of callees that were not timed: it is not known what these
+    /// were, so where there were any, of all calls that made calls at all. `total` and `own` are in one unit.
+    pub fn may_be_in_self(&self, total: u64, own: u64) -> bool {
+        own < total && self.functions.iter().any(Untimed::lacks_calls)
     }
 
     /// How many of its calls were counted, as far as that is known for the selection.
@@ -121,11 +132,20 @@ impl Off {
 
     /// Whether calls of a function may be missing that were made while it was off or counted.
     pub fn lacks_calls(&self, function: u32) -> bool {
-        let Untimed {
-            off_ns,
-            counted_ns,
-            calls,
-        } = self.at(function);
-        off_ns > 0 || counted_ns > 0 || calls > 0
+        self.at(function).lacks_calls()
+    }
+}
+
+impl Untimed {
+    fn lacks_calls(&self) -> bool {
+        self.off_ns > 0 || self.counted_ns > 0 || self.calls > 0
+    }
+}
+
+/// A self time, marked where it may have in it that of callees that were not timed.
+pub fn with_untimed(own: String, is_with_untimed: bool) -> String {
+    match is_with_untimed {
+        true => own + " †",
+        false => own,
     }
 }

@@ -74,7 +74,7 @@ pub use packets::Packets;
 pub use records::Records;
 pub use select::{Select, select};
 pub use site_counts::{Calls, SiteCounts};
-pub use states::SiteStates;
+pub use states::{SiteStates, Unrecorded, UnrecordedCalls};
 pub use subscriber::{Batch, Subscriber};
 pub use subscribers::SubscriberId;
 pub use thread_key::ThreadKey;

@@ -23,6 +23,21 @@ pub struct SiteStates {
     pub begun_untimed: u64,
 }
 
+/// Calls that are not in the records, and the time in which they were made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unrecorded {
+    pub time: RangeInclusive<u64>,
+    pub calls: UnrecordedCalls,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum UnrecordedCalls {
+    /// How many of each site were counted in the processes that share counters, in order of sites.
+    Counted(Vec<(u32, u64)>),
+    /// Those of these sites were not counted either, if there were any.
+    Unknown(Vec<u32>),
+}
+
 /// The number of calls that had been counted at a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sum {
@@ -133,6 +148,12 @@ impl SiteStates {
         self.ticks(site, SiteState::Counted, within)
     }
 
+    /// Whether any site was off or counted in a time.
+    pub fn has_untimed(&self, within: &RangeInclusive<u64>) -> bool {
+        let mut times = self.untimed.values().flatten();
+        times.any(|(_, time)| time.start() < within.end() && within.start() < time.end())
+    }
+
     fn ticks(&self, site: u32, state: SiteState, within: &RangeInclusive<u64>) -> u64 {
         let times = self.untimed.get(&site).into_iter().flatten();
         let times = times.filter(|(known, _)| *known == state);
@@ -153,6 +174,54 @@ impl SiteStates {
             at(until).saturating_sub(at(before))
         });
         calls.fold(0, u64::saturating_add)
+    }
+
+    /// The calls between each two looks at counters, and those in times in which sites were off; by the end of the time,
+    /// which is `u64::MAX` where sites were off to the end.
+    pub fn unrecorded(&self) -> Vec<Unrecorded> {
+        let mut looks: BTreeMap<(u64, u64), Vec<(u32, u64)>> = BTreeMap::new();
+        for (site, memories) in &self.counted {
+            for (memory, sums) in memories {
+                let mut before = 0;
+                for sum in sums {
+                    let calls = sum.calls - before;
+                    before = sum.calls;
+                    let look = looks.entry((*memory, sum.counter)).or_default();
+                    look.extend((calls > 0).then_some((*site, calls)));
+                }
+            }
+        }
+        let mut all = Vec::new();
+        let mut last: Option<(u64, u64)> = None;
+        for ((memory, until), calls) in looks {
+            let before = last.filter(|(of, _)| *of == memory).map(|(_, at)| at);
+            last = Some((memory, until));
+            let begins = calls.iter().filter_map(|(site, _)| {
+                let mut times = self.untimed.get(site)?.iter();
+                let first = times.find(|(state, _)| *state == SiteState::Counted)?;
+                Some(*first.1.start())
+            });
+            let from = before.or(begins.min()).unwrap_or(0).min(until);
+            if !calls.is_empty() {
+                all.push(Unrecorded {
+                    time: from..=until,
+                    calls: UnrecordedCalls::Counted(calls),
+                });
+            }
+        }
+        let mut off: BTreeMap<(u64, u64), Vec<u32>> = BTreeMap::new();
+        for (site, times) in &self.untimed {
+            for (_, time) in times.iter().filter(|(state, _)| *state == SiteState::Off) {
+                let of_time = off.entry((*time.start(), *time.end()));
+                of_time.or_default().push(*site);
+            }
+        }
+        all.extend(off.into_iter().map(|((from, until), sites)| Unrecorded {
+            time: from..=until,
+            calls: UnrecordedCalls::Unknown(sites),
+        }));
+        all.sort_by_key(|one| (*one.time.end(), *one.time.start()));
+        all
     }
 
     /// The sites whose calls were sampled at any time.
@@ -334,6 +403,45 @@ mod tests {
         assert_eq!(
             [calls(1, 0, 9), calls(1, 31, 40), calls(1, 40, 5)],
             [0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn unrecorded_calls_are_told_by_the_times_between_looks_and_those_that_sites_were_off() {
+        use SiteState::{Counted, Off, Timed};
+        let counted = |counter, memory, calls: &[(u32, u64)]| Note::Counted {
+            counter,
+            memory,
+            calls: calls.into(),
+        };
+        let states = SiteStates::of_notes(&[
+            state(5, Counted, &[1, 2]),
+            state(7, Counted, &[3]),
+            counted(10, 7, &[(1, 100), (2, 5)]),
+            counted(20, 7, &[(1, 250)]),
+            state(22, Off, &[1, 2]),
+            counted(25, 8, &[(3, 9)]),
+            state(28, Timed, &[1]),
+            counted(30, 7, &[(1, 251)]),
+        ]);
+        let counted = |time, calls: &[(u32, u64)]| Unrecorded {
+            time,
+            calls: UnrecordedCalls::Counted(calls.into()),
+        };
+        let unknown = |time, sites: &[u32]| Unrecorded {
+            time,
+            calls: UnrecordedCalls::Unknown(sites.into()),
+        };
+        assert_eq!(
+            states.unrecorded(),
+            [
+                counted(5..=10, &[(1, 100), (2, 5)]),
+                counted(10..=20, &[(1, 150)]),
+                counted(7..=25, &[(3, 9)]),
+                unknown(22..=28, &[1]),
+                counted(20..=30, &[(1, 1)]),
+                unknown(22..=u64::MAX, &[2]),
+            ]
         );
     }
 

@@ -4,14 +4,14 @@
 /** @import {Change, Comparison, Measure} from "./types.js" */
 
 import * as api from "./api.js";
-import { MOST_ROWS, byId, count, duration, element } from "./text.js";
+import { MOST_ROWS, byId, count, duration, element, withUntimed } from "./text.js";
 
 const MEAN = "a call";
 /** @type {Measure[]} */
 const MEASURES = [
 	["self", side => side.self_ns, side => side.self_is_least, time],
-	[MEAN, side => side.calls > 0 ? side.self_ns / side.calls : null, side => side.self_is_least, time],
-	["calls", side => side.calls, () => false, count],
+	[MEAN, side => side.calls > 0 && !side.calls_are_least ? side.self_ns / side.calls : null, side => side.self_is_least, time],
+	["calls", side => side.calls, side => side.calls_are_least, count],
 	["total", side => side.total_ns, side => side.total_is_least, time],
 ];
 const PARTS = ["A", "B", "B − A"];
@@ -39,7 +39,7 @@ function value({ before, after }, column) {
  */
 function text(row, column) {
 	const sides = [row.before, row.after];
-	const [, of, isLeast, write] = MEASURES[Math.floor(column / PARTS.length)];
+	const [name, of, isLeast, write] = MEASURES[Math.floor(column / PARTS.length)];
 	const hasTimes = sides.some(side => side && (side.p50_ns !== null || side.total_ns > 0));
 	const number = write === time && !hasTimes ? null : value(row, column);
 	if (number === null) {
@@ -48,7 +48,8 @@ function text(row, column) {
 	const least = sides.map(side => side && of(side) !== null && isLeast(side));
 	const part = column % PARTS.length;
 	if (part < 2) {
-		return `${least[part] ? "≥ " : ""}${write(number)}`;
+		const shown = `${least[part] ? "≥ " : ""}${write(number)}`;
+		return withUntimed(shown, name === "self" && sides[part]?.self_with_untimed_callees);
 	}
 	const sign = number < 0 ? "−" : number > 0 ? "+" : "";
 	return `${least.some(Boolean) ? "≈ " : ""}${sign}${write(Math.abs(number))}`;

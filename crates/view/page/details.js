@@ -10,7 +10,7 @@ import { showFlame, showTree } from "./graph.js";
 import { showHistogram } from "./histogram.js";
 import { showLongest } from "./longest.js";
 import { showTracks } from "./trackpanel.js";
-import { MOST_ROWS, byId, count, duration, element, moment } from "./text.js";
+import { MOST_ROWS, byId, count, duration, element, moment, withUntimed } from "./text.js";
 
 /** Milliseconds between comparisons of traces that grow. */
 const PAUSE = 1000;
@@ -22,8 +22,8 @@ const PANELS = ["call", "compare", "functions", "tree", "flame", "longest", "his
 /** @type {Column[]} */
 const COLUMNS = [
 	["total", row => row.total_ns, row => bound(row.total_ns, row.total_is_least)],
-	["self", row => row.self_ns, row => bound(row.self_ns, row.self_is_least)],
-	["calls", row => row.calls, row => count(row.calls)],
+	["self", row => row.self_ns, row => withUntimed(bound(row.self_ns, row.self_is_least), row.self_with_untimed_callees)],
+	["calls", row => row.calls, row => `${row.calls_are_least ? "≥ " : ""}${count(row.calls)}`],
 	["min", row => row.min_ns ?? 0, row => known(row.min_ns)],
 	["avg", row => row.avg_ns ?? 0, row => known(row.avg_ns)],
 	["p50", row => row.p50_ns ?? 0, row => known(row.p50_ns)],

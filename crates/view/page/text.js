@@ -76,3 +76,12 @@ export function matcher(pattern) {
 	const glob = new RegExp(`^${escaped.replace(/\*/g, ".*").replace(/\?/g, ".")}$`);
 	return name => glob.test(name.toLowerCase());
 }
+
+/**
+ * A self time, marked where it may have in it that of callees that were counted or off.
+ * @param {string} own
+ * @param {boolean} [isWithUntimed]
+ */
+export function withUntimed(own, isWithUntimed) {
+	return `${own}${isWithUntimed ? " †" : ""}`;
+}

@@ -82,6 +82,7 @@
  * @property {boolean} [self_is_least]
  * @property {boolean} [total_is_least]
  * @property {boolean} [calls_are_least]
+ * @property {boolean} [self_with_untimed_callees]
  */
 
 /**
@@ -123,6 +124,8 @@
  * @property {number | null} p50_ns
  * @property {boolean} [self_is_least]
  * @property {boolean} [total_is_least]
+ * @property {boolean} [calls_are_least]
+ * @property {boolean} [self_with_untimed_callees]
  */
 
 /**

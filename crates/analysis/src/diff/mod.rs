@@ -43,15 +43,29 @@ pub struct Means {
     pub total_is_least: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub self_is_least: bool,
+    #[serde(
+        rename = "self_with_untimed_callees",
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub self_with_untimed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub calls_are_least: bool,
+    /// For how long the function was off.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub off_ns: f64,
     /// Quantiles of the calls of all runs whose begin and end are known; none without any.
     pub p50_ns: Option<f64>,
     pub p99_ns: Option<f64>,
 }
 
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
+}
+
 impl Means {
-    /// Self time of a call.
+    /// Self time of a call. Where there were more calls, it may have been more or less.
     pub fn per_call(&self) -> Option<f64> {
-        (self.calls > 0.0).then(|| self.self_ns / self.calls)
+        (self.calls > 0.0 && !self.calls_are_least).then(|| self.self_ns / self.calls)
     }
 }
 
@@ -104,8 +118,8 @@ pub fn compare(before: &[Run], after: &[Run]) -> Comparison {
         .sum();
     let rows = pairs.iter().map(|[a, b]| {
         let side = |side: &Option<Side>| side.as_ref().map_or(0.0, Side::self_ns);
-        let lacks_calls = [a, b].into_iter().flatten().any(Side::lacks_calls);
-        let is_tested = side(a) + side(b) >= all * TESTED && all > 0.0 && !lacks_calls;
+        let is_untimed = [a, b].into_iter().flatten().any(Side::is_untimed);
+        let is_tested = side(a) + side(b) >= all * TESTED && all > 0.0 && !is_untimed;
         let p = match (a, b, test) {
             _ if !is_tested => None,
             (Some(a), Some(b), Test::Calls) => {
@@ -169,6 +183,7 @@ fn sum<'a>(sides: impl Iterator<Item = &'a Option<Means>>) -> Means {
         all.calls += side.calls;
         all.self_ns += side.self_ns;
         all.self_is_least |= side.self_is_least;
+        all.calls_are_least |= side.calls_are_least;
         all
     })
 }
@@ -223,9 +238,10 @@ impl Side<'_> {
         runs.collect()
     }
 
-    /// Whether calls that are not known may be the difference.
-    fn lacks_calls(&self) -> bool {
-        self.counted().any(|(_, one)| one.lacks_calls)
+    /// Whether calls of the function, or callees, that were not timed may be the difference: their recording takes time.
+    fn is_untimed(&self) -> bool {
+        self.counted()
+            .any(|(_, one)| one.lacks_calls || one.self_with_untimed)
     }
 
     fn durations(&self) -> Vec<(f64, u64)> {
@@ -252,6 +268,9 @@ impl Side<'_> {
             self_ns: self.self_ns(),
             total_is_least: self.counted().any(|(_, one)| one.total_is_least),
             self_is_least: self.counted().any(|(_, one)| one.self_is_least),
+            self_with_untimed: self.counted().any(|(_, one)| one.self_with_untimed),
+            calls_are_least: self.counted().any(|(_, one)| one.calls_are_least),
+            off_ns: self.mean(|one| one.off_ns),
             p50_ns: quantile(0.5),
             p99_ns: quantile(0.99),
         }
@@ -381,6 +400,53 @@ mod tests {
             assert_eq!((row.p, row.significant), (None, false));
             let calls = [&row.before, &row.after].map(|side| side.as_ref().unwrap().calls);
             assert_eq!(calls, [1000.0; 2]);
+        }
+    }
+
+    /// Where callees were timed, recording them took time.
+    #[test]
+    fn functions_with_untimed_callees_are_not_tested() {
+        let before = run(vec![function("f", "a", &[(1e3, 1000)])]);
+        let mut after = run(vec![function("f", "a", &[(2e3, 1000)])]);
+        let timed = compare(std::slice::from_ref(&before), std::slice::from_ref(&after));
+        assert!(row(&timed, "f").significant);
+        after.functions[0].self_with_untimed = true;
+        let comparison = compare(&[before], &[after]);
+        assert_eq!(row(&comparison, "f").p, None);
+    }
+
+    #[test]
+    fn calls_and_times_that_may_be_more_are_shown_so() {
+        let before = run(vec![function("f", "a", &[(1e3, 1000)])]);
+        let mut after = run(vec![function("f", "a", &[(1e3, 500)])]);
+        let one = &mut after.functions[0];
+        (one.lacks_calls, one.calls_are_least, one.off_ns) = (true, true, 7_000_000);
+        (one.self_is_least, one.self_with_untimed) = (true, true);
+        let sides = [vec![before], vec![after]];
+        let comparison = compare(&sides[0], &sides[1]);
+        let sides = [&sides[0][..], &sides[1][..]];
+        let mut text = Vec::new();
+        write_text(&comparison, sides, None, &mut text, 200).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(", calls 1,000 → ≥ 500\n"), "{text}");
+        let row = text.lines().find(|line| line.starts_with("-500 us "));
+        let row = row.expect(&text);
+        // Of how many calls the time is is not known.
+        assert!(row.contains("  1.00 us → -  "), "{row}");
+        assert!(
+            row.contains("1.00 ms → ≥ 500 us †  ") && row.contains("  1,000 → ≥ 500  "),
+            "{row}"
+        );
+        let mut json = Vec::new();
+        write_json(&comparison, sides, None, &mut json).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let [before, after] = ["before", "after"].map(|side| &json["functions"][0][side]);
+        assert_eq!(after["off_ns"], 7e6);
+        for member in ["calls_are_least", "self_with_untimed_callees"] {
+            assert_eq!(after[member], true, "{member}: {after}");
+        }
+        for member in ["off_ns", "calls_are_least", "self_with_untimed_callees"] {
+            assert!(before.get(member).is_none(), "{member}: {before}");
         }
     }
 

@@ -38,6 +38,10 @@ pub struct Counted {
     pub self_is_least: bool,
     /// It was off or counted for a time: calls may be missing, and have no times.
     pub lacks_calls: bool,
+    pub calls_are_least: bool,
+    pub off_ns: u64,
+    /// `self_ns` may have in it the time of callees that were not timed.
+    pub self_with_untimed: bool,
     /// The durations of the calls whose begin and end are known.
     pub durations: Vec<(f64, u64)>,
 }
@@ -127,6 +131,9 @@ impl Run {
                 total_is_least: totals.total_is_least || totals.own > totals.total || lacks_calls,
                 self_is_least: totals.own_is_least || lacks_calls,
                 lacks_calls,
+                calls_are_least: off.calls_are_least(number),
+                off_ns: off.of(number),
+                self_with_untimed: off.may_be_in_self(totals.total, totals.own),
                 durations: durations
                     .filter(|(_, count)| *count > 0)
                     .map(|(ticks, count)| (within(ticks), count))

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::{Comparison, MARGIN, Means, Row, Run, SIGNIFICANT, TESTED, Test};
+use crate::off::{CALLS_OFF, WITH_UNTIMED, with_untimed};
 use crate::text::{Align, Table, count, duration, several};
 
 /// Stands between the cells of two sides.
@@ -38,7 +39,7 @@ pub fn write_text(
         kind(before, after, per),
         times(Some(a.self_ns), Some(b.self_ns)),
         percent(a.self_ns, b.self_ns),
-        pair(number(a.calls), number(b.calls)),
+        pair(calls(Some(a)), calls(Some(b))),
     )?;
     let has_times = rows.iter().any(Row::has_times);
     if !has_times && !rows.is_empty() {
@@ -69,6 +70,12 @@ pub fn write_text(
             out,
             "≥ may be more: the begin or end of some calls is not known; p50 and p99 are of the others"
         )?;
+    }
+    if sides.clone().any(|side| side.calls_are_least) {
+        writeln!(out, "{CALLS_OFF}")?;
+    }
+    if sides.clone().any(|side| side.self_with_untimed) {
+        writeln!(out, "{WITH_UNTIMED}")?;
     }
     if has_times {
         writeln!(out, "{}", meaning(comparison, before.len(), after.len()))?;
@@ -130,14 +137,25 @@ fn cells(row: &Row) -> Vec<String> {
         false => NONE.to_owned(),
     };
     let exact = |_: &Means| false;
-    let calls = |side: Option<&Means>| side.map_or(NONE.to_owned(), |side| number(side.calls));
+    let own = match has_times {
+        true => {
+            let [a, b] = [a, b].map(|side| {
+                let is_least = side.is_some_and(|side| side.self_is_least);
+                let is_with_untimed = side.is_some_and(|side| side.self_with_untimed);
+                let own = shown(side.map(|side| side.self_ns), is_least);
+                with_untimed(own, is_with_untimed)
+            });
+            both(a, b)
+        }
+        false => NONE.to_owned(),
+    };
     let significant = if row.significant { "*" } else { "" };
     vec![
         match has_times {
             true => signed(row.change_ns),
             false => NONE.to_owned(),
         },
-        of(|side| Some(side.self_ns), |side| side.self_is_least),
+        own,
         of(Means::per_call, |side| side.self_is_least),
         pair(calls(a), calls(b)),
         of(|side| Some(side.total_ns), |side| side.total_is_least),
@@ -185,11 +203,18 @@ fn times(a: Option<f64>, b: Option<f64>) -> String {
 
 /// Two durations, of which either may be the least possible one; a unit that both have is shown once.
 fn bounded(a: Option<f64>, b: Option<f64>, a_is_least: bool, b_is_least: bool) -> String {
-    let shown = |value: Option<f64>, is_least: bool| match value {
+    both(shown(a, a_is_least), shown(b, b_is_least))
+}
+
+fn shown(value: Option<f64>, is_least: bool) -> String {
+    match value {
         None => NONE.to_owned(),
         Some(ns) => format!("{}{}", if is_least { "≥ " } else { "" }, time(ns)),
-    };
-    let (a, b) = (shown(a, a_is_least), shown(b, b_is_least));
+    }
+}
+
+/// Two times, whose unit is shown once if both have it.
+fn both(a: String, b: String) -> String {
     let unit = |text: &str| text.rsplit_once(' ').map(|(_, unit)| unit.to_owned());
     match (unit(&a), unit(&b)) {
         (Some(one), Some(other)) if one == other => {
@@ -213,6 +238,13 @@ fn signed(ns: f64) -> String {
         ns if ns < 0.0 => format!("-{}", time(-ns)),
         ns => format!("+{}", time(ns)),
     }
+}
+
+fn calls(side: Option<&Means>) -> String {
+    side.map_or(NONE.to_owned(), |side| {
+        let sign = if side.calls_are_least { "≥ " } else { "" };
+        format!("{sign}{}", number(side.calls))
+    })
 }
 
 /// A mean number of calls.

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use nopal_trace::Clocks;
 
-use super::tree::{ROOT, Tree};
+use super::tree::{Node, ROOT, Tree};
 use crate::names::Names;
-use crate::off::CALLS_OFF;
+use crate::off::{CALLS_OFF, WITH_UNTIMED, with_untimed};
 use crate::text::{Align, Table, bound, bound_count, percent};
 use crate::waits::PARTS;
 
@@ -68,7 +68,10 @@ pub fn write_hot_path(
         let mut cells = vec![
             total(node.total),
             percent(node.total, all),
-            bound(clocks.duration_ns(node.own), node.own_is_least),
+            with_untimed(
+                bound(clocks.duration_ns(node.own), node.own_is_least),
+                node.own_with_untimed,
+            ),
         ];
         if let Some(waited) = waited.get(number as usize) {
             let part = |ticks, is_least| bound(clocks.duration_ns(ticks), is_least);
@@ -83,8 +86,12 @@ pub fn write_hot_path(
         table.row(cells);
     }
     table.write(out, width)?;
-    if hot_path(tree).iter().any(|at| nodes[*at as usize].was_off) {
+    let has = |is: fn(&Node) -> bool| hot_path(tree).iter().any(|at| is(&nodes[*at as usize]));
+    if has(|node| node.was_off) {
         writeln!(out, "{CALLS_OFF}")?;
+    }
+    if has(|node| node.own_with_untimed) {
+        writeln!(out, "{WITH_UNTIMED}")?;
     }
     Ok(())
 }

@@ -40,6 +40,8 @@ pub struct Node {
     pub own_is_least: bool,
     /// The function was off or counted for a time: calls are missing.
     pub was_off: bool,
+    /// `own` may have in it the time of callees that were not timed.
+    pub own_with_untimed: bool,
     /// Ticks of `total` that other nodes have, which are not below this one.
     shared: u64,
     /// For a node under the root: its `total` when the first call ended in the present period, and the number of that
@@ -223,12 +225,13 @@ impl Tree {
 }
 
 impl Tree {
-    /// Marks the nodes of functions that were off.
+    /// Marks the nodes of functions that were off or counted, and those that may have called them.
     pub fn mark_off(mut self, off: &Off) -> Tree {
         for node in self.nodes.iter_mut().skip(1) {
             node.was_off = off.lacks_calls(node.function);
             node.total_is_least |= node.was_off;
             node.own_is_least |= node.was_off;
+            node.own_with_untimed = off.may_be_in_self(node.total, node.own);
         }
         self
     }

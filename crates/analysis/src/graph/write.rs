@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use nopal_trace::Clocks;
 
-use super::tree::{ROOT, Tree};
+use super::tree::{Node, ROOT, Tree};
 use crate::names::Names;
-use crate::off::CALLS_OFF;
+use crate::off::{CALLS_OFF, WITH_UNTIMED, with_untimed};
 use crate::sort;
 use crate::text::{bound, bound_count, percent};
 use crate::waits::PARTS;
@@ -72,11 +72,13 @@ pub fn write_tree(
     }
     let enough =
         |node: u32| nodes[node as usize].total as f64 * 100.0 >= shown.least_percent * all as f64;
-    // `≥` takes one more column.
-    let width = match nodes.iter().any(|node| node.own_is_least) {
+    // `≥` and `†` take two columns each.
+    let has = |is: fn(&Node) -> bool| nodes.iter().any(is);
+    let has_untimed = has(|node| node.own_with_untimed);
+    let width = match has(|node| node.own_is_least) {
         true => 10,
         false => 8,
-    };
+    } + 2 * usize::from(has_untimed);
     let waited = match shown.has_waits {
         true => tree.waited(),
         false => Vec::new(),
@@ -122,7 +124,7 @@ pub fn write_tree(
             false => "-".to_string(),
         };
         let total = time(node.total, node.total_is_least);
-        let own = time(node.own, node.own_is_least);
+        let own = with_untimed(time(node.own, node.own_is_least), node.own_with_untimed);
         let waited = waited.get(number as usize).copied().unwrap_or_default();
         let of_total = waited.total.parts_of(node.total);
         let [cpu, wait] = of_total.cells(node.total_is_least, time);
@@ -153,8 +155,11 @@ pub fn write_tree(
             writeln!(out, "{:width$}{indent}…", "")?;
         }
     }
-    if nodes.iter().any(|node| node.was_off) {
+    if has(|node| node.was_off) {
         writeln!(out, "{CALLS_OFF}")?;
+    }
+    if has_untimed {
+        writeln!(out, "{WITH_UNTIMED}")?;
     }
     if tree.has_estimated_callers() {
         writeln!(out, "- no durations: callers are estimated")?;

@@ -1,22 +1,28 @@
 //! Lines as text.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use nopal_trace::{Clocks, Markers, Note, ThreadInfo, Trace};
+use nopal_trace::{
+    Clocks, Markers, Note, SiteStates, ThreadInfo, Trace, Unrecorded, UnrecordedCalls,
+};
 
 use super::lines::{Line, LineKind, Lines, Shown};
 use crate::filter::Filter;
 use crate::kernel_events::{KernelNames, Turn, name, turns};
 use crate::markers::push_marker;
 use crate::names::{Names, ThreadNames, printable};
+use crate::off::is_of_some_threads;
 use crate::prototypes::{ProcessMoment, Prototypes};
 use crate::sort;
 use crate::sources::Sources;
-use crate::span::begin;
-use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
+use crate::span::{begin, end};
+use crate::text::{
+    bound, count, duration, push_decimal, push_hex_short, push_padded, push_u64, several,
+};
 use crate::timeline::{ThreadEvents, timeline};
 
 /// The look of a replay, and the selection of calls.
@@ -78,13 +84,25 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let numbers: HashSet<u32> = threads.iter().map(|thread| thread.thread).collect();
     let turns = turns(trace, |thread| numbers.contains(&thread));
     let mut introduced = vec![false; threads.len()];
-    let mut texts = texts(trace).into_iter().peekable();
+    let unrecorded = unrecorded(trace, &names);
+    // Counts are of processes with all their threads: only of a single thread is it known in which calls they were made.
+    let is_part = is_of_some_threads(trace);
+    let is_single = trace.threads().len() == 1 && !is_part;
+    let [in_thread, beside] = match is_single {
+        true => [unrecorded, Vec::new()],
+        false if is_part || filter.chooses_calls() => Default::default(),
+        false => [Vec::new(), unrecorded],
+    };
+    let mut texts = texts(trace);
+    texts.extend(beside.iter().map(|(at, text)| (*at, text.as_str())));
+    sort::by_key(&mut texts, |(at, _)| *at);
+    let mut texts = texts.into_iter().peekable();
     let is_before = |clock: u64| filter.from.is_some_and(|from| clock < from);
     let is_behind = |clock: u64| filter.until.is_some_and(|until| clock > until);
     writer.heading();
     let lines = timeline(&threads, |_, thread| {
         let turns = turns_of(&turns, &threads, thread);
-        ThreadEvents::selected(thread, filter, Lines::new(&shown, turns))
+        ThreadEvents::selected(thread, filter, Lines::new(&shown, turns, &in_thread))
     });
     for (stream, clock, line) in lines {
         if is_behind(clock) {
@@ -144,9 +162,70 @@ fn texts(trace: &Trace) -> Vec<(u64, &str)> {
         &Note::Text { counter, ref text } => Some((counter, text.as_str())),
         _ => None,
     };
-    let mut texts: Vec<_> = trace.notes().iter().filter_map(text).collect();
-    sort::by_key(&mut texts, |(at, _)| *at);
-    texts
+    trace.notes().iter().filter_map(text).collect()
+}
+
+/// The calls that are not in the records of a trace, by the end of the time in which they were made.
+fn unrecorded(trace: &Trace, names: &Names) -> Vec<(u64, String)> {
+    let [begin, end] = [begin(trace), end(trace)];
+    let clocks = trace.clocks();
+    let all = SiteStates::of(trace).unrecorded().into_iter();
+    // A flight recorder has given up the records before.
+    let all = all.filter(|one| *one.time.end() >= begin);
+    let lines = all.map(|Unrecorded { time, calls }| {
+        // What was off to the end may last for longer than the records.
+        let until = match *time.end() {
+            u64::MAX => end.max(*time.start()),
+            until => until,
+        };
+        let lasted = clocks.duration_ns(until.saturating_sub(*time.start()));
+        let lasted = duration(lasted);
+        let text = match calls {
+            UnrecordedCalls::Counted(calls) => {
+                let mut functions: HashMap<u32, u64> = HashMap::new();
+                for (site, calls) in calls {
+                    let of = functions.entry(names.number(site)).or_default();
+                    *of = of.saturating_add(calls);
+                }
+                let mut functions: Vec<(u32, u64)> = functions.into_iter().collect();
+                sort::by_key(&mut functions, |(function, calls)| {
+                    (Reverse(*calls), *function)
+                });
+                let sum = functions
+                    .iter()
+                    .fold(0, |sum: u64, (_, calls)| sum.saturating_add(*calls));
+                let calls = several(sum, "call", "calls");
+                let of = some(functions.iter().map(|(function, _)| *function), names);
+                format!("… {calls} of {of} not shown, in the last {lasted}")
+            }
+            UnrecordedCalls::Unknown(sites) => {
+                let mut functions: Vec<u32> =
+                    sites.iter().map(|site| names.number(*site)).collect();
+                functions.sort_unstable();
+                functions.dedup();
+                let of = some(functions.into_iter(), names);
+                format!("… calls of {of} not known: off in the last {lasted}")
+            }
+        };
+        (until, text)
+    });
+    let mut lines: Vec<_> = lines.collect();
+    sort::by_key(&mut lines, |(at, _)| *at);
+    lines
+}
+
+/// The names of the first functions, and how many there are more: `strcmp, hash and 2 more`.
+fn some(functions: impl ExactSizeIterator<Item = u32>, names: &Names) -> String {
+    const SHOWN: usize = 3;
+    let more = functions.len().saturating_sub(SHOWN);
+    let shown = functions.take(SHOWN);
+    let shown: Vec<&str> = shown
+        .map(|function| names.functions()[function as usize].name.as_str())
+        .collect();
+    match more {
+        0 => shown.join(", "),
+        more => format!("{} and {} more", shown.join(", "), count(more as u64)),
+    }
 }
 
 struct Writer<'a> {
@@ -285,6 +364,10 @@ impl Writer<'_> {
                 });
             }
             LineKind::Turn(turn) => self.turn(turn),
+            LineKind::Unrecorded(calls) => {
+                let remark = format!("/* {} */", printable(calls));
+                self.styled(MARKER, |text| text.extend_from_slice(remark.as_bytes()));
+            }
             LineKind::Open | LineKind::Leaf { .. } | LineKind::Only => {
                 self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
                 self.arguments(line, name, at);

@@ -14,7 +14,7 @@ use super::stats::Stats;
 use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::Names;
-use crate::off::{COUNTED, ESTIMATED, OFF, Off, is_of_some_threads};
+use crate::off::{COUNTED, ESTIMATED, OFF, Off, WITH_UNTIMED, is_of_some_threads, with_untimed};
 use crate::sort;
 use crate::text::{Align, Table, bound, bound_count, count, duration, estimate};
 use crate::waits::{InCall, PARTS, Parts, write_of_some};
@@ -43,6 +43,8 @@ pub struct Row {
     /// The time may be longer.
     pub total_is_least: bool,
     pub self_is_least: bool,
+    /// The self time may have in it that of callees that were not timed.
+    pub self_with_untimed: bool,
     pub min_ns: u64,
     pub avg_ns: u64,
     pub p50_ns: u64,
@@ -207,8 +209,9 @@ fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together))
             self_ns: ns(totals.own),
             total_is_least: totals.total_is_least || totals.own > totals.total || lacks_calls,
             self_is_least: totals.own_is_least || lacks_calls,
+            self_with_untimed: off.may_be_in_self(totals.total, totals.own),
             off_ns: off.of(number),
-            calls_are_least: off.was(number) || lacks_calls && !off.knows_counted(),
+            calls_are_least: off.calls_are_least(number),
             waited: drive.waits.map(|_| InCall {
                 total: sum.waited.total.map(ns),
                 own: sum.waited.own.map(ns),
@@ -358,7 +361,7 @@ impl Report {
             };
             let [min, avg, p50, p99, max] =
                 [row.min_ns, row.avg_ns, row.p50_ns, row.p99_ns, row.max_ns].map(time);
-            let mut cells = vec![total, own];
+            let mut cells = vec![total, with_untimed(own, row.self_with_untimed)];
             if let Some(parts) = row.parts() {
                 cells.extend(parts.cells(row.total_is_least, sum));
             }
@@ -407,6 +410,9 @@ impl Report {
         }
         if self.rows.iter().any(|row| row.estimate.is_some()) {
             writeln!(out, "{ESTIMATED}")?;
+        }
+        if self.rows.iter().any(|row| row.self_with_untimed) {
+            writeln!(out, "{WITH_UNTIMED}")?;
         }
         Ok(())
     }
@@ -458,6 +464,7 @@ impl Report {
             objects.flags(&[
                 ("total_is_least", row.total_is_least),
                 ("self_is_least", row.self_is_least),
+                ("self_with_untimed_callees", row.self_with_untimed),
                 ("calls_are_least", row.calls_are_least),
                 ("entries_only", row.calls > row.counted && !row.has_times()),
             ]);

@@ -10,7 +10,7 @@ use super::order::Column;
 use crate::calls::{Ending, Frame, Sink};
 use crate::drive::{Drive, Worker};
 use crate::names::Names;
-use crate::off::{CALLS_OFF, Off};
+use crate::off::{CALLS_OFF, Off, WITH_UNTIMED, with_untimed};
 use crate::sort;
 use crate::text::{Align, Table, bound, bound_count, duration, percent};
 use crate::waits::{InCall, PARTS, Parts, write_of_some};
@@ -43,6 +43,8 @@ pub struct Related {
     /// It may have been more.
     pub total_is_least: bool,
     pub self_is_least: bool,
+    /// The self time may have in it that of callees that were not timed.
+    pub self_with_untimed: bool,
     /// The parts of `total_ns` and of `self_ns` off the processor, in nanoseconds; none if these were not recorded.
     pub waited: Option<InCall>,
 }
@@ -280,6 +282,7 @@ pub fn related(
             Relation::Callers | Relation::CallSites => wanted_was_off,
             Relation::Callees => off.lacks_calls(number as u32),
         };
+        row.self_with_untimed = off.may_be_in_self(row.total_ns, row.self_ns);
         row.total_is_least |= row.calls_are_least;
         row.self_is_least |= row.calls_are_least;
         if row.calls + row.ended + row.unfinished > 0 {
@@ -326,10 +329,12 @@ pub fn write_related(
             _ => text,
         };
         let known = u64::from(row.is_timed());
+        let own = bound(row.self_ns, row.self_is_least);
+        let own = with_untimed(own, row.self_with_untimed);
         let mut cells = vec![
             timed(known, bound(row.total_ns, row.total_is_least)),
             timed(known, percent(row.total_ns, all)),
-            timed(known, bound(row.self_ns, row.self_is_least)),
+            timed(known, own),
         ];
         if let Some(parts) = row.parts() {
             let part = |ns, is_least| timed(known, bound(ns, is_least));
@@ -357,6 +362,9 @@ pub fn write_related(
     if rows.iter().any(|row| row.calls_are_least) {
         writeln!(out, "{CALLS_OFF}")?;
     }
+    if rows.iter().any(|row| row.self_with_untimed) {
+        writeln!(out, "{WITH_UNTIMED}")?;
+    }
     Ok(())
 }
 
@@ -379,6 +387,7 @@ pub fn write_related_json(rows: &[Related], trace: &Trace, out: &mut dyn Write) 
         objects.flags(&[
             ("total_is_least", row.total_is_least),
             ("self_is_least", row.self_is_least),
+            ("self_with_untimed_callees", row.self_with_untimed),
             ("calls_are_least", row.calls_are_least),
             ("is_estimated", row.is_estimated),
             ("entries_only", row.calls > 0 && !row.is_timed()),

@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
-use nopal_trace::{ThreadInfo, Trace};
+use nopal_trace::{SiteStates, ThreadInfo, Trace};
 
 use super::{Places, SlowCall};
 use crate::names::{Names, ThreadNames, printable};
+use crate::off::{WITH_UNTIMED, with_untimed};
 use crate::prototypes::{ProcessMoment, Prototypes, Values};
 use crate::report::Objects;
 use crate::span::begin;
@@ -28,6 +29,7 @@ pub fn write_text(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let threads = trace.threads();
+    let states = SiteStates::of(trace);
     let thread_names = ThreadNames::new(trace);
     let clocks = trace.clocks();
     let origin = clocks.monotonic_ns(begin(trace));
@@ -70,7 +72,8 @@ pub fn write_text(
             spent.push(format!("{more} more"));
         }
         if !spent.is_empty() {
-            writeln!(out, "     spent   {}", spent.join(", "))?;
+            let spent = with_untimed(spent.join(", "), may_have_untimed(call, &states));
+            writeln!(out, "     spent   {spent}")?;
         }
         if let Some(waited) = call.waited {
             writeln!(out, "     cpu     {}", waited.describe(ticks, clocks))?;
@@ -84,6 +87,9 @@ pub fn write_text(
             out,
             "     replay  nopal replay --tid {thread} --from {from}ns --until {until}ns{directories}"
         )?;
+    }
+    if calls.iter().any(|call| may_have_untimed(call, &states)) {
+        writeln!(out, "{WITH_UNTIMED}")?;
     }
     if calls.iter().any(|call| call.waited.is_none()) {
         writeln!(out, "{OF_THE_CLOCK}")?;
@@ -101,6 +107,15 @@ pub fn write_text(
         )?;
     }
     Ok(())
+}
+
+/// Whether calls in it may not have been timed, so that their time is in the self times of their callers.
+fn may_have_untimed(call: &SlowCall, states: &SiteStates) -> bool {
+    let has_calls = call
+        .spent
+        .iter()
+        .any(|(function, _)| *function != call.function);
+    has_calls && states.has_untimed(&(call.begin..=call.end))
 }
 
 fn moment(call: &SlowCall, thread: &ThreadInfo) -> ProcessMoment {
@@ -180,6 +195,7 @@ pub fn write_json(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let threads = trace.threads();
+    let states = SiteStates::of(trace);
     let clocks = trace.clocks();
     let origin = clocks.monotonic_ns(begin(trace));
     let name = |function: u32| names.functions()[function as usize].name.as_str();
@@ -235,7 +251,10 @@ pub fn write_json(
                 .iter()
                 .map(|(function, own)| (name(*function), ns(*own))),
         );
-        objects.flags(&[("is_least", call.is_least)]);
+        objects.flags(&[
+            ("is_least", call.is_least),
+            ("self_with_untimed_callees", may_have_untimed(call, &states)),
+        ]);
     }
     objects.end()
 }

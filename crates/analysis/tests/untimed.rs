@@ -1,0 +1,219 @@
+//! What readers say of calls that were only counted, or made while their functions were off.
+
+use std::path::Path;
+
+use nopal_analysis::drive::Drive;
+use nopal_analysis::filter::{Filter, Wanted};
+use nopal_analysis::graph::{self, Shown};
+use nopal_analysis::names::Names;
+use nopal_analysis::prototypes::Prototypes;
+use nopal_analysis::replay::{Look, replay};
+use nopal_analysis::report;
+use nopal_analysis::slow::{self, Places};
+use nopal_trace::synthetic::{Recorder, clock};
+use nopal_trace::{Note, Session, SiteState, Trace, Writer};
+
+const BEGIN: u64 = 0x1_ffff_f000;
+const MS: u64 = 1_000_000;
+const NAMES: [&str; 7] = ["caller", "leaf", "strcmp", "hash", "copy", "tiny", "off"];
+const CALLER: u32 = 1;
+const LEAF: u32 = 2;
+const STRCMP: u32 = 3;
+const HASH: u32 = 4;
+const COPY: u32 = 5;
+const TINY: u32 = 6;
+const OFF: u32 = 7;
+
+/// A thread's `caller`, which lasts for 400 ms and calls `leaf` at 50, 150 and 350 ms. Four functions are counted, with
+/// looks at 100, 200 and 500 ms; one is off from 120 to 220 ms.
+fn write(path: &Path, threads: u32, is_untimed: bool) {
+    let mut writer = Writer::create(path, Session::default()).unwrap();
+    let sites = (1..).zip(NAMES);
+    let sites = sites.map(|(site, name)| (site, u64::from(site) * 16, 16, name.to_owned()));
+    let image = Note::Image {
+        image: 1,
+        path: "/program".into(),
+        identity: String::new(),
+    };
+    let sites = Note::Sites {
+        image: 1,
+        sites: sites.collect(),
+    };
+    for note in [clock(BEGIN), image, sites] {
+        writer.note(&note).unwrap();
+    }
+    for thread in 0..threads {
+        let mut recorder = Recorder::new(7, 7 + thread, BEGIN);
+        let slot = |depth: u64| 0x7000_0000 - depth * 64;
+        recorder.entry(BEGIN, CALLER, slot(0));
+        for at in [50, 150, 350] {
+            recorder.entry(BEGIN + at * MS, LEAF, slot(1));
+            recorder.exit(BEGIN + (at + 1) * MS, LEAF, slot(1));
+        }
+        recorder.exit(BEGIN + 400 * MS, CALLER, slot(0));
+        recorder.finish(&mut writer).unwrap();
+    }
+    if is_untimed {
+        let state = |ms: u64, state, sites: &[u32]| Note::State {
+            counter: BEGIN + ms * MS,
+            state,
+            sites: sites.into(),
+            kept: false,
+            sampled: false,
+        };
+        let counted = |ms: u64, calls: &[(u32, u64)]| Note::Counted {
+            counter: BEGIN + ms * MS,
+            memory: 1,
+            calls: calls.into(),
+        };
+        for note in [
+            state(10, SiteState::Counted, &[STRCMP, HASH, COPY, TINY]),
+            counted(100, &[(STRCMP, 300), (HASH, 12)]),
+            state(120, SiteState::Off, &[OFF]),
+            counted(200, &[(STRCMP, 301), (HASH, 14), (COPY, 5), (TINY, 4)]),
+            state(220, SiteState::Timed, &[OFF]),
+            counted(500, &[(STRCMP, 1301)]),
+        ] {
+            writer.note(&note).unwrap();
+        }
+    }
+    let end = Note::End {
+        counter: BEGIN + 500 * MS,
+        complete: true,
+        why: String::new(),
+    };
+    for note in [clock(BEGIN + 500 * MS), end] {
+        writer.note(&note).unwrap();
+    }
+    writer.sync_metadata().unwrap();
+}
+
+fn made(threads: u32, is_untimed: bool) -> (tempfile::TempDir, Trace) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace");
+    write(&path, threads, is_untimed);
+    let trace = Trace::open(&path).unwrap();
+    (directory, trace)
+}
+
+fn replayed(trace: &Trace, wanted: &Wanted) -> Vec<String> {
+    let look = Look {
+        filter: Filter::new(trace, wanted).unwrap(),
+        ..Look::default()
+    };
+    let mut text = Vec::new();
+    replay(trace, &look, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let lines = text.lines().skip(1).filter(|line| !line.starts_with("/*"));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn replay_tells_unrecorded_calls_where_they_were_made() {
+    let (_directory, trace) = made(1, true);
+    let expected = "
+ 0.000000000        7                 caller() {
+ 0.050000000        7  1.00 ms !        leaf();
+ 0.100000000        7                   /* … 312 calls of strcmp, hash not shown, in the last 90.0 ms */
+ 0.150000000        7  1.00 ms !        leaf();
+ 0.200000000        7                   /* … 12 calls of copy, tiny, hash and 1 more not shown, in the last 100 ms */
+ 0.220000000        7                   /* … calls of off not known: off in the last 100 ms */
+ 0.350000000        7  1.00 ms !        leaf();
+ 0.400000000        7   400 ms #      } /* caller */
+ 0.500000000        7                 /* … 1,000 calls of strcmp not shown, in the last 300 ms */";
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines = replayed(&trace, &Wanted::default());
+    let shown: Vec<String> = lines.iter().map(|line| words(line)).collect();
+    let expected: Vec<String> = expected.lines().skip(1).map(words).collect();
+    assert_eq!(shown, expected);
+    // In the call: as deep as the calls in it.
+    let depth = |what: &str| {
+        let line = lines.iter().find(|line| line.contains(what)).unwrap();
+        line.chars()
+            .take_while(|letter| *letter != '/' && !letter.is_alphabetic())
+            .count()
+    };
+    let of_open_call = |what: &str| lines.iter().position(|line| line.contains(what)).unwrap();
+    assert!(of_open_call("312 calls") < of_open_call("} /* caller"));
+    assert_eq!(depth("… 312 calls"), depth("… 12 calls"));
+    assert_eq!(depth("… 312 calls"), depth("… 1,000 calls") + 2);
+}
+
+/// The counts are those of all threads together.
+#[test]
+fn replay_tells_unrecorded_calls_of_several_threads_beside_them() {
+    let (_directory, trace) = made(2, true);
+    let lines = replayed(&trace, &Wanted::default());
+    let told: Vec<&String> = lines.iter().filter(|line| line.contains("… ")).collect();
+    assert_eq!(told.len(), 4, "{lines:?}");
+    for line in told {
+        assert_eq!(line.split_whitespace().nth(1), Some("/*"), "{line}");
+    }
+    let of_one = Wanted {
+        threads: vec![7],
+        ..Wanted::default()
+    };
+    let lines = replayed(&trace, &of_one);
+    assert!(!lines.iter().any(|line| line.contains("… ")), "{lines:?}");
+}
+
+#[test]
+fn self_times_with_untimed_callees_are_marked() {
+    for is_untimed in [true, false] {
+        let (_directory, trace) = made(1, is_untimed);
+        let (drive, names) = (Drive::default(), Names::new(&trace));
+        let report = report::functions(&trace, &drive).unwrap();
+        let mut table = Vec::new();
+        report.write_table(&mut table, 200).unwrap();
+        let mut json = Vec::new();
+        report.write_json(&trace, &mut json).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let row = |name: &str| {
+            let mut rows = json.as_array().unwrap().iter();
+            rows.find(|row| row["function"] == name).unwrap()
+        };
+        let member = "self_with_untimed_callees";
+        let marked = row("caller").get(member).and_then(|flag| flag.as_bool());
+        assert_eq!(marked.is_some_and(|flag| flag), is_untimed, "{json}");
+        // It calls nothing.
+        assert!(row("leaf").get(member).is_none(), "{json}");
+
+        let mut callees = Vec::new();
+        let tree = graph::tree(&trace, &names, &drive).unwrap();
+        graph::write_tree(
+            &mut callees,
+            &tree,
+            &names,
+            trace.clocks(),
+            Shown::default(),
+        )
+        .unwrap();
+        let mut hot = Vec::new();
+        graph::write_hot_path(&mut hot, &tree, &names, trace.clocks(), false, 200).unwrap();
+        let calls = slow::slowest(&trace, &names, "*", 9, &drive).unwrap();
+        let places = Places::new(&trace, &names, &calls);
+        let mut slow_calls = Vec::new();
+        slow::write_text(
+            &calls,
+            &trace,
+            &names,
+            &mut Prototypes::default(),
+            &places,
+            &[],
+            &mut slow_calls,
+        )
+        .unwrap();
+        for text in [table, callees, hot, slow_calls] {
+            let text = String::from_utf8(text).unwrap();
+            let marks = text.matches(" †").count();
+            let footers = text
+                .lines()
+                .filter(|line| line.starts_with("† self with untimed callees: "));
+            assert_eq!(
+                (marks, footers.count()),
+                if is_untimed { (1, 1) } else { (0, 0) },
+                "{text}"
+            );
+        }
+    }
+}
