@@ -8,6 +8,7 @@
  * deep N     deep(), N levels, over many pages of the stack
  * work N     work(), N times, which takes far longer than counting a call and far less than recording one
  * last N     lasting(), N times, for 1 to 9 us by the clock, and prints "took T": nanoseconds of all these calls
+ * brief N    brief(), N times, for some 150 to 300 ns, and prints "took T": of all these calls together
  * again      executes the same program
  * Prints "ready", then "made M" and "done" for each line: M calls of leaf(), or of work(), in all. */
 #define _GNU_SOURCE
@@ -47,6 +48,15 @@ KEPT static void work(void)
 {
 	unsigned long number = 1;
 	for (int i = 0; i < 12; i++) {
+		number *= 2654435761;
+		__asm__ volatile("" : "+r"(number));
+	}
+}
+
+KEPT static void brief(void)
+{
+	unsigned long number = 1;
+	for (int i = 0; i < 160; i++) {
 		number *= 2654435761;
 		__asm__ volatile("" : "+r"(number));
 	}
@@ -124,6 +134,11 @@ int main(int count, char **arguments)
 			for (unsigned long i = 0; i < times; i++)
 				took += lasting(i);
 			printf("took %lu\n", took);
+		} else if (!strcmp(what, "brief")) {
+			unsigned long begin = now();
+			for (unsigned long i = 0; i < times; i++)
+				brief();
+			printf("took %lu\n", now() - begin);
 		} else if (!strcmp(what, "work")) {
 			for (unsigned long i = 0; i < times; i++)
 				work();

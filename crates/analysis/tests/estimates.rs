@@ -16,6 +16,8 @@ const CALLEE: u32 = 3;
 const CALLS: u64 = 50_000;
 /// One call in so many is recorded, on average.
 const DISTANCE: u64 = 100;
+/// Ticks that a sample takes more than a timed call.
+const COLD: u64 = 20;
 
 /// The true sums of the calls' times.
 #[derive(Default)]
@@ -25,7 +27,7 @@ struct Truth {
 }
 
 /// A caller and its calls of a function that is counted, of which some are recorded with their callee. Before, it is
-/// timed, and its calls take far longer. With `inside`, each recorded call has another one within it.
+/// timed, and its calls take about as long, by a third of `COLD`; the last ones take far longer. With `inside`, each recorded call has another one within it.
 fn write(path: &Path, random: &mut Random, inside: bool) -> Truth {
     let mut writer = Writer::create(path, Session::default()).unwrap();
     writer.note(&clock(BEGIN)).unwrap();
@@ -65,8 +67,9 @@ fn write(path: &Path, random: &mut Random, inside: bool) -> Truth {
         *now += own + inner + 10;
     };
     for _ in 0..1000 {
-        record(now, 50_000, 10, false);
-        called(&mut now, 50_000, 10);
+        let (own, inner) = (500 + random.below(200), random.below(500));
+        record(now, own, inner, false);
+        called(&mut now, own, inner);
     }
     let counted_from = now;
     // Still timed, until the switch.
@@ -76,11 +79,13 @@ fn write(path: &Path, random: &mut Random, inside: bool) -> Truth {
     }
     let sampled_from = now;
     let (mut next, mut counted) = (1 + random.below(2 * DISTANCE), 0);
+    let least = 500 - 10 + random.below(21);
     for call in 0..CALLS {
-        let (own, inner) = (100 + random.below(1000), random.below(500));
+        let (own, inner) = (least + random.below(200), random.below(500));
         if call == next {
             next += 1 + random.below(2 * DISTANCE);
-            record(now, own, inner, inside);
+            record(now, own + COLD, inner, inside);
+            now += COLD;
         } else {
             counted += 1;
         }
