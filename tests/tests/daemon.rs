@@ -194,7 +194,7 @@ fn its_files_are_read_again_and_what_is_wrong_is_told() {
     scene.wait_for("nopal_service_recordings_total", "", 1.0);
     scene.describe("process = 'x'\nbufer = '1M'\n");
     signal(&daemon, libc::SIGHUP);
-    daemon.wait_for_error(|text| text.contains("service.toml:2: unexpected argument '--bufer'"));
+    daemon.wait_for_error(|text| text.contains("service.toml:2: bufer: there is no such key"));
     // The recording of the service goes on.
     assert_eq!(scene.value("nopal_service_recording", ""), Some(1.0));
     std::fs::remove_file(scene.place.path().join("nopal.d/service.toml")).unwrap();

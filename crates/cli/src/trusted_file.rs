@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 const LARGEST: u64 = 64 << 10;
 
@@ -37,10 +37,20 @@ pub fn read(path: &Path) -> Result<Option<String>> {
         facts.len() <= LARGEST,
         "{shown} is not read: it is too large"
     );
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     file.by_ref()
         .take(LARGEST)
-        .read_to_string(&mut text)
+        .read_to_end(&mut bytes)
         .with_context(|| format!("{shown} cannot be read"))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let (at, bytes) = (error.utf8_error().valid_up_to(), error.as_bytes());
+        let is_end = |byte: &u8| *byte == b'\n';
+        let line = 1 + bytes[..at].iter().filter(|byte| is_end(byte)).count();
+        let word = bytes.split(is_end).nth(line - 1).unwrap_or_default();
+        anyhow!(
+            "{shown}:{line}: this is no UTF-8: \"{}\"",
+            word.escape_ascii()
+        )
+    })?;
     Ok(Some(text))
 }

@@ -209,6 +209,11 @@ fn event(text: &str) -> Result<Event<FunctionSelection>, String> {
     let functions = |text| FunctionSelection::parsed(locations_in(text));
     match (first, rest.trim_matches(is_blank)) {
         (_, "") => Ok(Event::Entry(functions(text))),
+        _ if is_off_by_one(first, "return") => Err(format!(
+            "expected return or functions, found {} before {}",
+            quoted(first),
+            quoted(rest)
+        )),
         ("return", _) => Ok(Event::Return(functions(rest))),
         ("mark" | "probe", name) if name.contains(is_blank) => Err(format!(
             "expected the name of one {first}, found {}",
@@ -217,6 +222,27 @@ fn event(text: &str) -> Result<Event<FunctionSelection>, String> {
         ("mark", name) => Ok(Event::Marker(name.trim_matches('"').to_owned())),
         ("probe", name) => Ok(Event::Probe(name.trim_matches('"').to_owned())),
         _ => Ok(Event::Entry(functions(text))),
+    }
+}
+
+/// Whether a word is another one but for one letter that is missing, too much, or different, or two that are swapped.
+fn is_off_by_one(word: &str, other: &str) -> bool {
+    let (mut a, mut b) = (word.as_bytes(), other.as_bytes());
+    while let ([first, rest @ ..], [same, others @ ..]) = (a, b)
+        && first == same
+    {
+        (a, b) = (rest, others);
+    }
+    while let ([rest @ .., last], [others @ .., same]) = (a, b)
+        && last == same
+    {
+        (a, b) = (rest, others);
+    }
+    match (a, b) {
+        ([], []) => false,
+        ([_] | [], [_] | []) => true,
+        ([a, b], [c, d]) => (a, b) == (d, c),
+        _ => false,
     }
 }
 

@@ -11,6 +11,9 @@ const LONGEST_NAME: usize = 15;
 /// The shortest beginning of a container's number that is taken for one.
 const SHORTEST_NUMBER: usize = 4;
 
+/// The digits of a container's number that are shown.
+const SHOWN_NUMBER: usize = 12;
+
 /// Control groups are not looked for deeper than this.
 const DEEPEST: usize = 24;
 
@@ -119,7 +122,7 @@ fn container_below(roots: &[PathBuf], container: &str) -> Result<Membership> {
                 0 => {
                     "; no control group here is one of docker, podman, containerd or LXC".to_owned()
                 }
-                _ => or_nearest(names, container),
+                _ => or_nearest_number(names, container),
             };
             bail!("there is no container {container:?}{nearest}")
         }
@@ -146,6 +149,28 @@ fn group_below(roots: &[PathBuf], path: &Path) -> Result<Membership> {
         path.display(),
         or_nearest(names, &wanted)
     )
+}
+
+/// The same of containers, whose numbers are compared by their beginnings, and shown in twelve digits.
+fn or_nearest_number<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> String {
+    let names: Vec<&str> = names.collect();
+    let shown = |name: &'a str| match is_number(name) {
+        true => &name[..name.len().min(SHOWN_NUMBER)],
+        false => name,
+    };
+    let begins = names.iter().map(|name| match is_number(name) {
+        true => &name[..name.len().min(wanted.len().max(1))],
+        false => name,
+    });
+    let near = nearest(begins, wanted);
+    let near = names
+        .iter()
+        .filter(|name| near.iter().any(|begin| name.starts_with(begin)));
+    let mut near: Vec<&str> = near.map(|name| shown(name)).collect();
+    near.sort_unstable();
+    near.dedup();
+    near.truncate(3);
+    nopal_symbols::or_nearest(&near)
 }
 
 fn or_nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> String {
@@ -356,6 +381,12 @@ mod tests {
             format!("machine.slice/libpod-{PODMAN}.scope")
         );
         assert_eq!(container("web"), "lxc.payload.web");
+        assert!(
+            container("4f5f").ends_with("; the nearest are 4f00aa11bb22, 4f5e2a1b9c3d")
+                || container("4f5f").ends_with("; the nearest is 4f5e2a1b9c3d"),
+            "{}",
+            container("4f5f")
+        );
         // Too short, and none.
         assert!(container("4f").starts_with("there is no container"));
         assert!(container("0123456789ab").starts_with("there is no container"));

@@ -498,6 +498,14 @@ fn program(command: Vec<OsString>) -> Target {
 }
 
 impl Attach {
+    /// An error that a session with these options would begin with, whatever its processes are.
+    pub fn commands(self) -> Result<()> {
+        let options = self
+            .recording
+            .options(Target::Processes(Vec::new()), self.time);
+        options.commands().map(drop)
+    }
+
     pub fn options(self) -> Result<Options> {
         let (mut processes, mut memberships) = (Vec::new(), Vec::new());
         for process in self.processes {
@@ -506,6 +514,13 @@ impl Attach {
                 Process::Named(name) => memberships.push(Membership::named(&name)?),
             }
         }
+        let of = |what: &str, name: &str| format!("{what} {name:?}");
+        let wanted = self.unit.iter().map(|unit| of("the unit", unit));
+        let paths = self.cgroup.iter().map(|path| path.to_string_lossy());
+        let wanted = wanted.chain(paths.map(|path| of("the control group", &path)));
+        let containers = self.container.iter();
+        let wanted = wanted.chain(containers.map(|one| of("the container", one)));
+        let wanted: Vec<String> = wanted.collect();
         let units = self.unit.iter().map(|unit| Membership::unit(unit));
         let groups = self.cgroup.iter().map(|path| Membership::group(path));
         let containers = self.container.iter();
@@ -516,7 +531,8 @@ impl Attach {
         processes.extend(memberships.iter().flat_map(Membership::members));
         ensure!(
             !processes.is_empty(),
-            "no process matches, except nopal itself and those that it was started by"
+            "no process runs in {}, except nopal itself and those that it was started by",
+            wanted.join(", ")
         );
         let mut seen = HashSet::new();
         processes.retain(|process| seen.insert(*process));

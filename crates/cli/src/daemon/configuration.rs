@@ -8,14 +8,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Command};
 use crate::{size, time, trusted_file};
 use nopal_analysis::sort;
+use nopal_control::begin;
+use nopal_symbols::{nearest, or_nearest, printable};
 
 const SUFFIX: &str = ".toml";
 
@@ -45,6 +47,15 @@ pub struct Service {
     pub keep: u64,
     /// How long they are kept.
     pub keep_for: Duration,
+}
+
+impl Service {
+    /// Whether its recordings may have snapshots.
+    pub fn has_snapshots(&self) -> bool {
+        let is_of_flight =
+            |word: &String| word == "--flight" || word.starts_with(&format!("--{PAIR}"));
+        self.words.iter().any(is_of_flight)
+    }
 }
 
 /// A key of a service's file, with its values.
@@ -105,8 +116,13 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
         return Err((0, why.into()));
     }
     let table = DeTable::parse(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        (at, error.message().to_owned())
+        let span = error.span().unwrap_or_default();
+        let word = text.get(span.clone()).map_or("", str::trim);
+        let word = match word {
+            "" => line_at(text, span.start),
+            word => word,
+        };
+        (span.start, format!("{}: {}", error.message(), quoted(word)))
     })?;
     let mut service = Service {
         name: name.into(),
@@ -116,8 +132,9 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
         keep_for: KEEP_FOR,
     };
     let (mut processes, mut options) = (Vec::new(), Vec::new());
+    let known = known_keys();
     for (name, value) in table.into_inner() {
-        let key = key(name, value)?;
+        let key = key(text, name, value)?;
         let at = key.place.start;
         let wrong = |why: String| (at, format!("{}: {why}", key.name));
         let text = || match key.values.as_slice() {
@@ -126,7 +143,13 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
         };
         match key.name.as_str() {
             "process" => processes = key.values,
-            "control" => service.control = key.values,
+            "control" => {
+                for command in &key.values {
+                    let parsed = begin::command(command);
+                    parsed.map_err(|error| wrong(format!("{error:#}")))?;
+                }
+                service.control = key.values;
+            }
             "keep" => {
                 service.keep = size::parse(text()?).map_err(wrong)?;
                 if service.keep < LEAST_KEPT {
@@ -136,6 +159,11 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
             "keep-for" => service.keep_for = time::parse(text()?).map_err(wrong)?,
             name if NOT_KEYS.contains(&name) => {
                 return Err(wrong("this is not for a service".into()));
+            }
+            name if !known.iter().any(|known| known == name) => {
+                let nearest = nearest(known.iter().map(String::as_str), name);
+                let why = format!("there is no such key{}", or_nearest(&nearest));
+                return Err(wrong(why));
             }
             _ => options.push(key),
         }
@@ -158,45 +186,82 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
     check(&service.words).map_err(|(_, why)| {
         let alone = |key: &Key| {
             let words = [key.words(), vec!["1".into()]].concat();
-            Some((check(&words).err()?.0, key.place.start))
+            let (kind, _) = check(&words).err()?;
+            Some((kind, key.place.start, key.name.clone()))
         };
-        let mut wrong: Vec<(ErrorKind, usize)> = options.iter().filter_map(alone).collect();
+        let mut wrong: Vec<_> = options.iter().filter_map(alone).collect();
         // An option that needs another is refused alone, and may be accepted beside it.
-        sort::by_key(&mut wrong, |(kind, _)| {
-            *kind == ErrorKind::MissingRequiredArgument
+        sort::by_key(&mut wrong, |(kind, ..)| {
+            *kind == Some(ErrorKind::MissingRequiredArgument)
         });
-        (wrong.first().map_or(0, |(_, at)| *at), why)
+        match wrong.into_iter().next() {
+            Some((_, at, name)) => (at, format!("{name}: {why}")),
+            None => (0, why),
+        }
     })?;
     Ok(service)
 }
 
-fn key(name: Spanned<Cow<str>>, value: Spanned<DeValue>) -> Result<Key, Wrong> {
+/// The keys that a service may have: the long options of `nopal attach`, but for those that are not for a service, and
+/// the daemon's own.
+fn known_keys() -> Vec<String> {
+    let own = ["process", "control", "keep", "keep-for"];
+    let mut known: Vec<String> = own.map(str::to_owned).into();
+    let command = Arguments::command();
+    if let Some(attach) = command.find_subcommand("attach") {
+        let names = attach.get_arguments().filter_map(|one| one.get_long());
+        let names = names.filter(|name| !NOT_KEYS.contains(name));
+        known.extend(names.map(str::to_owned));
+    }
+    known
+}
+
+/// The line of a text in which a place is, without blanks around it.
+fn line_at(text: &str, at: usize) -> &str {
+    let before = text.get(..at).unwrap_or(text);
+    let begin = before.rfind('\n').map_or(0, |end| end + 1);
+    text[begin..].lines().next().unwrap_or_default().trim()
+}
+
+fn quoted(word: &str) -> String {
+    format!("{:?}", printable(word.lines().next().unwrap_or_default()))
+}
+
+fn key(text: &str, name: Spanned<Cow<str>>, value: Spanned<DeValue>) -> Result<Key, Wrong> {
     let place = name.span();
     let name = name.into_inner().into_owned();
-    let wrong = |what: &str| (place.start, format!("{name}: {what}"));
-    let text = |value: &DeValue| {
-        let text = match value {
+    let takes_texts = ["process", "control"].contains(&name.as_str());
+    let wrong = |at: &Range<usize>| {
+        let expected = match takes_texts {
+            true => "a text or a list of texts is expected",
+            false => "a text, a number, true, false, or a list of texts is expected",
+        };
+        let found = quoted(text.get(at.clone()).unwrap_or_default());
+        (at.start, format!("{name}: {expected}, found {found}"))
+    };
+    let text_of = |value: &Spanned<DeValue>, is_in_list: bool| {
+        let text = match value.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
-            DeValue::Integer(number) => {
+            DeValue::Integer(number) if !is_in_list && !takes_texts => {
                 let number = i64::from_str_radix(number.as_str(), number.radix());
                 number.ok().map(|number| number.to_string())
             }
             _ => None,
         };
-        text.ok_or_else(|| wrong("a text, a number, true, false, or a list of texts is expected"))
+        text.ok_or_else(|| wrong(&value.span()))
     };
-    let value = value.into_inner();
-    let values = match &value {
+    let values = match value.get_ref() {
+        DeValue::Boolean(_) if takes_texts => return Err(wrong(&value.span())),
         DeValue::Boolean(false) => Vec::new(),
         DeValue::Boolean(true) => vec![String::new()],
         DeValue::Array(values) => {
-            let values = values.iter().map(|value| text(value.get_ref()));
+            let values = values.iter().map(|value| text_of(value, true));
             values.collect::<Result<_, _>>()?
         }
-        value => vec![text(value)?],
+        _ => vec![text_of(&value, false)?],
     };
     Ok(Key {
-        is_flag: value.is_bool(),
+        is_flag: value.get_ref().is_bool(),
         place,
         name,
         values,
@@ -217,12 +282,20 @@ impl Key {
     }
 }
 
-/// Whether `nopal attach` takes these words.
-fn check(words: &[String]) -> Result<(), (ErrorKind, String)> {
+/// Whether `nopal attach` takes these words, and a session could begin with them as far as that is known without a process.
+fn check(words: &[String]) -> Result<(), (Option<ErrorKind>, String)> {
     let attach = ["nopal", "attach"].into_iter().map(str::to_owned);
     let parsed = Arguments::try_parse_from(attach.chain(words.iter().cloned()));
-    let Err(error) = parsed else {
-        return Ok(());
+    let error = match parsed {
+        Ok(Arguments {
+            command: Command::Attach(attach),
+            ..
+        }) => {
+            let commands = attach.commands();
+            return commands.map_err(|error| (None, format!("{error:#}")));
+        }
+        Ok(_) => return Ok(()),
+        Err(error) => error,
     };
     let (kind, error) = (error.kind(), error.to_string());
     // The rest is usage and help, which are of the command line.
@@ -230,7 +303,7 @@ fn check(words: &[String]) -> Result<(), (ErrorKind, String)> {
     let said = said.split("\n\nFor more").next().unwrap_or_default();
     let said = said.trim_start_matches("error: ");
     let words: Vec<&str> = said.split_whitespace().collect();
-    Err((kind, words.join(" ")))
+    Err((Some(kind), words.join(" ")))
 }
 
 #[cfg(test)]
@@ -263,9 +336,11 @@ mod tests {
         let slowest = service("a", "process = 'a'\nkeep-slowest = '20 a..b'").unwrap();
         let words = ["--keep-slowest", "20", "a..b"];
         assert!(slowest.words.windows(3).any(|three| three == words));
+        assert!(slowest.has_snapshots() && found.has_snapshots());
         let plain = service("a", "process = 'a'").unwrap();
         assert_eq!(plain.words, ["--for=1h", "--", "a"]);
         assert_eq!((plain.keep, plain.keep_for), (KEEP, KEEP_FOR));
+        assert!(!plain.has_snapshots());
     }
 
     #[test]
@@ -277,11 +352,11 @@ mod tests {
         for (text, said) in [
             (
                 "process = 'a'\nbuffer = '12Q'",
-                "2: invalid value '12Q' for '--buffer <SIZE>'",
+                "2: buffer: invalid value '12Q' for '--buffer <SIZE>'",
             ),
             (
                 "process = 'a'\n\nbufer = '1M'",
-                "3: unexpected argument '--bufer' found tip: a similar argument exists: '--buffer'",
+                "3: bufer: there is no such key; the nearest is buffer",
             ),
             ("process = 'a'\nkeep = 'x'", "2: keep: "),
             (
@@ -299,22 +374,53 @@ mod tests {
             ("flight = true", "1: nothing to follow"),
             (
                 "process = 'a'\nsnapshot-when = 'f'",
-                "2: the following required arguments were not provided: --flight",
+                "2: snapshot-when: the following required arguments were not provided: --flight",
             ),
             (
                 "process = 'a'\nflight = true\nsnapshot-when = 'f'\nzzz = 1",
-                "4: unexpected argument '--zzz'",
+                "4: zzz: there is no such key",
             ),
             (
                 "process = 'a'\nmax-size = '1G'",
                 "2: max-size: this is not for a service",
             ),
-            ("process = 'a'\nunit = 1.5", "2: unit: a text"),
+            (
+                "process = 'a'\nunit = 1.5",
+                "2: unit: a text, a number, true, false, or a list of texts is expected, found \"1.5\"",
+            ),
             (
                 "process = 'a'\nlibs = 'yes'",
-                "2: unexpected value 'yes' for '--libs'",
+                "2: libs: unexpected value 'yes' for '--libs'",
             ),
-            ("process = 'a'\nprocess = 'b'", "2: duplicate key"),
+            (
+                "process = 'a'\nprocess = 'b'",
+                "2: duplicate key: \"process\"",
+            ),
+            (
+                "process = 'a'\nkeeep = '1G'",
+                "2: keeep: there is no such key; the nearest is keep",
+            ),
+            ("process = 'a'\n  keep =\ndepth = 5", "2: "),
+            (
+                "process = ['a', 5]",
+                "1: process: a text or a list of texts is expected, found \"5\"",
+            ),
+            (
+                "process = true",
+                "1: process: a text or a list of texts is expected, found \"true\"",
+            ),
+            (
+                "process = 'a'\ncontrol = ['trace p on', 'trace p onn']",
+                "2: control: \"trace p onn\": expected ",
+            ),
+            (
+                "process = 'a'\nflight = true\nsnapshot-when = 'retrn call'",
+                "3: snapshot-when: \"when retrn call do snapshot\": expected return or functions, found \"retrn\"",
+            ),
+            (
+                "process = 'a'\nkeep-slowest = '20 ab'",
+                "2: keep-slowest: --keep-slowest 20 ab: expected a section",
+            ),
             ("process = 'a", "1: invalid"),
             (
                 "process = 'a'\nhelp = true",
@@ -322,6 +428,12 @@ mod tests {
             ),
         ] {
             assert!(wrong(text).starts_with(said), "{text:?}: {}", wrong(text));
+        }
+        for (text, word) in [
+            ("process = 'a'\n  keep =\ndepth = 5", "\"keep =\""),
+            ("process = 'a'\nkeep '1G'", "\"keep '1G'\""),
+        ] {
+            assert!(wrong(text).contains(word), "{text:?}: {}", wrong(text));
         }
         assert!(
             service("a b", "process = 'a'").is_err() && service("..", "process = 'a'").is_err()

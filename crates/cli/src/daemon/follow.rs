@@ -140,8 +140,11 @@ impl Followed {
         let tool = std::env::current_exe().ok().filter(|path| path.exists());
         let mut command = Command::new(tool.unwrap_or_else(|| "/proc/self/exe".into()));
         command.arg("attach").arg("-o").arg(&directory);
+        self.remove_old(self.service.keep / 2);
         let most = most_bytes(self.service.keep, &self.directory);
-        command.arg(format!("--max-size={most}"));
+        // The snapshots of a recording have at most as much together as its trace.
+        let parts = if self.service.has_snapshots() { 2 } else { 1 };
+        command.arg(format!("--max-size={}", most / parts));
         command.args(&self.service.words);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(Stdio::piped());
@@ -184,18 +187,27 @@ impl Followed {
     }
 
     fn limit(&mut self) {
-        let running = self.recording.as_ref();
-        let running = running.map(|recording| recording.directory.as_path());
-        let Service { keep, keep_for, .. } = self.service;
-        let (bytes, stays) = recordings::limit(&self.directory, running, keep, keep_for);
-        self.bytes = bytes;
-        for line in stays {
-            say(&self.said, &self.service.name, &line);
-        }
+        let most = match self.is_recording() {
+            true => self.service.keep / 2,
+            false => 0,
+        };
+        self.remove_old(most);
         let tool = self.status().tool;
         if tool.is_some_and(metrics::is_full) && self.end() {
             let line = "the recording is full, and another one begins";
             say(&self.said, &self.service.name, line);
+        }
+    }
+
+    /// So that all fit into `keep` with one that has so many bytes.
+    fn remove_old(&mut self, most: u64) {
+        let running = self.recording.as_ref();
+        let running = running.map(|recording| recording.directory.as_path());
+        let Service { keep, keep_for, .. } = self.service;
+        let (bytes, stays) = recordings::limit(&self.directory, running, keep, keep_for, most);
+        self.bytes = bytes;
+        for line in stays {
+            say(&self.said, &self.service.name, &line);
         }
     }
 

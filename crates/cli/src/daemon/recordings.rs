@@ -36,16 +36,18 @@ struct Kept {
     changed: SystemTime,
 }
 
-/// Removes recordings and snapshots that have not changed for `keep_for`, and the oldest while all have more than
-/// `keep` bytes. `running` goes on, and stays. Returns the bytes that remain, and errors of removal.
+/// Removes recordings and snapshots that have not changed for `keep_for`, and the oldest while all would have more than
+/// `keep` bytes if one had `most`: `running`, or the next one. `running` goes on, and stays; of it, snapshots go while
+/// all have more than `keep` as they are. Returns the bytes that remain, and errors of removal.
 pub fn limit(
     directory: &Path,
     running: Option<&Path>,
     keep: u64,
     keep_for: Duration,
+    most: u64,
 ) -> (u64, Vec<String>) {
     let mut kept: Vec<Kept> = Vec::new();
-    let mut all = 0;
+    let (mut all, mut of_running) = (0, 0);
     for (name, path) in below(directory) {
         if !is_name(&name) {
             continue;
@@ -61,8 +63,12 @@ pub fn limit(
             .into_iter()
             .map(|(_, path)| bytes(&path))
             .sum::<u64>();
-        kept.extend(snapshots.into_iter().filter_map(|(_, path)| measured(path)));
+        let snapshots = snapshots.into_iter().filter_map(|(_, path)| measured(path));
+        let snapshots: Vec<Kept> = snapshots.collect();
+        of_running = all + snapshots.iter().map(|one| one.bytes).sum::<u64>();
+        kept.extend(snapshots);
     }
+    let room = most.saturating_sub(of_running);
     sort::by_key(&mut kept, |one| one.changed);
     all += kept.iter().map(|one| one.bytes).sum::<u64>();
     let now = SystemTime::now();
@@ -75,7 +81,8 @@ pub fn limit(
     {
         let age = now.duration_since(changed).unwrap_or_default();
         let is_running = running.is_some_and(|running| path.starts_with(running));
-        let goes = age > keep_for || all > keep;
+        let room = if is_running { 0 } else { room };
+        let goes = age > keep_for || all.saturating_add(room) > keep;
         if !goes || is_running && age < STILL {
             continue;
         }
@@ -145,17 +152,19 @@ mod tests {
         put(&running, 50, 0);
         put(&running.join("snapshot-1"), 100, 3000);
         put(&running.join("snapshot-2"), 100, 1);
-        let limit = |running: Option<&PathBuf>, keep, seconds| {
+        let limit_for = |running: Option<&PathBuf>, keep, seconds, most| {
             let running = running.map(PathBuf::as_path);
             let (all, stays) = limit(
                 directory.path(),
                 running,
                 keep,
                 Duration::from_secs(seconds),
+                most,
             );
             assert_eq!(stays, [""; 0]);
             all
         };
+        let limit = |running, keep, seconds| limit_for(running, keep, seconds, 0);
         assert_eq!(limit(Some(&running), 450, 10_000), 450);
         assert_eq!(limit(Some(&running), 449, 10_000), 350);
         assert!(!at("2026-11-25T00-00-00").exists() && at("2026-11-25T01-00-00").exists());
@@ -165,6 +174,30 @@ mod tests {
         assert_eq!(limit(Some(&running), 0, 0), 150);
         assert!(running.join("snapshot-2").exists() && at("somebody's").exists());
         assert_eq!(limit(None, 0, 0), 0);
+    }
+
+    /// One that goes on may grow, and the next one begins.
+    #[test]
+    fn there_is_room_for_the_recording_that_goes_on_or_begins() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let running = at("2026-11-26T00-00-00");
+        put(&at("2026-11-25T00-00-00"), 100, 5000);
+        put(&at("2026-11-25T01-00-00"), 100, 4000);
+        put(&running, 50, 0);
+        put(&running.join("snapshot-1"), 100, 3000);
+        let left = |running: Option<&Path>, most| {
+            let hour = Duration::from_secs(3600);
+            limit(directory.path(), running, 400, 10 * hour, most).0
+        };
+        // It has 150 bytes already.
+        assert_eq!(left(Some(&running), 200), 350);
+        assert_eq!(left(Some(&running), 201), 250);
+        assert!(running.join("snapshot-1").exists());
+        // The recording that went on is over, too.
+        assert_eq!(left(None, 150), 250);
+        assert_eq!(left(None, 200), 150);
+        assert!(!at("2026-11-25T01-00-00").exists() && running.exists());
     }
 
     #[test]

@@ -56,6 +56,9 @@ impl Batch {
                 continue;
             }
             self.held.pass(*one.window.start());
+            if let Some(room) = self.snapshots.lock().room(self.limit) {
+                self.held.fit(room);
+            }
             let ended = self.held.write(&self.seed, *number, one);
             let ended = ended.unwrap_or_else(|error| Ended::Failed(format!("{error:#}")));
             self.snapshots.lock().end(*number, ended);
@@ -140,6 +143,29 @@ impl Held {
     fn has(&self, thread: ThreadKey, moment: u64) -> bool {
         let mut chunks = self.chunks.iter().filter(|copy| copy.thread == thread);
         chunks.any(|copy| (copy.begin..=copy.end).contains(&moment))
+    }
+
+    /// Without the oldest chunks, so that the others have at most so many bytes.
+    fn fit(&mut self, room: u64) {
+        let bytes = |copy: &Copy| 8 * copy.words.len() as u64;
+        if self.chunks.iter().map(bytes).sum::<u64>() <= room {
+            return;
+        }
+        self.find_ends();
+        let mut ends: Vec<(u64, u64)> = self
+            .chunks
+            .iter()
+            .map(|copy| (copy.end, bytes(copy)))
+            .collect();
+        sort::by_key(&mut ends, |(end, _)| std::cmp::Reverse(*end));
+        let mut sum = 0;
+        let over = ends.iter().find(|(_, bytes)| {
+            sum += bytes;
+            sum > room
+        });
+        if let Some((end, _)) = over {
+            self.pass(end.saturating_add(1));
+        }
     }
 
     /// Without the chunks that were over before a moment.
@@ -425,15 +451,9 @@ mod tests {
         held.chunks.iter().map(|copy| copy.thread.thread).collect()
     }
 
-    /// The last chunk of each is not followed by another one: what it has tells when it was over.
-    #[test]
-    fn what_threads_recorded_before_a_case_is_passed_over() {
-        let mut held = Held {
-            chunks: vec![
-                chunk(1, &[100, 200]),
-                chunk(2, &[150, 300]),
-                chunk(3, &[250]),
-            ],
+    fn held(chunks: Vec<Copy>) -> Held {
+        Held {
+            chunks,
             open_calls: HashMap::new(),
             names: Vec::new(),
             alive: Vec::new(),
@@ -441,7 +461,43 @@ mod tests {
             totals: Totals::default(),
             lost: Lost::default(),
             passed: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_over_first_is_passed_over_where_there_is_too_little_room() {
+        let chunks = || {
+            vec![
+                chunk(1, &[100, 200]),
+                chunk(2, &[150, 300]),
+                chunk(3, &[250]),
+            ]
         };
+        let bytes: Vec<u64> = chunks()
+            .iter()
+            .map(|copy| 8 * copy.words.len() as u64)
+            .collect();
+        for (room, left, passed) in [
+            (bytes.iter().sum(), vec![1, 2, 3], 0),
+            (bytes.iter().sum::<u64>() - 1, vec![2, 3], 2),
+            (bytes[1] + bytes[2], vec![2, 3], 2),
+            (bytes[1] + bytes[2] - 1, vec![2], 3),
+            (0, vec![], 5),
+        ] {
+            let mut held = held(chunks());
+            held.fit(room);
+            assert_eq!((threads(&held), held.passed), (left, passed), "{room}");
+        }
+    }
+
+    /// The last chunk of each is not followed by another one: what it has tells when it was over.
+    #[test]
+    fn what_threads_recorded_before_a_case_is_passed_over() {
+        let mut held = held(vec![
+            chunk(1, &[100, 200]),
+            chunk(2, &[150, 300]),
+            chunk(3, &[250]),
+        ]);
         held.pass(0);
         assert_eq!(threads(&held), [1, 2, 3]);
         held.find_ends();

@@ -117,6 +117,11 @@ impl Snapshots {
         limit.is_some_and(|limit| self.bytes >= limit.bytes())
     }
 
+    /// How many bytes the next one may have; none: any number.
+    pub fn room(&self, limit: Option<Limit>) -> Option<u64> {
+        Some(limit?.bytes().saturating_sub(self.bytes))
+    }
+
     /// Leaves out those that somebody else has removed, as the daemon does.
     pub fn forget_missing(&mut self) {
         let bytes = &mut self.bytes;
