@@ -1,5 +1,5 @@
-//! `make torture`: a program whose threads call ten thousand functions, while these are inserted, switched and removed
-//! at random, signals come, libraries are loaded, children are forked, and sessions begin, end and are killed.
+//! `make torture`: a program whose threads call ten thousand functions, while these are inserted, timed, counted,
+//! switched off and removed at random, signals come, libraries are loaded, children are forked, and sessions begin, end and are killed.
 //!
 //! `torture [seed=N] [seconds=N] [toggles=N]` ends when both numbers are reached. It prints the seed, which makes the
 //! same choices again, at other moments. It ends with 1 at the first failure.

@@ -264,7 +264,7 @@ impl<'a> Session<'a> {
             if number == 0 || !same {
                 at = self.random.usize(0..self.traces.all.len());
             }
-            text += &self.traces.switch(at);
+            text += &self.traces.switch(at, self.random.bool());
         }
         self.command(&text);
     }

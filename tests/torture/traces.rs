@@ -6,19 +6,27 @@ use crate::program::FUNCTIONS;
 pub const COUNTED: usize = 1000;
 pub const COUNTED_PATTERN: &str = "f_{?,??,???}";
 
+/// How calls of a trace's functions are recorded. Of several traces of a function the greatest holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Off,
+    Counted,
+    Timed,
+}
+
 pub struct Trace {
     pub name: String,
-    pub on: bool,
+    state: State,
     functions: Vec<u16>,
 }
 
 /// The traces whose functions are switched at random.
 pub struct Traces {
     pub all: Vec<Trace>,
-    /// For each function, how many traces that are on hold it.
-    on: Vec<u16>,
+    /// For each function, how many traces that hold it are counted, and how many timed.
+    holders: Vec<[u16; 2]>,
     number: u64,
-    /// The number of times that a function's switch was turned.
+    /// The number of times that a function went to another state.
     pub toggles: u64,
 }
 
@@ -51,7 +59,7 @@ impl Traces {
     pub fn new() -> Traces {
         Traces {
             all: Vec::new(),
-            on: vec![0; FUNCTIONS],
+            holders: vec![[0; 2]; FUNCTIONS],
             number: 0,
             toggles: 0,
         }
@@ -61,10 +69,10 @@ impl Traces {
     pub fn adopt(&mut self, name: &str, pattern: &[u8; 4]) {
         self.all.push(Trace {
             name: name.to_owned(),
-            on: false,
+            state: State::Off,
             functions: matching(pattern),
         });
-        self.turn(self.all.len() - 1, true);
+        self.turn(self.all.len() - 1, State::Timed);
     }
 
     /// The command that makes a trace, and the trace, to be added to `all` when it has been made.
@@ -81,47 +89,62 @@ impl Traces {
         self.number += 1;
         let name = format!("t{}", self.number);
         let command = format!("trace {what} new {name}\n");
-        let on = false;
+        let state = State::Off;
         (
             command,
             Trace {
                 name,
-                on,
+                state,
                 functions,
             },
         )
     }
 
-    /// The command that turns a trace's switch.
-    pub fn switch(&mut self, at: usize) -> String {
-        let on = !self.all[at].on;
-        self.turn(at, on);
-        let word = if on { "on" } else { "off" };
+    /// The command that brings a trace to one of the two other states.
+    pub fn switch(&mut self, at: usize, first: bool) -> String {
+        let (state, word) = match (self.all[at].state, first) {
+            (State::Off, true) | (State::Counted, false) => (State::Timed, "on"),
+            (State::Off, false) | (State::Timed, true) => (State::Counted, "count"),
+            (State::Counted, true) | (State::Timed, false) => (State::Off, "off"),
+        };
+        self.turn(at, state);
         format!("trace {} {word}\n", self.all[at].name)
     }
 
     pub fn remove(&mut self, at: usize) -> String {
-        self.turn(at, false);
+        self.turn(at, State::Off);
         format!("trace {} remove\n", self.all.swap_remove(at).name)
     }
 
     /// Forgets all traces, which are gone.
     pub fn clear(&mut self) {
-        (0..self.all.len()).for_each(|at| self.turn(at, false));
+        (0..self.all.len()).for_each(|at| self.turn(at, State::Off));
         self.all.clear();
     }
 
-    fn turn(&mut self, at: usize, on: bool) {
+    fn turn(&mut self, at: usize, state: State) {
         let trace = &mut self.all[at];
-        if trace.on == on {
-            return;
-        }
-        trace.on = on;
+        let before = std::mem::replace(&mut trace.state, state);
+        let place = |state| match state {
+            State::Off => None,
+            State::Counted => Some(0),
+            State::Timed => Some(1),
+        };
+        let of = |[counted, timed]: [u16; 2]| match (counted, timed) {
+            (_, 1..) => State::Timed,
+            (1.., 0) => State::Counted,
+            (0, 0) => State::Off,
+        };
         for function in &trace.functions {
-            let count = &mut self.on[usize::from(*function)];
-            let before = *count;
-            *count = if on { before + 1 } else { before - 1 };
-            self.toggles += u64::from((before == 0) != (*count == 0));
+            let holders = &mut self.holders[usize::from(*function)];
+            let was = of(*holders);
+            if let Some(place) = place(before) {
+                holders[place] -= 1;
+            }
+            if let Some(place) = place(state) {
+                holders[place] += 1;
+            }
+            self.toggles += u64::from(was != of(*holders));
         }
     }
 }
