@@ -305,6 +305,22 @@ fn tracepoints_of_the_traced_threads_are_markers() {
         flags.ends_with("..."),
         "interrupts may be off, nothing else: {flags}"
     );
+    // The processor is known without the scheduler's events, to each form of the text.
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    assert!(is_number(&flags[..flags.len() - 4]), "{flags}");
+    let text = said_of(&["dump", "--as", "function"], &trace);
+    let line = text.lines().find(|line| line.contains("sys_enter_getppid"));
+    let processor = line.unwrap().strip_prefix("CPU ").unwrap();
+    assert!(is_number(processor.split(':').next().unwrap()), "{line:?}");
+    let columns = |form: &[&str]| -> Vec<String> {
+        let text = said_of(&[&["dump", "--verbose", "--as"], form].concat(), &trace);
+        let line = text.lines().find(|line| line.contains("sys_enter_getppid"));
+        let words = line.unwrap().split_whitespace().skip(2).take(3);
+        words.map(str::to_owned).collect()
+    };
+    let shown = columns(&["latency", "--of", "events"]);
+    assert!(is_number(&shown[0]) && shown[2].len() == 8, "{shown:?}");
+    assert_eq!(columns(&["function"]), shown);
     let refused = Command::new(nopal())
         .args(["record", "-e", "exceptions:page_fault_usr", "-o"])
         .arg(place.path().join("none"))

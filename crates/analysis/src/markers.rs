@@ -32,21 +32,32 @@ pub fn is_of_all(field: &Field) -> bool {
     field.name.starts_with("common_")
 }
 
-/// The state of the processor that a tracepoint of the kernel has in its fields.
-pub fn kernel_flags(marker: Option<&Marker>, payload: &[u64]) -> Option<KernelFlags> {
-    let marker = marker.filter(|marker| is_tracepoint(marker))?;
-    let values = marker.values(payload)?;
+/// The processor, and its state, that a tracepoint of the kernel has in its fields.
+pub fn processor_state(
+    marker: Option<&Marker>,
+    payload: &[u64],
+) -> (Option<u32>, Option<KernelFlags>) {
+    let marker = marker.filter(|marker| is_tracepoint(marker));
+    let values = marker.and_then(|marker| Some((marker, marker.values(payload)?)));
+    let Some((marker, values)) = values else {
+        return (None, None);
+    };
     let value = |name: &str| {
         let at = marker.fields.iter().position(|field| field.name == name)?;
         match values.get(at)? {
-            Value::Unsigned(value) => u8::try_from(*value).ok(),
+            Value::Unsigned(value) => Some(*value),
             _ => None,
         }
     };
-    Some(KernelFlags {
-        flags: value("common_flags")?,
-        preempt_count: value("common_preempt_count")?,
-    })
+    let byte = |name: &str| u8::try_from(value(name)?).ok();
+    let flags = || {
+        Some(KernelFlags {
+            flags: byte("common_flags")?,
+            preempt_count: byte("common_preempt_count")?,
+        })
+    };
+    let processor = value("common_cpu").and_then(|number| u32::try_from(number).ok());
+    (processor, flags())
 }
 
 /// A value in the form of its conversion.

@@ -15,7 +15,7 @@ use crate::filter::Filter;
 use crate::kernel_events::{
     KernelNames, Running, TimelineEvent, push_event, thread, with_kernel_events,
 };
-use crate::markers::push_marker;
+use crate::markers::{processor_state, push_marker};
 use crate::names::ThreadNames;
 use crate::sort;
 use crate::timeline::{EventSource, ThreadEvents, timeline};
@@ -32,6 +32,7 @@ pub fn dump(
     let writer = LineWriter::new(trace, look, begin_ns);
     let thread_names = ThreadNames::new(trace);
     let threads = filter.threads(trace);
+    let all = trace.tasks();
     let mut comms: Vec<Option<String>> = vec![None; threads.len()];
     let mut lines = Lines::new(out);
     let entries = timeline(&threads, |_, thread| {
@@ -64,8 +65,9 @@ pub fn dump(
         let next = timeline_events.peek().map_or(clock, |(next, _)| *next);
         let text = &mut lines.text;
         match &timeline_event {
-            TimelineEvent::Thread(stream, entry) => {
+            TimelineEvent::Thread(stream, (entry, flags)) => {
                 let thread = &threads[*stream];
+                let processor = flags.processor;
                 let moment = Moment {
                     comm: comms[*stream].get_or_insert_with(|| thread_names.of(thread)),
                     thread: thread.thread,
@@ -74,8 +76,8 @@ pub fn dump(
                     clock,
                     next,
                     flags: Flags {
-                        processor: running.borrow().processor(thread.thread),
-                        ..Flags::default()
+                        processor: processor.or_else(|| running.borrow().processor(thread.thread)),
+                        ..*flags
                     },
                 };
                 match (look.verbose, entry) {
@@ -91,7 +93,7 @@ pub fn dump(
                     continue;
                 }
                 let name = running.borrow().name(*processor, event);
-                let comm = name.unwrap_or_else(|| known(&threads, &thread_names, thread));
+                let comm = name.unwrap_or_else(|| known(&all, &thread_names, thread));
                 let moment = Moment {
                     comm: &comm,
                     thread,
@@ -163,7 +165,7 @@ struct Entries<'a> {
     markers: &'a Markers,
     /// Of the call that begins next; 0 where it is not known.
     return_address: u64,
-    entries: VecDeque<(u64, LineContent)>,
+    entries: VecDeque<(u64, (LineContent, Flags))>,
 }
 
 impl Sink for Entries<'_> {
@@ -176,15 +178,24 @@ impl Sink for Entries<'_> {
         if let [under @ .., frame] = frames {
             let entry = Entry::of(frame, under, return_address);
             let content = LineContent::Call(entry, AT_ENTRY);
-            self.entries.push_back((frame.clock, content));
+            let moment = (content, Flags::default());
+            self.entries.push_back((frame.clock, moment));
         }
         0
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
         let mut text = vec![b' '];
-        push_marker(&mut text, self.markers.get(event), payload);
-        self.entries.push_back((clock, LineContent::Text(text)));
+        let marker = self.markers.get(event);
+        push_marker(&mut text, marker, payload);
+        let (processor, kernel) = processor_state(marker, payload);
+        let flags = Flags {
+            processor,
+            kernel,
+            ..Flags::default()
+        };
+        let moment = (LineContent::Text(text), flags);
+        self.entries.push_back((clock, moment));
     }
 
     fn leave(&mut self, _frame: &Frame, _ending: Ending, _frames: &[Frame]) {}
@@ -195,9 +206,9 @@ impl Sink for Entries<'_> {
 }
 
 impl EventSource for Entries<'_> {
-    type Moment = LineContent;
+    type Moment = (LineContent, Flags);
 
-    fn take(&mut self) -> Option<(u64, LineContent)> {
+    fn take(&mut self) -> Option<(u64, (LineContent, Flags))> {
         self.entries.pop_front()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use super::linux::{AT_ENTRY, Entry, Flags, LineContent, SOMEWHERE};
 use crate::calls::{Ending, Frame, Sink};
-use crate::markers::{kernel_flags, push_marker};
+use crate::markers::{processor_state, push_marker};
 use crate::names::Names;
 use crate::timeline::EventSource;
 use crate::tracers::{Roles, State, Watcher};
@@ -170,10 +170,10 @@ impl Sink for Inside<'_> {
             let mut text = Vec::new();
             let marker = self.watcher.roles.marker(event);
             push_marker(&mut text, marker, payload);
-            let kernel = kernel_flags(marker, payload);
+            let (processor, kernel) = processor_state(marker, payload);
             self.push(clock, LineContent::Text(text), is_in_handler(frames), false);
             if let Some((_, line)) = self.lines.back_mut() {
-                line.flags.kernel = kernel;
+                (line.flags.processor, line.flags.kernel) = (processor, kernel);
             }
         }
     }

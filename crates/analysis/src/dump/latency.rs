@@ -289,8 +289,9 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
         let (who, flags, content) = match event {
             TimelineEvent::Thread(stream, line) => {
                 let thread = &threads[stream];
+                let processor = line.flags.processor;
                 let flags = Flags {
-                    processor: running.processor(thread.thread),
+                    processor: processor.or_else(|| running.processor(thread.thread)),
                     ..line.flags
                 };
                 let who = (comms[stream].clone(), thread.thread, thread.process);

@@ -4,6 +4,8 @@ use nopal_trace::{Field, FieldKind};
 
 /// The common fields of records that are kept; the others tell the tracepoint and the thread.
 const COMMON: [&str; 2] = ["common_flags", "common_preempt_count"];
+/// The processor on which the event happened. The kernel's record does not tell it: its ring is the processor's.
+const PROCESSOR: &str = "common_cpu";
 /// Elements of an array of integers that become fields of their own.
 const MOST_ELEMENTS: usize = 8;
 /// A marker has no more fields.
@@ -19,6 +21,7 @@ pub struct Format {
 /// The place of a value in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
+    Processor,
     Integer {
         offset: usize,
         size: usize,
@@ -48,6 +51,8 @@ impl Format {
             fields: Vec::new(),
             reads: Vec::new(),
         };
+        let kind = FieldKind::Unsigned(32);
+        format.push(PROCESSOR.to_owned(), kind, Vec::new(), Read::Processor);
         for line in text.lines().map(str::trim) {
             if let Some(line) = line.strip_prefix("field:") {
                 format.add(line, print)?;
@@ -136,7 +141,7 @@ impl Format {
     }
 
     /// Appends the values of a record, as a marker's record has them behind its clock. `None`: it is cut short.
-    pub fn push_values(&self, raw: &[u8], words: &mut Vec<u64>) -> Option<()> {
+    pub fn push_values(&self, raw: &[u8], processor: u32, words: &mut Vec<u64>) -> Option<()> {
         let begin = words.len();
         let has_length = self.fields.iter().any(|field| field.kind.has_length());
         if has_length {
@@ -144,6 +149,7 @@ impl Format {
         }
         for read in &self.reads {
             match *read {
+                Read::Processor => words.push(u64::from(processor)),
                 Read::Integer {
                     offset,
                     size,
@@ -281,7 +287,7 @@ mod tests {
 
     fn values(format: &Format, raw: &[u8]) -> Vec<String> {
         let mut words = Vec::new();
-        format.push_values(raw, &mut words).unwrap();
+        format.push_values(raw, 3, &mut words).unwrap();
         let marker = Marker {
             name: String::new(),
             format: String::new(),
@@ -310,6 +316,7 @@ mod tests {
         assert_eq!(
             kinds.collect::<Vec<_>>(),
             [
+                ("common_cpu", FieldKind::Unsigned(32)),
                 ("common_flags", FieldKind::Hexadecimal(8)),
                 ("common_preempt_count", FieldKind::Unsigned(8)),
                 ("address", FieldKind::Hexadecimal(64)),
@@ -317,7 +324,7 @@ mod tests {
             ]
         );
         let record = raw(&[0x7000u64.to_le_bytes(), 6u64.to_le_bytes()].concat());
-        assert_eq!(values(&format, &record), ["37", "2", "28672", "6"]);
+        assert_eq!(values(&format, &record), ["3", "37", "2", "28672", "6"]);
     }
 
     #[test]
@@ -344,7 +351,7 @@ mod tests {
         record.extend(b"eth0\0hi");
         let shown = values(&format, &record);
         assert_eq!(
-            shown[2..],
+            shown[3..],
             [
                 "ab",
                 "eth0",
@@ -373,10 +380,14 @@ mod tests {
         let mut record = raw(&((4u32 << 16) | 24).to_le_bytes());
         record.extend([0; 12]);
         record.extend(b"eth0");
-        assert!(format.push_values(&record, &mut Vec::new()).is_some());
+        assert!(format.push_values(&record, 0, &mut Vec::new()).is_some());
         for length in 0..record.len() {
             let cut = &record[..length];
-            assert_eq!(format.push_values(cut, &mut Vec::new()), None, "{length}");
+            assert_eq!(
+                format.push_values(cut, 0, &mut Vec::new()),
+                None,
+                "{length}"
+            );
         }
     }
 

@@ -230,7 +230,7 @@ impl TracepointEvents {
             }
             words.clear();
             if let Some((name, format)) = self.chosen.get(&id)
-                && format.push_values(&body, &mut words).is_some()
+                && format.push_values(&body, processor, &mut words).is_some()
             {
                 take(TracepointEvent {
                     processor,
