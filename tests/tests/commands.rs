@@ -513,6 +513,7 @@ fn list_tells_of_all_that_a_process_has_loaded() {
         "served  ",
         "requests:answered",
         "requests.c:",
+        "; 1 marker; 1 USDT probe\n",
     ] {
         assert!(
             ended.stdout.contains(expected),

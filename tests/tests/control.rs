@@ -74,6 +74,13 @@ fn traces_are_made_switched_and_removed() {
     attached.ctl("trace low remove\ntrace last remove");
     attached.run("all");
     assert_eq!(number(&attached, "#traceinhits"), 101);
+    // Addresses as they are in the file mean nothing here, but what they may mean is known.
+    let refused = attached.refused("trace 0x1000 0x100000 new low");
+    assert!(
+        refused.contains("no function matches 0x1000 0x100000; the nearest is ")
+            && refused.contains("+0x1000-0x100000"),
+        "{refused}"
+    );
     // The trace has several locations, not in the order of the code, and shares some with another trace.
     attached.ctl("reset\ntrace f_2999 f_00* f_15?7 new mixed\ntrace f_00?? f_2000 new low\nstart");
     assert_eq!(number(&attached, "#tracehits"), 0, "the counts begin anew");
@@ -256,7 +263,7 @@ fn the_buffer_grows_and_shrinks() {
         assert!(
             attached
                 .refused("size 20")
-                .contains("at most 4194304 bytes")
+                .contains("at most 4194304 bytes in this recording: size 19, or 4096 KiB")
         );
         assert_eq!(
             number(&attached, "logsize "),
@@ -428,11 +435,15 @@ fn places_in_the_source() {
 #[test]
 fn what_is_wrong_is_said() {
     let attached = many();
+    // The first reading says that entries are counted from then on; no other one does.
+    let counted = "\n#entries and exits are counted from now on\n";
+    assert!(attached.state().contains(counted));
     let before = attached.state();
+    assert!(!before.contains(counted));
     for (command, expected) in [
         (
             "trace f_0000 nwe p",
-            "nopal: \"trace f_0000 nwe p\": expected new, on, off, count or remove, found \"nwe\"\n",
+            "nopal: \"trace f_0000 nwe p\": expected new, on, off, count or remove, found \"nwe\"; the nearest is new\n",
         ),
         (
             "trace f_000 new p",

@@ -322,6 +322,18 @@ fn markers_are_switched_while_the_program_runs() {
         );
         controlled.obeys("mark * off");
         controlled.records(&[]);
+        // All of them are counted as events, and none as a call.
+        let all: usize = controlled.seen.values().sum();
+        let state = controlled.obeys("");
+        assert!(
+            state.contains(&format!("\n#tracehits {all}, in queue {all}\n")),
+            "{state}"
+        );
+        assert!(!state.contains("counted from now on"), "{state}");
+        assert!(
+            state.contains(&format!("\n#slothits {all}\n#traceinhits 0\n")),
+            "{state}"
+        );
         controlled.end();
     }
 }

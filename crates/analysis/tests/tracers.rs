@@ -311,7 +311,7 @@ fn a_section_begins_and_ends_where_it_is_said() {
     for (tracer, expected) in [
         (
             "got..get",
-            "no recorded function or marker is named \"got\"",
+            "no recorded function or marker is named \"got\"; the nearest are get, put",
         ),
         (
             "get..served.number",

@@ -203,12 +203,12 @@ fn write_text(
     write_probes(out, &markers.probes)?;
     let path = printable(&path.display().to_string());
     write!(out, "\n{path}: {}", summary(plan))?;
-    for (number, what) in [
-        (markers.good.len(), "markers"),
-        (markers.probes.len(), "USDT probes"),
+    for (number, one, more) in [
+        (markers.good.len(), "marker", "markers"),
+        (markers.probes.len(), "USDT probe", "USDT probes"),
     ] {
         if number > 0 {
-            write!(out, "; {} {what}", count(number as u64))?;
+            write!(out, "; {}", several(number as u64, one, more))?;
         }
     }
     writeln!(out)?;

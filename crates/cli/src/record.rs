@@ -14,12 +14,10 @@ use std::ffi::OsString;
 /// Returns the status to end with, or ends by the program's signal. `after` prints more when the program has ended.
 pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     refuse_option(&options.target)?;
-    if let Some(risk) = options.risk() {
-        message::write(risk);
-    }
     let mut status_line = None;
-    let outcome = nopal_record::record(options, |handle, left_out| {
-        say_attached(options, left_out);
+    let outcome = nopal_record::record(options, |handle, beginning| {
+        say_attached(options, &beginning.left_out);
+        beginning.risk.iter().for_each(|risk| message::write(risk));
         status_line = StatusLine::start(&handle, options);
     });
     drop(status_line);

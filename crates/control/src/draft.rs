@@ -1,6 +1,7 @@
 //! A draft: a copy of the state that commands change. They look up what they name, and touch no process.
 
 use nopal_analysis::sort;
+use nopal_analysis::tracers::Section;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -77,7 +78,9 @@ impl Draft<'_> {
             }
             Command::SetTrigger { trigger, name } => self.set_trigger(trigger, name),
             Command::RemoveTrigger { name } => self.remove_trigger(&name),
-            Command::Section { name, from, to } => self.make_section(&name, &from, &to),
+            Command::Section { name, from, to } => {
+                self.make_section(Section::new(&name, &from, &to))
+            }
             Command::RemoveSection { name } => self.remove_section(&name),
             Command::Tracer { name, on: true } => self.tracer_on(&name),
             Command::Tracer { name, on: false } => self.tracer_off(&name),
@@ -470,7 +473,12 @@ impl Draft<'_> {
         let nearest = wanted.map_or_else(Vec::new, |part| {
             self.lookup.nearest(Missing::Functions(&part.location))
         });
-        bail!("no function matches {only}{}", or_nearest(&nearest))
+        let only: Vec<String> = only.parts().iter().map(as_typed).collect();
+        bail!(
+            "no function matches {}{}",
+            only.join(" "),
+            or_nearest(&nearest)
+        )
     }
 
     /// The functions that cannot be traced and why, in a line; empty if all can.
@@ -503,6 +511,15 @@ impl Draft<'_> {
             }
             other => other,
         })
+    }
+}
+
+/// As it is likely to have been written: without the zeros that make a short number an address.
+fn as_typed(part: &Part) -> String {
+    match part.location {
+        Location::Address(address) => format!("{address:#x}"),
+        Location::Range { start, end } => format!("{start:#x} {end:#x}"),
+        _ => part.to_string(),
     }
 }
 

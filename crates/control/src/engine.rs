@@ -105,10 +105,12 @@ pub struct Refused {
 /// Counts since the session began, or since [`Act::ClearCounts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records of entries and exits in the trace.
+    /// Records in the trace: entries, exits, markers, probes, and tracepoints of the kernel; no switches and wake-ups.
     pub records: u64,
-    /// Records of entries in the trace.
+    /// Records of entries in the trace, since they are counted.
     pub entries: u64,
+    /// Whether entries and exits are counted from now on.
+    pub begins: bool,
     /// The length of all records in the trace, including those of markers and kernel events. Never cleared.
     pub bytes: u64,
     /// Events that were not recorded for want of room.

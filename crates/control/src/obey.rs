@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use nopal_analysis::dump::{self, Look};
 use nopal_analysis::names::Names;
 use nopal_analysis::text::{bytes, count, several};
-use nopal_analysis::tracers::Case;
+use nopal_analysis::tracers::{Case, Section};
 use nopal_analysis::triggers::Action;
 use nopal_symbols::without_numbers;
 use nopal_trace::{ThreadKey, Trace};
@@ -47,8 +47,7 @@ impl Controller<'_> {
             Command::Tracer { name, on: true } => self.tracer_on(&name),
             Command::ResetTracer { name } => {
                 let running = self.control.state.tracer(&name);
-                let running =
-                    running.with_context(|| format!("the tracer {} is off", quoted(&name)))?;
+                let running = running.with_context(|| self.control.state.why_off(&name))?;
                 running.live.reset();
                 let stopped = "the session is stopped: start records again\n";
                 Ok(if self.control.state.started {
@@ -57,6 +56,12 @@ impl Controller<'_> {
                     stopped
                 }
                 .to_owned())
+            }
+            Command::Section { name, from, to } => {
+                let section = Section::new(&name, &from, &to);
+                let answer = self.change(|draft| draft.make_section(section.clone()))?;
+                let mut draft = Draft::new(State::default(), self.engine);
+                Ok(answer + &draft.missing_ends(&section)?)
             }
             Command::Latency { name } => self.latency(&name, self.control.tracing.look),
             Command::Mark { name, on: true } => {
@@ -260,7 +265,7 @@ impl Controller<'_> {
         self.engine.perform(Act::Flush)?;
         let state = &self.control.state;
         let running = state.tracer(name);
-        let running = running.with_context(|| format!("the tracer {} is off", quoted(name)))?;
+        let running = running.with_context(|| state.why_off(name))?;
         let report = running.live.report();
         let cases = match state.threshold {
             0 => Vec::from_iter(report.worst),

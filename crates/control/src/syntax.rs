@@ -2,6 +2,8 @@
 
 use std::ffi::CStr;
 
+use nopal_symbols::{nearest, or_nearest};
+
 use crate::selection::{Location, Part};
 
 /// The declarations of `runtime/core/command_parser.h`; each enumeration as a module.
@@ -161,12 +163,41 @@ impl Parsed {
         let expected = expected.to_string_lossy();
         let found = match slice(text, self.bad) {
             "" => "its end".to_string(),
-            word => quoted(word),
+            word => quoted(word) + &nearest_word(&expected, word),
         };
+        let before = text.get(..self.bad.begin as usize).unwrap_or_default();
+        let mistaken = mistaken_word(before);
         Err(format!(
-            "{}: expected {expected}, found {found}",
+            "{}: expected {expected}, found {found}{mistaken}",
             quoted(text.trim())
         ))
+    }
+}
+
+/// The words of the language among the expected ones that one may have been meant to be.
+fn nearest_word(expected: &str, word: &str) -> String {
+    let of_language = |one: &&str| one.bytes().all(|byte| byte.is_ascii_lowercase());
+    let expected = expected.split(", ").flat_map(|some| some.split(" or "));
+    or_nearest(&nearest(expected.filter(of_language), word))
+}
+
+/// A word that was taken for an argument may have been meant to be one of the words that can stand before it.
+fn mistaken_word(before: &str) -> String {
+    let [first, word] = before.split_whitespace().collect::<Vec<_>>()[..] else {
+        return String::new();
+    };
+    let group = |form: &'static str| {
+        let rest = form.strip_prefix(first)?.strip_prefix(" [")?;
+        Some(rest.split_once(']')?.0.split('|'))
+    };
+    let near = nearest(forms().filter_map(group).flatten(), word);
+    match near[..] {
+        [] => String::new(),
+        _ => format!(
+            "; for {}{}",
+            quoted(word),
+            or_nearest(&near).replacen(';', "", 1)
+        ),
     }
 }
 

@@ -173,7 +173,7 @@ pub const FILES: &[Row] = &[
         name: "buffer_size_kb",
         mode: BOTH,
         role: Role::BufferSize,
-        about: "Size of the buffer for records that are not written yet, for all threads together, in KiB.",
+        about: "Size of the buffer for records that are not written yet, for all threads together, in KiB. It has whole chunks of 64 KiB; where that is not the size that was written, error_log says so.",
         example: "echo 65536 > buffer_size_kb",
     },
     Row {

@@ -80,6 +80,12 @@ impl Controller<'_> {
             format_args!("#slothits {}", counts.records.saturating_add(counts.lost)),
         );
         line(&mut out, format_args!("#traceinhits {}", counts.entries));
+        if counts.begins {
+            line(
+                &mut out,
+                format_args!("#entries and exits are counted from now on"),
+            );
+        }
         out.push_str("watch");
         for id in &state.watch.ids {
             let _ = write!(out, " {id}");

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use nopal_analysis::tracers::{Finding, Live, Need, Report, Section, Tracer};
+use nopal_symbols::{nearest, or_nearest};
 
 use crate::command;
 use crate::draft::Draft;
-use crate::engine::Mark;
+use crate::engine::{Mark, Missing};
 use crate::probe::Probe;
 use crate::selection::{FunctionSelection, Location, word};
 use crate::state::{ActiveFunctions, ActiveTracer, EventTracer, State};
@@ -35,12 +36,7 @@ impl Draft<'_> {
         let section = sections.find(|section| section.name() == name).cloned();
         let tracer = section.map(Tracer::Section).or_else(|| Tracer::named(name));
         let Some(tracer) = tracer else {
-            let names: Vec<&str> = self.state.tracer_names().collect();
-            bail!(
-                "there is no tracer {}, only {}",
-                quoted(name),
-                names.join(", ")
-            );
+            bail!(self.state.no_tracer(name));
         };
         let (mut parts, mut probes) = (Vec::new(), Vec::new());
         for need in tracer.needs() {
@@ -72,11 +68,10 @@ impl Draft<'_> {
             most <= MOST_SLOWEST,
             "expected a number of snapshots a minute up to {MOST_SLOWEST}; 0 keeps none"
         );
+        let why_off = self.state.why_off(name);
         let mut tracers = self.state.tracers.iter_mut();
         let active = tracers.find(|one| one.tracer.name() == name);
-        active
-            .with_context(|| format!("the tracer {} is off", quoted(name)))?
-            .slowest = most;
+        active.ok_or_else(|| Error::msg(why_off))?.slowest = most;
         Ok(())
     }
 
@@ -175,7 +170,7 @@ impl Draft<'_> {
 
     pub fn tracer_off(&mut self, name: &str) -> Result<()> {
         let is_on = self.state.tracer(name).is_some() || self.state.event_tracer(name).is_some();
-        ensure!(is_on, "the tracer {} is off", quoted(name));
+        ensure!(is_on, self.state.why_off(name));
         self.tracers_off(|other| other == name);
         Ok(())
     }
@@ -191,8 +186,8 @@ impl Draft<'_> {
         }
     }
 
-    pub fn make_section(&mut self, name: &str, from: &str, to: &str) -> Result<()> {
-        let section = Section::new(name, from, to);
+    pub fn make_section(&mut self, section: Section) -> Result<()> {
+        let name = section.name();
         let mut known = self.state.sections.iter();
         if let Some(known) = known.find(|known| known.name() == name) {
             ensure!(
@@ -214,6 +209,37 @@ impl Draft<'_> {
         );
         self.state.sections.push(section);
         Ok(())
+    }
+
+    /// For people: the ends of a section that are nothing yet. They may come with a library.
+    pub fn missing_ends(&mut self, section: &Section) -> Result<String> {
+        let mut lines = String::new();
+        for point in [&section.from, &section.to] {
+            let need = point.need();
+            let mut is_there = false;
+            for name in need.patterns.iter().chain(&need.or) {
+                is_there |= !self.lookup.find(&Location::Names(name.clone()))?.is_empty();
+            }
+            let stem = point.stem();
+            for name in [&*point.text, stem] {
+                is_there |= !self.lookup.markers(name)?.is_empty();
+            }
+            if is_there {
+                continue;
+            }
+            let location = Location::Names(stem.to_owned());
+            let mut near = self.lookup.nearest(Missing::Functions(&location));
+            let markers = self.lookup.nearest(Missing::Marker(stem));
+            near.retain(|name| !markers.contains(name));
+            near.extend(markers);
+            let _ = writeln!(
+                lines,
+                "no function or marker is named {} yet{}",
+                quoted(stem),
+                or_nearest(&near)
+            );
+        }
+        Ok(lines)
     }
 
     pub fn remove_section(&mut self, name: &str) -> Result<()> {
@@ -248,6 +274,24 @@ impl State {
         let named = Tracer::NAMED.iter().map(|(name, _)| *name);
         let named = EventTracer::NAMES.into_iter().chain(named);
         named.chain(self.sections.iter().map(Section::name))
+    }
+
+    /// Why a tracer cannot be asked for anything.
+    pub fn why_off(&self, name: &str) -> String {
+        match self.tracer_names().any(|known| known == name) {
+            true => format!("the tracer {} is off", quoted(name)),
+            false => self.no_tracer(name),
+        }
+    }
+
+    fn no_tracer(&self, name: &str) -> String {
+        let names: Vec<&str> = self.tracer_names().collect();
+        format!(
+            "there is no tracer {}, only {}{}",
+            quoted(name),
+            names.join(", "),
+            or_nearest(&nearest(names.iter().copied(), name))
+        )
     }
 
     /// The tracer of latency that was switched on last.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
 use nopal_analysis::sort;
 use nopal_serve::Failure;
-use nopal_symbols::is_harmless;
+use nopal_symbols::{is_harmless, nearest, or_nearest};
 
 use crate::begin::FUNCTION_TRACER as FUNCTION;
 use crate::command::Command;
@@ -30,11 +30,16 @@ const MOST_ERRORS: usize = 8;
 impl Tracing {
     /// Keeps an error for `error_log`.
     pub fn failed(&mut self, error: Failure) -> Failure {
+        self.tell(error.message.clone());
+        error
+    }
+
+    /// Adds a line to `error_log`.
+    fn tell(&mut self, line: String) {
         if self.errors.len() == MOST_ERRORS {
             self.errors.remove(0);
         }
-        self.errors.push(error.message.clone());
-        error
+        self.errors.push(line);
     }
 }
 
@@ -356,7 +361,12 @@ impl Controller<'_> {
             ("nop" | "disable", None) => Ok(String::new()),
             _ => {
                 let names: Vec<&str> = self.control.state.tracer_names().collect();
-                bail!("expected function, {}, nop or disable", names.join(", "))
+                let all = names.iter().copied().chain([FUNCTION, "nop", "disable"]);
+                bail!(
+                    "expected function, {}, nop or disable{}",
+                    names.join(", "),
+                    or_nearest(&nearest(all, name))
+                )
             }
         }
     }
@@ -374,7 +384,20 @@ impl Controller<'_> {
         let kilobytes: Option<u64> = word.parse().ok();
         let bytes = kilobytes.and_then(|kilobytes| kilobytes.checked_mul(1024));
         match bytes {
-            Some(bytes) if bytes > 0 => self.engine.perform(Act::Resize(bytes)).map(drop),
+            Some(asked) if asked > 0 => {
+                self.engine.perform(Act::Resize(asked))?;
+                let set = self.engine.facts().buffer;
+                if set != asked {
+                    let instead = format!(
+                        "{}: the buffer has {} KiB, not {}: it has whole chunks of memory",
+                        quoted(word),
+                        set >> 10,
+                        asked >> 10
+                    );
+                    self.control.tracing.tell(instead);
+                }
+                Ok(())
+            }
             _ => bail!("expected a number of KiB"),
         }
     }
@@ -387,7 +410,11 @@ impl Controller<'_> {
                 "nosymonly" => look.addresses = true,
                 "verbose" => look.verbose = true,
                 "noverbose" => look.verbose = false,
-                _ => bail!("expected symonly, nosymonly, verbose or noverbose"),
+                _ => {
+                    let all = ["symonly", "nosymonly", "verbose", "noverbose"];
+                    let near = or_nearest(&nearest(all, word));
+                    bail!("expected symonly, nosymonly, verbose or noverbose{near}")
+                }
             }
         }
         self.control.tracing.look = look;

@@ -295,6 +295,18 @@ fn bad_commands_are_quoted_and_change_nothing() {
         "trace parse_line new p\ntrace p on\nstart",
     );
     let cases = [
+        (
+            "stat",
+            "\"stat\": expected trace, mark, size, logsize, watch, processors, start, stop, reset, query, testtracein, uniform, budget, arguments, probe, section, tracer, threshold, latency, when or snapshot, found \"stat\"; the nearest are start, stop",
+        ),
+        (
+            "probe atuo main",
+            "\"probe atuo main\": expected on, off, remove, new, fetch or the end of the line, found \"main\"; for \"atuo\" the nearest is auto",
+        ),
+        (
+            "trace 0x1 0x2 new q",
+            "\"trace 0x1 0x2 new q\": no function matches 0x1 0x2",
+        ),
         ("tarce p on", "\"tarce p on\": expected trace, mark, size,"),
         (
             "trace p onn",

@@ -247,11 +247,16 @@ fn errors_are_kept_to_be_read() {
             "tracing/current_tracer",
             "\"hwlat\": expected function, events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, wakeup_all, offcpu, blocked, preempted, nop or disable",
         ),
+        (
+            "functon",
+            "tracing/current_tracer",
+            "\"functon\": expected function, events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, wakeup_all, offcpu, blocked, preempted, nop or disable; the nearest is function",
+        ),
         ("2", "tracing/tracing_on", "\"2\": expected 0 or 1"),
         (
             "symnly",
             "tracing/trace_options",
-            "\"symnly\": expected symonly, nosymonly, verbose or noverbose",
+            "\"symnly\": expected symonly, nosymonly, verbose or noverbose; the nearest are symonly, nosymonly",
         ),
         (
             "-1",
@@ -544,6 +549,18 @@ fn the_other_files() {
     session.echo("2048", "tracing/buffer_size_kb");
     assert_eq!(session.cat("tracing/buffer_size_kb"), "2048\n");
     assert!(session.cat("ctl").starts_with("logsize 18\n"));
+    assert_eq!(
+        session.cat("tracing/error_log"),
+        "",
+        "it is as it was asked for"
+    );
+    session.echo("1100", "tracing/buffer_size_kb");
+    assert_eq!(session.cat("tracing/buffer_size_kb"), "1152\n");
+    assert_eq!(
+        session.cat("tracing/error_log"),
+        "\"1100\": the buffer has 1152 KiB, not 1100: it has whole chunks of memory\n"
+    );
+    session.echo("2048", "tracing/buffer_size_kb");
 
     assert_eq!(session.cat("tracing/set_ftrace_pid"), "no pid\n");
     session.echo(&PROCESS.to_string(), "tracing/set_ftrace_pid");

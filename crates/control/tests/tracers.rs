@@ -94,10 +94,14 @@ fn names_mean_one_tracer() {
         ),
         (
             "tracer requests on",
-            "there is no tracer \"requests\", only events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, wakeup_all, offcpu, blocked, preempted, request",
+            "there is no tracer \"requests\", only events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, wakeup_all, offcpu, blocked, preempted, request; the nearest is request",
         ),
         ("tracer request off", "the tracer \"request\" is off"),
         ("latency request", "the tracer \"request\" is off"),
+        (
+            "latency lokhold",
+            "there is no tracer \"lokhold\", only events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, wakeup_all, offcpu, blocked, preempted, request; the nearest is lockhold",
+        ),
         (
             "tracer lockhold on",
             "lockhold: no function that acquires a lock was recorded: `nopal run -p` records those of the program",
@@ -114,7 +118,18 @@ fn names_mean_one_tracer() {
 #[test]
 fn a_section_of_nothing_leaves_nothing() {
     let (mut control, mut fake) = (Control::new(), Fake::new());
-    obey(&mut control, &mut fake, "start\nsection main nobody new s");
+    let told = obey(&mut control, &mut fake, "start\nsection main nobody new s");
+    assert_eq!(told, "no function or marker is named \"nobody\" yet\n");
+    let told = obey(
+        &mut control,
+        &mut fake,
+        "section parse_lien.arg1 main new u",
+    );
+    assert_eq!(
+        told,
+        "no function or marker is named \"parse_lien\" yet; the nearest are parse_line, parse_file, parse_char\n"
+    );
+    obey(&mut control, &mut fake, "section u remove");
     obey(
         &mut control,
         &mut fake,

@@ -53,6 +53,7 @@ pub(crate) fn session(
         attached: Vec::new(),
         met: Met::default(),
         lost_before: 0,
+        events_before: 0,
         any_silent: false,
         states: States::new(),
         sampled: HashSet::new(),

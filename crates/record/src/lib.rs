@@ -46,7 +46,7 @@ pub use memory::region::Region;
 pub use nopal_control::{Share, Way};
 pub use nopal_kernel_events::{Allowed, Kinds, allowed, check_tracepoint, missing_for_functions};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
-pub use record::{record, watch};
+pub use record::{Beginning, record, watch};
 pub use refusal::{run_alone, status_of};
 pub use session::Session;
 pub use session::handle::Handle;

@@ -1,7 +1,6 @@
 //! The options of a recording, and its outcome.
 
 use crate::members::Membership;
-use crate::patch::traps::RISK;
 use anyhow::{Context, Error, Result};
 use nopal_analysis::tracers::Tracer;
 use nopal_control::{Command, FunctionSelection, Probe, Share, Way, begin};
@@ -185,13 +184,6 @@ impl Options {
         (self.when_full != WhenFull::Flight).then_some(
             "a snapshot is of a flight recorder (--flight); this session writes everything into its trace",
         )
-    }
-
-    /// A warning for the user who asks for these probes.
-    pub fn risk(&self) -> Option<&'static str> {
-        let mut probes = self.probes.iter().flat_map(|text| self.probe(text));
-        let may_break = |probe: Probe| matches!(probe.way, Way::Breakpoint | Way::Auto);
-        probes.any(may_break).then_some(RISK)
     }
 
     fn probe(&self, text: &str) -> Result<Probe, String> {

@@ -7,6 +7,7 @@ use crate::heap;
 use crate::launch::{self, Arrived};
 use crate::memory::own_memory::{refuse_without_memory, take_back};
 use crate::options::{Ended, Options, Outcome};
+use crate::record::Beginning;
 use crate::refusal::Refusal;
 use crate::session::handle::Handle;
 use crate::session::signals::{Signals, send_signal};
@@ -32,7 +33,7 @@ pub fn record(
     program: &OsString,
     arguments: &[OsString],
     subscriber: Option<Box<dyn Subscriber>>,
-    started: impl FnOnce(Handle, &[String]),
+    started: impl FnOnce(Handle, Beginning),
 ) -> Result<Outcome> {
     let found = launch::find(program)?;
     refuse_without_memory(&settings)?;
@@ -78,7 +79,11 @@ pub fn record(
             return Ok(Outcome::without_trace(end_of(pid, None, &signals), why));
         }
     };
-    started(handle.clone(), &[]);
+    let beginning = Beginning {
+        risk: session.context.files.probes.untold_risk(),
+        ..Beginning::default()
+    };
+    started(handle.clone(), beginning);
     let _ = thread.detach();
     if let Some(error) = failure {
         session.let_go(pid);

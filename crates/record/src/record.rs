@@ -19,10 +19,18 @@ const MOST_ROOM: u64 = 64 << 20;
 /// A chunk for the thread that records, and one that is being written.
 const LEAST_BUFFER: u64 = 2 * CHUNK_BYTES as u64;
 
+/// What the user is told when a session has begun.
+#[derive(Default)]
+pub struct Beginning {
+    /// A line for each process that is not traced, with the reason.
+    pub left_out: Vec<String>,
+    /// The risk of the breakpoints that were taken.
+    pub risk: Option<&'static str>,
+}
+
 /// Records a program that it starts, or processes that run. `started` gets the session when all is in place: before
-/// the program runs, or when the processes are traced; and a line for each process that is not, with the reason. The
-/// calling process must have one thread only, and some memory is not given back before it ends.
-pub fn record(options: &Options, started: impl FnOnce(Handle, &[String])) -> Result<Outcome> {
+/// the program runs, or when the processes are traced. The calling process must have one thread only, and some memory is not given back before it ends.
+pub fn record(options: &Options, started: impl FnOnce(Handle, Beginning)) -> Result<Outcome> {
     begin(options, None, started)
 }
 
@@ -30,7 +38,7 @@ pub fn record(options: &Options, started: impl FnOnce(Handle, &[String])) -> Res
 pub fn watch(
     options: &Options,
     subscriber: Box<dyn Subscriber>,
-    started: impl FnOnce(Handle, &[String]),
+    started: impl FnOnce(Handle, Beginning),
 ) -> Result<Outcome> {
     begin(options, Some(subscriber), started)
 }
@@ -38,7 +46,7 @@ pub fn watch(
 fn begin(
     options: &Options,
     subscriber: Option<Box<dyn Subscriber>>,
-    started: impl FnOnce(Handle, &[String]),
+    started: impl FnOnce(Handle, Beginning),
 ) -> Result<Outcome> {
     let settings = settings(options)?;
     // Errors that are errors in any process are refused at once.

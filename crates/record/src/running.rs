@@ -6,6 +6,7 @@ use crate::guardian::Guardian;
 use crate::members::Membership;
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome};
+use crate::record::Beginning;
 use crate::session::Session;
 use crate::session::handle::Handle;
 use crate::session::signals::Signals;
@@ -121,7 +122,7 @@ pub(crate) fn record(
     settings: Settings,
     processes: &[i32],
     subscriber: Option<Box<dyn Subscriber>>,
-    started: impl FnOnce(Handle, &[String]),
+    started: impl FnOnce(Handle, Beginning),
 ) -> Result<Outcome> {
     if processes.len() > 1 {
         takes_several(options)?;
@@ -193,7 +194,11 @@ pub(crate) fn record(
         .filter_map(|process| Began::of(*process))
         .for_each(|process| session.met.settle(process));
     let may_grow = session.may_grow();
-    started(handle, &left_out.describe(may_grow));
+    let beginning = Beginning {
+        left_out: left_out.describe(may_grow),
+        risk: session.context.files.probes.untold_risk(),
+    };
+    started(handle, beginning);
     let ran = session.run(&mut main, &signals, &drain);
     let (ended, left) = match ran {
         Ok(ran) => ran,

@@ -82,6 +82,7 @@ pub struct Writer {
     subscriber: Option<Box<dyn Subscriber>>,
     subscribers: Subscribers,
     site_counts: Option<SiteCounts>,
+    events: u64,
     short_calls: ShortCalls,
     watched: Watched,
     counted_sites: Arc<BTreeSet<u32>>,
@@ -174,6 +175,7 @@ impl Writer {
             subscriber: None,
             subscribers: Subscribers::new(),
             site_counts: None,
+            events: 0,
             short_calls: ShortCalls::default(),
             watched: Watched::default(),
             counted_sites: Arc::default(),
@@ -233,6 +235,16 @@ impl Writer {
     /// The counts of records, which begin with the first call of this.
     pub fn site_counts(&mut self) -> &mut SiteCounts {
         self.site_counts.get_or_insert_default()
+    }
+
+    /// Whether records are counted by site: [`Writer::site_counts`] was called.
+    pub fn counts_sites(&self) -> bool {
+        self.site_counts.is_some()
+    }
+
+    /// The number of events of threads that were written: entries, exits, markers, probes, tracepoints of the kernel.
+    pub fn events(&self) -> u64 {
+        self.events
     }
 
     /// The readable name of a site; empty if it is not known.
@@ -509,6 +521,7 @@ impl Writer {
             sum,
             ..content
         };
+        self.events = self.events.wrapping_add(content.events);
         if content.words == 0 || content.events == 0 && content.holes == 0 {
             if !grows {
                 self.streams.skip(&header);

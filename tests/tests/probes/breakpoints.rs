@@ -110,6 +110,33 @@ fn an_automatic_probe_is_a_breakpoint_only_where_no_jump_fits() {
     let events = passed(&trace);
     assert_eq!(counts(&events), [("begin", 36), ("end", 36)].into());
 
+    // Where jumps fit, there is no risk to tell. Where no instruction begins, one reason is enough.
+    let record = |probe: &str| {
+        run(&[
+            nopal().to_str().unwrap(),
+            "record",
+            "-o",
+            trace.to_str().unwrap(),
+            "--breakpoint=auto",
+            "--probe",
+            probe,
+            "--",
+            &path,
+            "10",
+            "3",
+        ])
+    };
+    let ended = record("red_zone new begin");
+    assert!(!ended.stderr.contains(RISK), "{}", ended.stderr);
+    assert!(ended.stderr.contains("events of"), "{}", ended.stderr);
+    let refused = record("self_loop+0x3");
+    assert_eq!(
+        refused.stderr,
+        "nopal: probe self_loop+0x3: self_loop+0x3@probed is inside an instruction: the nearest ones begin at \
+         self_loop+0x2 and self_loop+0x5\n"
+    );
+    assert_eq!((refused.end, &*refused.stdout), (End::Code(1), ""));
+
     let mut busy = Busy::new();
     let process = busy.program.id();
     let said = busy.obey("probe auto red_zone new begin");

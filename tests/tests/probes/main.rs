@@ -334,7 +334,10 @@ fn places_that_cannot_be_are_refused_with_the_reason() {
             "mixed fetch a=$ax b=$ax c=$ax d=$ax e=$ax f=$ax g=$ax h=$ax i=$ax j=$ax k=$ax l=$ax m=$ax",
             "up to 12 values",
         ),
-        ("red_zone+0x43", "the function ends within"),
+        (
+            "red_zone+0x43",
+            "the function ends within the bytes that a jump needs; a breakpoint fits there (--breakpoint=auto,",
+        ),
     ] {
         let scratch = scratch();
         let trace = scratch.path().join("trace");

@@ -1,6 +1,6 @@
 //! The functions and markers that matter to some tracers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Result, bail, ensure};
 use nopal_trace::{Marker, Markers, Note, SiteState};
@@ -50,6 +50,8 @@ pub struct Roles {
     /// By event number.
     events: HashMap<u32, Vec<AtMarker>>,
     markers: BTreeMap<u32, Marker>,
+    /// The names of functions, for an error; only where a section may be in calls.
+    functions: BTreeSet<String>,
     /// The events that report changes of signal masks, if any.
     signals: Vec<u32>,
     /// By tracer: whether the begin and the end have a value; `None` while no function or marker is known to be one.
@@ -78,6 +80,7 @@ impl Roles {
             sites: Vec::new(),
             events: HashMap::new(),
             markers: BTreeMap::new(),
+            functions: BTreeSet::new(),
             signals: Vec::new(),
             values: vec![[None; 2]; tracers.len()],
         }
@@ -100,6 +103,9 @@ impl Roles {
     }
 
     pub fn learn_function(&mut self, site: u32, function: &Function) {
+        if !self.candidates.is_empty() {
+            self.functions.insert(function.name.clone());
+        }
         let is_section = |tracer: &Tracer| matches!(tracer, Tracer::Section(_));
         let mut role = Role::default();
         if !self.tracers.iter().all(is_section) {
@@ -252,7 +258,8 @@ impl Roles {
                 );
                 continue;
             };
-            let why = |point: &Point| point.why_nothing(self.markers.values());
+            let functions = || self.functions.iter().map(String::as_str);
+            let why = |point: &Point| point.why_nothing(functions(), self.markers.values());
             match self.values[at] {
                 [None, _] => bail!("{}", why(&section.from)),
                 [_, None] => bail!("{}", why(&section.to)),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use nopal_abi::Capture;
+use nopal_symbols::{nearest, or_nearest};
 use nopal_trace::Marker;
 
 use super::Need;
@@ -82,6 +83,11 @@ impl Point {
         self.text.rsplit_once('.')
     }
 
+    /// The function or marker, without what it is of it.
+    pub fn stem(&self) -> &str {
+        self.parts().map_or(&self.text, |(stem, _)| stem)
+    }
+
     /// The places in calls that it may be, with patterns of functions. The first pattern that matches any function
     /// holds.
     pub fn in_calls(&self) -> Vec<(Pattern, CallEnd, Option<ValueOf>)> {
@@ -125,15 +131,23 @@ impl Point {
         (marker.name == name).then_some(field.map_or(InMarker::Lacking, InMarker::Field))
     }
 
-    /// Why nothing is such a point.
-    pub fn why_nothing<'a>(&self, markers: impl IntoIterator<Item = &'a Marker>) -> String {
+    /// Why nothing is such a point, of these functions and markers.
+    pub fn why_nothing<'a>(
+        &self,
+        functions: impl Iterator<Item = &'a str>,
+        markers: impl Iterator<Item = &'a Marker>,
+    ) -> String {
         let text = &self.text;
-        let mut markers = markers.into_iter();
+        let markers: Vec<&str> = markers.map(|marker| &*marker.name).collect();
         match self.parts() {
-            Some((name, field)) if markers.any(|marker| marker.name == name) => {
+            Some((name, field)) if markers.contains(&name) => {
                 format!("the marker {name} has no number named {field:?}")
             }
-            _ => format!("no recorded function or marker is named {text:?}"),
+            _ => {
+                let near = nearest(functions.chain(markers), self.stem());
+                let near = or_nearest(&near);
+                format!("no recorded function or marker is named {text:?}{near}")
+            }
         }
     }
 }

@@ -519,7 +519,7 @@ impl Engine for Fake {
                     (1 << 20..=1 << 34).contains(&bytes),
                     "the buffer has from 1 MiB to 16 GiB"
                 );
-                self.buffer = bytes;
+                self.buffer = bytes.next_multiple_of(64 << 10);
             }
             Act::Simulate(site) => {
                 let name = self.functions[site.0 as usize].name;

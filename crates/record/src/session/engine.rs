@@ -4,7 +4,6 @@ use crate::collecting::naming::task_facts;
 use crate::collecting::notes::{counter, note};
 use crate::patch::remove;
 use crate::patch::switch::on_or_off;
-use crate::patch::traps::RISK;
 use crate::session::states::Turn;
 use crate::session::{Session, metrics};
 use crate::sites::catalog::{Boundary, Catalog, Listed};
@@ -19,7 +18,7 @@ use nopal_analysis::tracers::{Live, Tracer};
 use nopal_analysis::triggers::Hits;
 use nopal_control::{
     Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Location,
-    Lookup, Mark, Metric, Missing, Mode, Probe, Refused, SiteKey, Spot, Watch, Way,
+    Lookup, Mark, Metric, Missing, Mode, Probe, Refused, SiteKey, Spot, Watch,
 };
 use nopal_trace::{Note, Watched, Writer};
 use std::collections::BTreeMap;
@@ -191,9 +190,8 @@ impl Session {
                 if !places.is_empty() {
                     lines.push(format!("probe {} is at {}", probe.name, places.join(" ")));
                 }
-                if probe.way == Way::Breakpoint || (note.is_some() && !places.is_empty()) {
-                    lines.push(RISK.to_owned());
-                }
+                let risk = self.context.files.probes.untold_risk();
+                lines.extend(risk.map(str::to_owned));
                 lines.extend(note);
                 Ok(lines.join("\n"))
             }
@@ -262,7 +260,10 @@ impl Session {
         let room = room.unwrap_or(u64::MAX);
         ensure!(
             bytes <= room,
-            "the buffer can have at most {room} bytes in this recording (--buffer sets a larger size at its start)"
+            "the buffer can have at most {room} bytes in this recording: size {}, or {} KiB (--buffer sets a larger size at \
+             its start)",
+            (room / size_of::<u64>() as u64).max(1).ilog2(),
+            room >> 10
         );
         for region in regions {
             region.resize(bytes);
@@ -309,7 +310,9 @@ impl Session {
         // Records are counted as they are collected. An error: nothing is any more.
         let _ = self.context.shared.flush();
         self.lost_before = self.context.shared.counts().lost.all();
-        self.context.shared.writer.lock().site_counts().clear();
+        let mut writer = self.context.shared.writer.lock();
+        self.events_before = writer.events();
+        writer.site_counts().clear();
     }
 
     /// The files that are loaded in all processes.
@@ -428,10 +431,11 @@ impl Engine for Session {
     fn counts(&mut self) -> Counts {
         let lost = self.context.shared.counts().lost.all();
         let mut writer = self.context.shared.writer.lock();
-        let all = writer.site_counts().all();
+        let begins = !writer.counts_sites();
         Counts {
-            records: all.entries + all.exits,
-            entries: all.entries,
+            records: writer.events().saturating_sub(self.events_before),
+            entries: writer.site_counts().all().entries,
+            begins,
             bytes: writer.bytes_of_records(),
             lost: lost.saturating_sub(self.lost_before),
         }

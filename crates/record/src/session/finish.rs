@@ -174,6 +174,8 @@ impl Session {
         self.context.warnings.extend(in_vain);
         let kept_nothing = slowest::found_nothing(&self.context.shared);
         self.context.warnings.extend(kept_nothing);
+        let risk = self.context.files.probes.untold_risk();
+        self.context.warnings.extend(risk.map(str::to_owned));
         let breakpoints = self.context.files.probes.by_breakpoints();
         self.context.warnings.extend(breakpoints);
         self.keep_budget();

@@ -77,6 +77,8 @@ pub struct Session {
     pub(crate) met: Met,
     /// Events that had been lost when the counts began.
     pub(crate) lost_before: u64,
+    /// The same of written events.
+    pub(crate) events_before: u64,
     /// Whether any site has been silent: its records are to be left out, or not any more.
     pub(crate) any_silent: bool,
     /// The states of sites as the trace tells them.

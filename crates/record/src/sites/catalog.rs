@@ -8,7 +8,7 @@ use crate::sites::modules::extent;
 use crate::tracee::Tracee;
 use anyhow::Result;
 use nopal_control::{
-    Facts, FileAddress, FoundSite, Function, Location, Lookup, Missing, Probe, SiteKey,
+    Facts, FileAddress, FoundSite, Function, Location, Lookup, Missing, Part, Probe, SiteKey,
 };
 use nopal_symbols::Selection;
 use std::collections::{HashMap, HashSet};
@@ -212,7 +212,7 @@ impl Lookup for Catalog<'_> {
     fn nearest(&mut self, missing: Missing) -> Vec<String> {
         match missing {
             Missing::Functions(Location::Names(pattern)) => self.files.nearest(pattern),
-            Missing::Functions(_) => Vec::new(),
+            Missing::Functions(location) => Vec::from_iter(self.in_file(location)),
             Missing::Marker(name) => nearest_markers(self.loaded(), name),
         }
     }
@@ -228,6 +228,27 @@ impl Lookup for Catalog<'_> {
 
     fn facts(&self) -> Facts<'_> {
         self.facts.clone()
+    }
+}
+
+impl Catalog<'_> {
+    /// Addresses as `nm` prints them mean nothing in a process that has its program elsewhere: the same ones in the first
+    /// file that has functions there.
+    fn in_file(&mut self, location: &Location) -> Option<String> {
+        let mut names: Vec<String> = self
+            .loaded()
+            .map(|one| one.file_name().to_owned())
+            .collect();
+        names.dedup();
+        let in_module = |module: String| match *location {
+            Location::Address(address) => Some(Location::InModule { module, address }),
+            Location::Range { start, end } => Some(Location::RangeInModule { module, start, end }),
+            _ => None,
+        };
+        let mut locations = names.into_iter().filter_map(in_module);
+        let location = locations.find(|one| self.find(one).is_ok_and(|found| !found.is_empty()))?;
+        let excluded = false;
+        Some(Part { location, excluded }.to_string())
     }
 }
 

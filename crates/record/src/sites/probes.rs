@@ -5,6 +5,7 @@ use crate::collecting::fair_mutex::FairMutex;
 use crate::collecting::notes::note;
 use crate::patch::change::Change;
 use crate::patch::switch::on_or_off;
+use crate::patch::traps::RISK;
 use crate::sites::choose::Loaded;
 use crate::sites::chosen::Chosen;
 use crate::sites::files::{File, Files};
@@ -36,6 +37,8 @@ struct Wanted {
     on: Arc<AtomicBool>,
     /// Its sites, one for each file that has it.
     placed: Vec<Arc<Placed>>,
+    /// Whether the user was told the risk of its breakpoints.
+    told: bool,
 }
 
 enum ProbeOrigin {
@@ -95,6 +98,7 @@ impl Probes {
             what: ProbeOrigin::Probe(probe),
             on: Arc::new(AtomicBool::new(on)),
             placed: Vec::new(),
+            told: false,
         });
     }
 
@@ -105,6 +109,7 @@ impl Probes {
                 what: ProbeOrigin::Static(probe),
                 on: Arc::new(AtomicBool::new(true)),
                 placed: Vec::new(),
+                told: false,
             });
         }
     }
@@ -150,6 +155,17 @@ impl Probes {
         placed.collect()
     }
 
+    /// For people: the risk, if breakpoints were taken, or surely will be, since it was told last.
+    pub fn untold_risk(&mut self) -> Option<&'static str> {
+        let mut is_untold = false;
+        for wanted in &mut self.0 {
+            if wanted.breaks() {
+                is_untold |= !std::mem::replace(&mut wanted.told, true);
+            }
+        }
+        is_untold.then_some(RISK)
+    }
+
     /// The probes in a file, by address.
     pub fn of(&self, file: &File) -> Vec<Arc<Placed>> {
         let placed = self.0.iter().flat_map(|wanted| &wanted.placed);
@@ -171,13 +187,22 @@ impl Wanted {
         modules.iter().any(has)
     }
 
-    /// The ways by which it may be reached, in order: whether by a breakpoint.
+    /// Whether it is by breakpoints.
+    fn breaks(&self) -> bool {
+        match &self.what {
+            ProbeOrigin::Probe(probe) if probe.way == Way::Breakpoint => true,
+            _ => self.placed.iter().any(|placed| placed.breaks),
+        }
+    }
+
+    /// The ways by which it may be reached, in order: whether by a breakpoint. Where a jump is wanted and none fits, its
+    /// error tells whether a breakpoint would.
     fn ways(&self) -> &'static [bool] {
         match &self.what {
             ProbeOrigin::Probe(probe) => match probe.way {
-                Way::Jump | Way::Return => &[false],
+                Way::Return => &[false],
                 Way::Breakpoint => &[true],
-                Way::Auto => &[false, true],
+                Way::Jump | Way::Auto => &[false, true],
             },
             ProbeOrigin::Static(_) => &[false],
         }
@@ -354,14 +379,24 @@ impl Files {
                 let site = file.plan.site(place.address).cloned();
                 site.map_err(|reason| anyhow!("{}: {reason}", place.describe()))?
             }
-            Way::Jump => instruction(&place, false, judged)?,
+            Way::Jump => instruction(&place, false, judged).map_err(|error| {
+                match breakpoint(&place, judged) {
+                    Ok(_) => anyhow!("{error}; a breakpoint fits there (--breakpoint=auto, or auto before the place)"),
+                    Err(_) => error,
+                }
+            })?,
             Way::Breakpoint => breakpoint(&place, judged)?,
             Way::Auto => match self.free_jump(&place, judged) {
                 Ok(site) => site,
                 Err(why) => {
                     let why = why.to_string();
-                    let site = breakpoint(&place, judged)
-                        .with_context(|| format!("no jump fits at {why}"))?;
+                    let site = breakpoint(&place, judged).map_err(|error| {
+                        // A place where there is no instruction has one reason for both.
+                        match error.to_string() == why {
+                            true => error,
+                            false => error.context(format!("no jump fits at {why}")),
+                        }
+                    })?;
                     no_jump = Some(why);
                     site
                 }
