@@ -454,7 +454,7 @@ fn the_trace_in_lines_of_the_function_tracer() {
         session.cat("tracing/trace"),
         "# tracer: function\n#\n\
          CPU -: prog:4711 main+0x0/0x40 <55d0e4c011e0> <-- -\n\
-         CPU -: prog:4711 parse_line+0x0/0x40 <55d0e4c01220> <-- main+-/0x40 <55d0e4c011e0>\n"
+         CPU -: prog:4711 parse_line+0x0/0x40 <55d0e4c01220> <-- main+-/0x40 <->\n"
     );
     session.open(
         "tracing/trace",
