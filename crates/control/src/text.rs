@@ -19,6 +19,8 @@ impl Controller<'_> {
         let _ = engine.perform(Act::Flush);
         let mut out = String::new();
         line(&mut out, format_args!("logsize {}", logsize(engine)));
+        // Before those of the traces, which begin them, too.
+        let counts = engine.counts();
         for trace in &state.traces {
             push_trace(&mut out, engine, trace);
         }
@@ -61,7 +63,6 @@ impl Controller<'_> {
         for snapshot in engine.snapshots() {
             line(&mut out, format_args!("#{snapshot}"));
         }
-        let counts = engine.counts();
         let queued = counts.records.saturating_sub(self.control.tracing.taken);
         line(
             &mut out,
