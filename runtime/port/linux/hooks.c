@@ -8,13 +8,9 @@
 #include "mark.h"
 #include "port.h"
 
-#include <asm/errno.h>
 #include <asm/signal.h>
 #include <asm/unistd.h>
-#include <linux/fcntl.h>
 #include <linux/prctl.h>
-
-#include "system_call.h"
 #include <linux/seccomp.h>
 
 /* _dl_debug_state: the loader has mapped or unmapped libraries; none of their code has run. */
@@ -24,20 +20,8 @@ void nopal_before_libraries(struct nopal_arguments *arguments)
 	nopal_make_request(nopal_process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 }
 
-/* A file that does not exist is not executed: a search through PATH tries some before it finds one. */
-static bool is_missing(uint64_t path)
-{
-	const int exists = 0;
-	if (nopal_process->quiet)
-		return false;
-	long answer = system_call(__NR_faccessat, AT_FDCWD, (long)path, exists, 0, 0, 0);
-	return answer == -ENOENT || answer == -ENOTDIR;
-}
-
 void nopal_before_exec(struct nopal_arguments *arguments)
 {
-	if (is_missing(arguments->integer[0]))
-		return;
 	nopal_make_request(nopal_process, NOPAL_REQUEST_EXEC, arguments->integer[0], NOPAL_NO_DESCRIPTOR);
 }
 
