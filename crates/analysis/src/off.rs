@@ -32,6 +32,8 @@ pub fn is_of_some_threads(trace: &Trace) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Off {
     functions: Vec<Untimed>,
+    /// Any of them lacks calls.
+    lacks_any: bool,
     /// Calls that were counted are among those that are selected.
     selects_counted: bool,
 }
@@ -79,6 +81,7 @@ impl Off {
             begins_later.iter().any(|name| reasons.contains_key(*name))
         });
         Off {
+            lacks_any: functions.iter().any(Untimed::lacks_calls),
             functions,
             selects_counted: !filter.is_some_and(Filter::chooses_calls)
                 && !is_of_some_threads(trace)
@@ -108,7 +111,7 @@ impl Off {
     /// Whether the self time of calls may have in it that of callees that were not timed: it is not known what these
     /// were, so where there were any, of all calls that made calls at all. `total` and `own` are in one unit.
     pub fn may_be_in_self(&self, total: u64, own: u64) -> bool {
-        own < total && self.functions.iter().any(Untimed::lacks_calls)
+        own < total && self.lacks_any
     }
 
     /// How many of its calls were counted, as far as that is known for the selection.

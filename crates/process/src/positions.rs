@@ -19,11 +19,13 @@ impl Memory {
         self.read(before, &mut instruction).is_ok() && instruction == SYSTEM_CALL
     }
 
-    /// Whether a call of an address in a register or in memory may end at an address.
-    pub fn has_computed_call_before(&self, address: u64) -> bool {
+    /// Whether a call of an address in a register or in memory may end at an address. An error: it cannot be
+    /// read.
+    pub fn has_computed_call_before(&self, address: u64) -> Result<bool> {
         let mut code = [0; LONGEST_COMPUTED_CALL];
         let before = address.wrapping_sub(code.len() as u64);
-        self.read(before, &mut code).is_ok() && ends_with_computed_call(&code)
+        self.read(before, &mut code)?;
+        Ok(ends_with_computed_call(&code))
     }
 }
 

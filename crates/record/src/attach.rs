@@ -62,9 +62,11 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
     ensure_not_go(&image, &"this")
 }
 
-/// Whether a process has nopal's memory: a session is attached to it, or it was forked from one that is traced.
+/// Whether a process has the memory of a session that goes on: it is attached to it, or the process was forked from one
+/// that is traced.
 pub fn is_followed(process: i32) -> bool {
-    Journal::read_all(process).is_ok_and(|journals| !journals.is_empty())
+    let goes_on = |journals: Vec<Journal>| journals.iter().any(|journal| journal.tool.is_some());
+    Journal::read_all(process).is_ok_and(goes_on)
 }
 
 /// Takes out what a session left in a process that was killed together with its guardian. Whether there was anything.

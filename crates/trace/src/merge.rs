@@ -39,9 +39,13 @@ pub(crate) struct Bases {
 
 impl Bases {
     fn site(&self, site: u32) -> u32 {
+        // What a trace has beyond the limit is no site.
+        let renumbered = site
+            .checked_add(self.site)
+            .filter(|site| *site < SITE_LIMIT);
         match site {
             0 => 0,
-            site => site + self.site,
+            _ => renumbered.unwrap_or(0),
         }
     }
 

@@ -116,9 +116,13 @@ pub fn compare(before: &[Run], after: &[Run]) -> Comparison {
         .flat_map(|pair| pair.iter().flatten())
         .map(|side| side.self_ns())
         .sum();
+    let lacks_calls = |run: &Run| run.functions.iter().any(|one| one.lacks_calls);
+    let has_untimed = before.iter().chain(after).any(lacks_calls);
     let rows = pairs.iter().map(|[a, b]| {
         let side = |side: &Option<Side>| side.as_ref().map_or(0.0, Side::self_ns);
-        let is_untimed = [a, b].into_iter().flatten().any(Side::is_untimed);
+        let mut sides = [a, b].into_iter().flatten();
+        let is_untimed =
+            sides.clone().any(Side::is_untimed) || has_untimed && sides.any(Side::makes_calls);
         let is_tested = side(a) + side(b) >= all * TESTED && all > 0.0 && !is_untimed;
         let p = match (a, b, test) {
             _ if !is_tested => None,
@@ -242,6 +246,11 @@ impl Side<'_> {
     fn is_untimed(&self) -> bool {
         self.counted()
             .any(|(_, one)| one.lacks_calls || one.self_with_untimed)
+    }
+
+    /// Whether it called recorded functions. In another run these may not have been timed.
+    fn makes_calls(&self) -> bool {
+        self.counted().any(|(_, one)| one.self_ns < one.total_ns)
     }
 
     fn durations(&self) -> Vec<(f64, u64)> {

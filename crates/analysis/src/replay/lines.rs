@@ -51,8 +51,6 @@ pub enum LineKind {
     Mark(u32, Box<[u64]>),
     /// A scheduling event of the thread.
     Turn(Turn),
-    /// Calls until here that were counted or off, as text.
-    Unrecorded(Box<str>),
 }
 
 /// The selection of calls.
@@ -107,18 +105,11 @@ pub struct Lines<'a> {
     has_told: bool,
     /// Scheduling events of the thread that have not been shown.
     turns: &'a [(u64, Turn)],
-    /// Unrecorded calls of the thread that have not been told.
-    unrecorded: &'a [(u64, String)],
 }
 
 impl<'a> Lines<'a> {
-    /// `turns`: scheduling events of the thread, `unrecorded`: its unrecorded calls, by the end of the time in which they
-    /// were made. Both in order of time.
-    pub fn new(
-        shown: &'a Shown<'a>,
-        turns: &'a [(u64, Turn)],
-        unrecorded: &'a [(u64, String)],
-    ) -> Lines<'a> {
+    /// `turns`: scheduling events of the thread, in order of time.
+    pub fn new(shown: &'a Shown<'a>, turns: &'a [(u64, Turn)]) -> Lines<'a> {
         Lines {
             shown,
             lines: VecDeque::new(),
@@ -127,28 +118,16 @@ impl<'a> Lines<'a> {
             clock: 0,
             has_told: false,
             turns,
-            unrecorded,
         }
     }
 
-    /// Shows the scheduling events and the unrecorded calls of the thread until `clock`, in the call with this note.
-    fn asides_until(&mut self, clock: u64, note: Option<u32>) {
-        loop {
-            let (turn, unrecorded) = (self.turns.split_first(), self.unrecorded.split_first());
-            let next = unrecorded.map_or(u64::MAX, |((at, _), _)| *at);
-            if let Some((&(at, turn), rest)) = turn
-                && at <= clock.min(next)
-            {
-                self.turns = rest;
-                self.push_aside(at, LineKind::Turn(turn), note);
-            } else if let Some(((at, text), rest)) = unrecorded
-                && *at <= clock
-            {
-                self.unrecorded = rest;
-                self.push_aside(*at, LineKind::Unrecorded(text.as_str().into()), note);
-            } else {
-                return;
-            }
+    /// Shows the scheduling events of the thread until `clock`, in the call with this note.
+    fn turns_until(&mut self, clock: u64, note: Option<u32>) {
+        while let Some((&(at, turn), rest)) = self.turns.split_first()
+            && at <= clock
+        {
+            self.turns = rest;
+            self.push_aside(at, LineKind::Turn(turn), note);
         }
     }
 
@@ -203,7 +182,7 @@ impl Sink for Lines<'_> {
             return NEVER;
         };
         self.clock = frame.clock;
-        self.asides_until(frame.clock, under.last().map(|under| under.note));
+        self.turns_until(frame.clock, under.last().map(|under| under.note));
         self.let_go(frame.clock);
         let note = self
             .shown
@@ -239,7 +218,7 @@ impl Sink for Lines<'_> {
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
         self.clock = ending.clock;
-        self.asides_until(ending.clock, Some(frame.note));
+        self.turns_until(ending.clock, Some(frame.note));
         if frame.note >= NOT_YET {
             return;
         }
@@ -276,7 +255,7 @@ impl Sink for Lines<'_> {
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        self.asides_until(clock, Some(frame.note));
+        self.turns_until(clock, Some(frame.note));
         self.clock = self.clock.max(clock);
         let least = clock.saturating_sub(frame.clock);
         let is_long = self.shown.is_long(least);
@@ -299,7 +278,7 @@ impl Sink for Lines<'_> {
 
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         self.clock = ending.clock;
-        self.asides_until(ending.clock, None);
+        self.turns_until(ending.clock, None);
         self.let_go(ending.clock);
         let (site, result) = (frame.site(), ending.result);
         let least = ending.clock.saturating_sub(frame.clock);
@@ -336,7 +315,7 @@ impl Sink for Lines<'_> {
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
         let note = frames.last().map(|frame| frame.note);
-        self.asides_until(clock, note);
+        self.turns_until(clock, note);
         self.push_aside(clock, LineKind::Mark(event, payload.into()), note);
     }
 
@@ -358,6 +337,6 @@ impl EventSource for Lines<'_> {
         let clock = clock.max(self.clock);
         self.let_go(clock);
         self.show_lost(clock);
-        self.asides_until(u64::MAX, None);
+        self.turns_until(u64::MAX, None);
     }
 }

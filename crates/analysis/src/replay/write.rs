@@ -84,17 +84,14 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let numbers: HashSet<u32> = threads.iter().map(|thread| thread.thread).collect();
     let turns = turns(trace, |thread| numbers.contains(&thread));
     let mut introduced = vec![false; threads.len()];
-    let unrecorded = unrecorded(trace, &names);
-    // Counts are of processes with all their threads: only of a single thread is it known in which calls they were made.
-    let is_part = is_of_some_threads(trace);
-    let is_single = trace.threads().len() == 1 && !is_part;
-    let [in_thread, beside] = match is_single {
-        true => [unrecorded, Vec::new()],
-        false if is_part || filter.chooses_calls() => Default::default(),
-        false => [Vec::new(), unrecorded],
+    // Counts are of processes with all their threads, also those without records: in which calls they were made is not
+    // known.
+    let unrecorded = match is_of_some_threads(trace) || filter.chooses_calls() {
+        true => Vec::new(),
+        false => unrecorded(trace, &names),
     };
     let mut texts = texts(trace);
-    texts.extend(beside.iter().map(|(at, text)| (*at, text.as_str())));
+    texts.extend(unrecorded.iter().map(|(at, text)| (*at, text.as_str())));
     sort::by_key(&mut texts, |(at, _)| *at);
     let mut texts = texts.into_iter().peekable();
     let is_before = |clock: u64| filter.from.is_some_and(|from| clock < from);
@@ -102,7 +99,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     writer.heading();
     let lines = timeline(&threads, |_, thread| {
         let turns = turns_of(&turns, &threads, thread);
-        ThreadEvents::selected(thread, filter, Lines::new(&shown, turns, &in_thread))
+        ThreadEvents::selected(thread, filter, Lines::new(&shown, turns))
     });
     for (stream, clock, line) in lines {
         if is_behind(clock) {
@@ -364,10 +361,6 @@ impl Writer<'_> {
                 });
             }
             LineKind::Turn(turn) => self.turn(turn),
-            LineKind::Unrecorded(calls) => {
-                let remark = format!("/* {} */", printable(calls));
-                self.styled(MARKER, |text| text.extend_from_slice(remark.as_bytes()));
-            }
             LineKind::Open | LineKind::Leaf { .. } | LineKind::Only => {
                 self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
                 self.arguments(line, name, at);

@@ -20,11 +20,13 @@ pub struct Turn {
 }
 
 /// Whose begin an end may have that has its value. The same address may mean something else in each process, forks of a
-/// server above all: so an end is that of a begin in its own process. In a process that has begun no case of the section,
-/// it is that of the last begin with its value elsewhere, as of a request that one program sends and another one gets.
+/// server above all: so in a process that has begun a case with this value of late, an end is that of its own begin. In
+/// another one it is that of the last begin with its value elsewhere, as of a request that one program sends and another
+/// one gets.
 #[derive(Default)]
 struct Pairing {
-    begun: HashSet<u32>,
+    /// Values of begins, and their processes: at most `REMEMBERED`, and as many older ones.
+    begun: [HashSet<(u64, u32)>; 2],
     of_threads: HashMap<u32, u32>,
     /// The processes of the last begins of values: at most `REMEMBERED`, and as many older ones.
     last: HashMap<u64, u32>,
@@ -36,7 +38,11 @@ const REMEMBERED: usize = 1024;
 
 impl Pairing {
     fn begins(&mut self, value: u64, thread: u32, process: u32) {
-        self.begun.insert(process);
+        let [begun, older] = &mut self.begun;
+        if begun.len() >= REMEMBERED {
+            *older = std::mem::take(begun);
+        }
+        begun.insert((value, process));
         self.of_threads.insert(thread, process);
         if self.last.len() >= REMEMBERED {
             self.older = std::mem::take(&mut self.last);
@@ -48,7 +54,8 @@ impl Pairing {
     fn ends(&mut self, value: u64, process: u32) -> u32 {
         let last = self.last.get(&value).or_else(|| self.older.get(&value));
         let last = last.copied();
-        let of_begin = match self.begun.contains(&process) {
+        let has_begun = |begun: &HashSet<_>| begun.contains(&(value, process));
+        let of_begin = match self.begun.iter().any(has_begun) {
             true => process,
             false => last.unwrap_or(process),
         };
@@ -365,6 +372,17 @@ mod tests {
         assert_eq!(cases.runs()[0].missing().ends_alone, 1);
         let run = &mut cases.runs_mut()[0];
         assert!(run.expire(1, u64::MAX).is_none(), "none is open");
+    }
+
+    #[test]
+    fn a_process_that_begins_cases_of_its_own_ends_those_of_others() {
+        use EventKind::{Begun, Ended};
+        let mut cases = by_value();
+        tell(&mut cases, 9, Begun, 0x70, 10);
+        assert!(tell(&mut cases, 9, Ended, 0x70, 20).is_some());
+        tell(&mut cases, 8, Begun, 0x80, 30);
+        let case = tell(&mut cases, 9, Ended, 0x80, 50).unwrap();
+        assert_eq!((case.begin_thread, case.ticks()), (8, 20));
     }
 
     #[test]

@@ -251,7 +251,7 @@ fn is_called_by_unwinder(
         kept.is_ok_and(|kept| journal.is_unwinder(kept)) && is_after_call(memory, *word)
     });
     let mut live = within(&search.live, part).iter();
-    wrapped || live.any(|(_, word)| memory.has_computed_call_before(*word))
+    wrapped || live.any(|(_, word)| may_return(memory, *word))
 }
 
 /// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Returns
@@ -331,6 +331,11 @@ fn is_after_call(memory: &Memory, address: u64) -> bool {
     memory.read(address, &mut code).is_ok() && code == nopal_agent::after_call()
 }
 
+/// Whether a word may be the address that a call through a register returns to. What cannot be read may be.
+fn may_return(memory: &Memory, word: u64) -> bool {
+    memory.has_computed_call_before(word).unwrap_or(true)
+}
+
 /// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
 /// calls that are over. Of those that count, two kinds can wait for long: the return addresses of signal handlers, and
 /// those of functions that the runtime has called.
@@ -346,9 +351,8 @@ fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, search: &Sea
         })
         .collect();
     // A number that replaced the lower half of an address may lie there as well.
-    let returns = |word: u64| {
-        calls_out.iter().any(|call| call.contains(&word)) && memory.has_computed_call_before(word)
-    };
+    let returns =
+        |word: u64| calls_out.iter().any(|call| call.contains(&word)) && may_return(memory, word);
     let mut found = search.found.iter();
     found.any(|&(at, word)| returns(word) || is_interrupted(memory, at))
 }
