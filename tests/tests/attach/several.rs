@@ -433,10 +433,7 @@ fn what_nothing_belongs_to_is_said() {
             &["--cgroup", "/no/such/group"],
             "there is no control group /no/such/group",
         ),
-        (
-            &["--cgroup", empty],
-            "no process matches, except nopal itself",
-        ),
+        (&["--cgroup", empty], "no process runs in the control group"),
     ] {
         let command = [nopal().to_str().unwrap(), "attach"];
         let words = command.iter().chain(words).copied();
