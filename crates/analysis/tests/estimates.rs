@@ -27,7 +27,8 @@ struct Truth {
 }
 
 /// A caller and its calls of a function that is counted, of which some are recorded with their callee. Before, it is
-/// timed, and its calls take about as long, by a third of `COLD`; the last ones take far longer. With `inside`, each recorded call has another one within it.
+/// timed, and its calls take about as long, by a third of `COLD`; the last ones take far longer. With `inside`, each
+/// recorded call has another one within it.
 fn write(path: &Path, random: &mut Random, inside: bool) -> Truth {
     let mut writer = Writer::create(path, Session::default()).unwrap();
     writer.note(&clock(BEGIN)).unwrap();

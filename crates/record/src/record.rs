@@ -29,7 +29,8 @@ pub struct Beginning {
 }
 
 /// Records a program that it starts, or processes that run. `started` gets the session when all is in place: before
-/// the program runs, or when the processes are traced. The calling process must have one thread only, and some memory is not given back before it ends.
+/// the program runs, or when the processes are traced. The calling process must have one thread only, and some memory
+/// is not given back before it ends.
 pub fn record(options: &Options, started: impl FnOnce(Handle, Beginning)) -> Result<Outcome> {
     begin(options, None, started)
 }
