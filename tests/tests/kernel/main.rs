@@ -64,8 +64,9 @@ fn a_call_costs_few_instructions_and_nothing_when_it_is_off() {
 fn all_functions_are_switched_without_a_long_stop() {
     for booted in cost() {
         let state = booted.text("state");
+        let of_all = state.rfind("#functions ").unwrap_or_default();
         assert!(
-            number_after(&state, "#functions ") > 30_000,
+            number_after(&state[of_all..], "#functions ") > 30_000,
             "{}: {state}",
             booted.name
         );
