@@ -304,6 +304,16 @@ pub struct OpenCall {
     pub arguments: Option<[u64; 6]>,
 }
 
+impl OpenCall {
+    /// Whether calls that a note has as open at `until` are of sites, in order, and have begun before.
+    pub(crate) fn are_sound(calls: &[OpenCall], until: u64) -> bool {
+        let is_sound = |call: &OpenCall| {
+            (1..nopal_abi::SITE_LIMIT).contains(&call.site) && call.clock <= until
+        };
+        calls.iter().all(is_sound) && calls.is_sorted_by_key(|call| call.clock)
+    }
+}
+
 /// What is known of the place of a thread on its stack where its records begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {

@@ -264,13 +264,7 @@ impl Trace {
                 packets.find(|packet| packet.thread == key)
             });
             let Some(first) = first else { continue };
-            let is_sound = |calls: &[OpenCall]| {
-                let one = |call: &OpenCall| {
-                    let is_known = (1..nopal_abi::SITE_LIMIT).contains(&call.site);
-                    is_known && call.clock <= first.clock_begin
-                };
-                calls.iter().all(one) && calls.is_sorted_by_key(|call| call.clock)
-            };
+            let is_sound = |calls: &[OpenCall]| OpenCall::are_sound(calls, first.clock_begin);
             if u64::from(first.missing_before) == *sequence
                 && is_sound(calls)
                 && place.aside.iter().all(|aside| is_sound(&aside.calls))
