@@ -5,13 +5,12 @@
  * Functions are switched on in this order: their words, slots, exits, entries; and off in reverse. So an exit may be
  * recorded without its entry, as for each call that began before, but no entry without its exit.
  *
- * An entry is ftrace's: a direct call to the recorder, or the function of an ftrace_ops, if this kernel does not allow so
- * many, or another tracer has the one direct call of a function of the group. A group is inserted and removed at once; the
- * recorder skips functions of it that go until all have gone.
+ * An entry is a call that ftrace inserts for an ftrace_ops: of the trampoline that the ftrace_ops brings, which is the
+ * recorder itself; or of ftrace's own, which calls the functions of all, where other tracers have this function, too. A group
+ * is inserted and removed at once; the recorder skips functions of it that go until all have gone.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
-#include <linux/moduleparam.h>
 #include <linux/rcupdate.h>
 #include <linux/sort.h>
 #include <linux/vmalloc.h>
@@ -43,17 +42,10 @@ static uint32_t nothing[LEAF_WORDS];
 struct entries {
 	struct list_head list;
 	struct ftrace_ops ops;
-	unsigned long direct;           /* what the sites call; 0: ops' function */
 	uint32_t *functions;
 	uint32_t count;
 };
 static LIST_HEAD(all_entries);
-static uint32_t direct_count;           /* functions with a direct call; under nopal_lock */
-
-/* Root changes it under /sys/module; read once for each group that comes on, so any moment will do. */
-static bool direct = true;
-module_param(direct, bool, 0644);
-MODULE_PARM_DESC(direct, "whether functions that come on take the one direct call that each can have, which BPF needs");
 
 /* ---- what is known ---- */
 
@@ -239,7 +231,7 @@ static void entries_free(struct entries *entries)
 	kfree(entries);
 }
 
-static int entries_on(const uint32_t *functions, uint32_t count, bool directly)
+static int entries_on(const uint32_t *functions, uint32_t count)
 {
 	struct entries *entries = kzalloc(sizeof *entries, GFP_KERNEL);
 	unsigned long *sites = kvmalloc_array(count, sizeof *sites, GFP_KERNEL);
@@ -253,15 +245,12 @@ static int entries_on(const uint32_t *functions, uint32_t count, bool directly)
 	entries->count = count;
 	for (uint32_t i = 0; i < count; i++)
 		sites[i] = nopal_functions[functions[i]].site;
-	unsigned long to = (unsigned long)(with_arguments ? nopal_entry_arguments : nopal_entry);
-	if (!directly)
-		entries->ops.func = (ftrace_func_t)(with_arguments ? nopal_entry_of_ops_arguments : nopal_entry_of_ops);
+	entries->ops.func = (ftrace_func_t)(with_arguments ? nopal_entry_of_ops_arguments : nopal_entry_of_ops);
+	entries->ops.trampoline = (unsigned long)(with_arguments ? nopal_entry_arguments : nopal_entry);
 	failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
 	if (!failed)
-		failed = directly ? nopal_direct_on(&entries->ops, to) : register_ftrace_function(&entries->ops);
+		failed = register_ftrace_function(&entries->ops);
 	if (!failed) {
-		entries->direct = directly ? to : 0;
-		direct_count += directly ? count : 0;
 		list_add(&entries->list, &all_entries);
 		for (uint32_t i = 0; i < count; i++)
 			nopal_functions[functions[i]].entered = true;
@@ -293,13 +282,11 @@ static int entries_off(void)
 	list_for_each_entry_safe(entries, next, &all_entries, list) {
 		if (is_wanted(entries))
 			continue;
-		int failed = entries->direct ? nopal_direct_off(&entries->ops, entries->direct) :
-					       unregister_ftrace_function(&entries->ops);
+		int failed = unregister_ftrace_function(&entries->ops);
 		if (failed)
 			return failed;
 		for (uint32_t i = 0; i < entries->count; i++)
 			nopal_functions[entries->functions[i]].entered = false;
-		direct_count -= entries->direct ? entries->count : 0;
 		list_del(&entries->list);
 		entries_free(entries);
 	}
@@ -352,40 +339,15 @@ static const struct module *module_of(uint32_t index)
 /* ftrace holds the processor until it has changed all sites of a request. */
 #define ENTRIES_AT_ONCE 16384
 
-/* The end of a group of at most `room` entries that are inserted together. Each module has its own groups, which come and
- * go with it. */
-static uint32_t end_of_group(const uint32_t *functions, uint32_t first, uint32_t count, uint32_t room)
-{
-	uint32_t next = first, at_once = min_t(uint32_t, room, ENTRIES_AT_ONCE);
-	while (next < count && next - first < at_once && module_of(functions[next]) == module_of(functions[first]))
-		next++;
-	return next;
-}
-
-/* Gives direct calls to groups of these functions, as long as there is room. Returns how many functions are left, now at
- * the begin of the array: also those of groups in which another tracer has the one direct call of a function. */
-static uint32_t enter_directly(uint32_t *functions, uint32_t count)
-{
-	uint32_t first = 0, left = 0;
-	while (first < count && READ_ONCE(direct) && nopal_direct_room(direct_count)) {
-		uint32_t next = end_of_group(functions, first, count, nopal_direct_room(direct_count));
-		for (bool failed = entries_on(functions + first, next - first, true); first < next; first++)
-			if (failed)
-				functions[left++] = functions[first];
-		cond_resched();
-	}
-	while (first < count)
-		functions[left++] = functions[first++];
-	return left;
-}
-
-static int enter(uint32_t *functions, uint32_t count)
+/* Each module has its own groups, which come and go with it. */
+static int enter(const uint32_t *functions, uint32_t count)
 {
 	int failed = 0;
-	count = enter_directly(functions, count);
 	for (uint32_t first = 0, next; !failed && first < count; first = next) {
-		next = end_of_group(functions, first, count, ~0u);
-		failed = entries_on(functions + first, next - first, false);
+		next = first;
+		while (next < count && next - first < ENTRIES_AT_ONCE && module_of(functions[next]) == module_of(functions[first]))
+			next++;
+		failed = entries_on(functions + first, next - first);
 		cond_resched();
 	}
 	return failed;
@@ -495,7 +457,7 @@ bool nopal_functions_are_uniform(void)
 /* Calls the recorder as ftrace calls the function of an ftrace_ops, with a slot on this stack, and arguments of 0. */
 void nopal_function_simulate(const struct nopal_function *function)
 {
-	struct pt_regs registers = { .sp = (unsigned long)&registers };
+	struct pt_regs registers = { .ip = function->site + NOPAL_SITE_BYTES, .sp = (unsigned long)&registers };
 	(with_arguments ? nopal_entry_of_ops_arguments : nopal_entry_of_ops)(function->site, 0, 0, &registers);
 }
 

@@ -69,48 +69,6 @@ static inline unsigned long nopal_module_text(const struct module *module, unsig
 #endif
 }
 
-/* How many functions a registration may give direct calls, where the module has given them to so many already.
- *
- * Before 6.6.10, a registration adds them one by one, and moves ftrace's table to one of twice the size when it is full. A
- * second time, it forgets to free the table before; and above 8,192 functions, where tables do not grow any more, it
- * replaces theirs for each function. So a registration adds at most as many as the table has at least, or 64, with
- * which a table begins; and 192 are left to others. */
-static inline uint32_t nopal_direct_room(uint32_t given)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 6, 10)
-	return ~0u;
-#else
-	return min(max(given, 64u), 8000 - given);
-#endif
-}
-
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
-/* A livepatch may replace a function that has a direct call: this call then returns to the new function. Where one has
- * been replaced before, there is no direct call. */
-static inline int nopal_share(struct ftrace_ops *ops, enum ftrace_ops_cmd command)
-{
-	return command == FTRACE_OPS_CMD_ENABLE_SHARE_IPMODIFY_SELF ? -EBUSY : 0;
-}
-
-/* Later kernels pass the address, too. */
-static inline int nopal_share_at(struct ftrace_ops *ops, unsigned long address, enum ftrace_ops_cmd command)
-{
-	return nopal_share(ops, command);
-}
-#endif
-
-static inline int nopal_direct_on(struct ftrace_ops *ops, unsigned long to)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
-	ops->ops_func = _Generic(ops->ops_func, typeof(&nopal_share): nopal_share, typeof(&nopal_share_at): nopal_share_at);
-#endif
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
-	return register_ftrace_direct(ops, to);
-#else
-	return register_ftrace_direct_multi(ops, to);
-#endif
-}
-
 /* kallsyms_on_each_symbol tells of the kernel's own symbols, module_kallsyms_on_each_symbol of those of modules. Without
  * the first (0), only of those. */
 struct nopal_each {
@@ -136,15 +94,6 @@ static inline void nopal_each_symbol(void *of_kernel, void *of_modules, struct n
 	((int (*)(const char *, typeof(nopal_run) *, void *))of_modules)(0, nopal_run, each);
 #else
 	((int (*)(typeof(nopal_run) *, void *))of_modules)(nopal_run, each);
-#endif
-}
-
-static inline int nopal_direct_off(struct ftrace_ops *ops, unsigned long to)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
-	return unregister_ftrace_direct(ops, to, false);
-#else
-	return unregister_ftrace_direct_multi(ops, to);
 #endif
 }
 

@@ -177,8 +177,9 @@ SYM_FUNC_END(\name)
 	mov %rdx, 48(%rax)
 .endm
 
-/* An ftrace_ops' function, which may be called by its address: %rdi = the fentry site, %rcx = struct pt_regs, the
- * registers of the function. */
+/* An ftrace_ops' function, which may be called by its address: %rcx = struct pt_regs, the registers of the function.
+ * Their ip is what the call returns to: behind the fentry site, unless another tracer called before this one has replaced
+ * the function. */
 .macro entry_of_ops name, bytes, pending=0, words
 	.balign 64
 SYM_START(\name, SYM_L_GLOBAL, SYM_A_NONE)
@@ -187,7 +188,7 @@ SYM_START(\name, SYM_L_GLOBAL, SYM_A_NONE)
 .ifnb \words
 	mov %rcx, %r9
 .endif
-	lea 5(%rdi), %r11d
+	mov 128(%rcx), %r11d            /* ip */
 	mov %r11d, %eax
 	shr $16, %eax
 	movzwl %r11w, %r11d

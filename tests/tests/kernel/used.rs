@@ -579,15 +579,13 @@ fn a_kernel_works_with_all_functions_recorded_and_is_as_before_after_it() {
     }
 }
 
-/// More are more than ftrace's table of direct calls takes before 6.6.10.
+/// Not a trampoline of ftrace's, which would save registers, and look for all tracers of the function.
 #[test]
-fn functions_have_direct_calls_of_ftrace_as_far_as_its_tables_take_them() {
+fn entries_call_the_recorder_itself() {
     for booted in used() {
-        let direct: u64 = booted.text("all_direct").trim().parse().expect("a number");
+        let calls: u64 = booted.text("all_calls").trim().parse().expect("a number");
         let functions = number_after(&booted.text("all_state"), "#functions ");
-        let is_old = booted.name.starts_with("6.1.");
-        let expected = if is_old { 8_000 } else { functions };
-        assert_eq!(direct, expected, "{}: of {functions}", booted.name);
+        assert_eq!(calls, functions, "{}", booted.name);
     }
 }
 

@@ -261,7 +261,7 @@ early=$!
 stack_of $early >/out/stack.before
 nopal ctl kernel 'trace *@kernel new all'
 say all_on nopal ctl kernel 'trace all on'
-grep -c 'direct-->nopal_entry' /sys/kernel/tracing/enabled_functions >/out/all_direct
+grep -c 'tramp: nopal_entry+' /sys/kernel/tracing/enabled_functions >/out/all_calls
 say in_use nopal record -o /tmp/all --kernel-functions 'vfs_*' -- kernel_work fork 5
 kernel_work sleep 1000 &
 sleeper=$!
