@@ -118,7 +118,7 @@ static void plan(enum kind kind, const struct symbol *function, struct nopal_dev
 	elsewhere[kind] += verdict == NOPAL_VERDICT_TARGET;
 }
 
-/* Plans each jump between these addresses to the begin of a function, in at most so many functions. */
+/* Plans each jump between these addresses to the begin of a function, until so many functions are traced. */
 static void plan_jumps(uint64_t first, uint64_t end, int most)
 {
 	unsigned char *text = read_text(first, end);
@@ -135,7 +135,7 @@ static void plan_jumps(uint64_t first, uint64_t end, int most)
 		memcpy(exit.expected, text + (at - first), sizeof exit.expected);
 		if (!strcmp(to->name, "__x86_indirect_thunk_r11")) {
 			plan(REGISTERS, of, exit);
-		} else if (!strstr(to->name, "thunk") && made[TAILS] < most) {
+		} else if (!strstr(to->name, "thunk") && traced[TAILS] < most) {
 			exit.kind = NOPAL_EXIT_RETURN;
 			plan(RETURNS, of, exit);
 			exit.kind = NOPAL_EXIT_TAIL;

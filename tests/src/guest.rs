@@ -70,6 +70,8 @@ pub struct Guest<'a> {
     /// The files are copied to `/`: modules, for example.
     pub files: &'a [&'a Path],
     pub kernel: PathBuf,
+    /// Further words of the kernel's command line.
+    pub options: &'a str,
     /// With several, TCG may let one run code for ever that another has changed, unless one thread runs them all.
     pub processors: u32,
     /// Each instruction takes a nanosecond, and a tick; an idle processor advances the time to the next timer.
@@ -82,6 +84,7 @@ pub fn run_in_guest(programs: &[&Path], script: &str) -> TempDir {
         programs,
         files: &[],
         kernel: kernel(),
+        options: "",
         processors: 1,
         counts_instructions: false,
     };
@@ -121,7 +124,8 @@ impl Guest<'_> {
         let mut start = Start::new(["qemu-system-x86_64"]);
         let fixed = "-accel tcg,thread=single -cpu max -m 1G -nodefaults -no-reboot -display none -serial mon:stdio -append";
         start.words.extend(fixed.split(' ').map(Into::into));
-        start.words.push(KERNEL_OPTIONS.into());
+        let options = format!("{KERNEL_OPTIONS} {}", self.options);
+        start.words.push(options.into());
         start
             .words
             .extend(["-smp".into(), self.processors.to_string().into()]);

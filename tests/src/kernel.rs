@@ -81,7 +81,7 @@ impl Booted {
 }
 
 /// The kernels that `.ci/packages test` fetches, or those in the folder that `NOPAL_KERNELS` names.
-fn kernels() -> Vec<PathBuf> {
+pub fn kernels() -> Vec<PathBuf> {
     let (directory, at_least) = match env::var_os("NOPAL_KERNELS") {
         Some(directory) => (PathBuf::from(directory), 1),
         None => (target_directory().join("kernel"), 2),
@@ -154,6 +154,7 @@ impl Modules {
             programs: &programs,
             files: &files.each_ref().map(PathBuf::as_path),
             kernel: self.kernel.join("vmlinuz"),
+            options: "",
             processors,
             counts_instructions,
         };

@@ -1,15 +1,24 @@
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
-use crate::information::directory;
+use crate::information::{directory, threads};
+use crate::ptrace;
 
-/// The memory of a process, through `/proc/PID/mem`: protection of pages does not matter. It belongs to the program
-/// that ran when it was opened; after `execve` a new one is needed.
+const WORD: usize = 8;
+
+/// The memory of a process, through `/proc/PID/mem`. It belongs to the program that ran when it was opened; after
+/// `execve` a new one is needed.
+///
+/// Protection of pages does not matter to writes, unless the kernel was built or started so
+/// (`proc_mem.force_override`): then protected pages are written only by the thread that traces the process's first
+/// thread, or by ptrace alone, so that a thread has to be stopped.
 #[derive(Debug)]
 pub struct Memory {
-    pub(super) file: File,
+    process: i32,
+    file: File,
 }
 
 impl Memory {
@@ -17,14 +26,14 @@ impl Memory {
         let path = format!("{}/mem", directory(pid));
         let file = OpenOptions::new().read(true).write(true).open(&path);
         Ok(Memory {
+            process: pid,
             file: file.with_context(|| format!("cannot open {path}"))?,
         })
     }
 
     pub fn read(&self, address: u64, into: &mut [u8]) -> Result<()> {
         let length = into.len();
-        self.file
-            .read_exact_at(into, address)
+        self.read_bytes(address, into)
             .with_context(|| format!("cannot read {length} bytes of memory at {address:#x}"))
     }
 
@@ -35,11 +44,49 @@ impl Memory {
     }
 
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, address).with_context(|| {
+        self.write_bytes(address, bytes).with_context(|| {
             format!(
                 "cannot write {} bytes of memory at {address:#x}",
                 bytes.len()
             )
         })
+    }
+
+    pub(crate) fn read_bytes(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, address)
+    }
+
+    pub(crate) fn write_bytes(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file
+            .write_all_at(bytes, address)
+            .or_else(|error| match self.poke(address, bytes) {
+                Ok(()) => Ok(()),
+                Err(_) => Err(error),
+            })
+    }
+
+    /// Writes the words that are to change by ptrace, which this thread must have stopped a thread with.
+    fn poke(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        let start = address & !(WORD as u64 - 1);
+        let before = (address - start) as usize;
+        let mut old = vec![0; (before + bytes.len()).next_multiple_of(WORD)];
+        self.read_bytes(start, &mut old)?;
+        let mut new = old.clone();
+        new[before..before + bytes.len()].copy_from_slice(bytes);
+        let words = old.chunks_exact(WORD).zip(new.chunks_exact(WORD));
+        let changed = words.enumerate().filter(|(_, (old, new))| old != new);
+        for (index, (_, new)) in changed {
+            let at = start + (index * WORD) as u64;
+            let word = u64::from_le_bytes(new.try_into().expect("a word"));
+            let mut outcome = ptrace::poke(self.process, at, word);
+            if outcome.is_err() {
+                let threads = threads(self.process).unwrap_or_default();
+                let others = threads.into_iter().filter(|tid| *tid != self.process);
+                let mut poked = others.map(|tid| ptrace::poke(tid, at, word));
+                outcome = poked.find(io::Result::is_ok).unwrap_or(outcome);
+            }
+            outcome?;
+        }
+        Ok(())
     }
 }

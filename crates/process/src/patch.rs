@@ -1,7 +1,6 @@
 //! Changes of a process's text: bytes that are as expected are replaced through `/proc/PID/mem`.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
@@ -97,20 +96,31 @@ impl Memory {
         let runs = runs(&order)?;
         let next = AtomicUsize::new(0);
         // Each thread takes the next run when it has finished one: runs differ in length.
-        let patch = || {
+        let patch = |may_write: &dyn Fn(&[(usize, Outcome)]) -> bool| {
             let mut failures = Vec::new();
-            while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while may_write(&failures)
+                && let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed))
+            {
                 let before = behind.untouched(run.start, run.end);
                 self.patch_run(run.start, run.end, before, run.patches, &mut failures);
             }
             failures
         };
+        let is_unwritable =
+            |(_, outcome): &(usize, Outcome)| matches!(outcome, Outcome::Unwritable(_));
+        let always = |_: &[_]| true;
         let failures = if runs.len() < WORTH_A_THREAD {
-            patch()
+            patch(&always)
         } else {
-            // Most of the time goes into the process's own copies of its pages, which the kernel makes one by one.
-            let (mut failures, others) = both(patch, patch);
+            // Most of the time goes into the process's own copies of its pages, which the kernel makes one by one. The
+            // kernel may let nobody write but the thread that traces the process, which is this one.
+            let until_refused = |failures: &[_]| !failures.iter().any(is_unwritable);
+            let (mut failures, others) = both(|| patch(&always), || patch(&until_refused));
+            let (refused, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_unwritable);
             failures.extend(others);
+            for (index, _) in refused {
+                self.patch_one((index, &patches[index]), &mut failures);
+            }
             failures
         };
         let mut outcomes = vec![Outcome::Written; patches.len()];
@@ -135,7 +145,7 @@ impl Memory {
             Some(before) => before,
             None => {
                 read = vec![0; (end - start) as usize];
-                if let Err(error) = self.file.read_exact_at(&mut read, start) {
+                if let Err(error) = self.read_bytes(start, &mut read) {
                     return self.patch_singly(run, failures, Outcome::Unreadable(number(&error)));
                 }
                 &read[..]
@@ -155,10 +165,10 @@ impl Memory {
         if before == after {
             return;
         }
-        if let Err(error) = self.file.write_all_at(&after, start) {
+        if let Err(error) = self.write_bytes(start, &after) {
             // Some pages may have been written. If that cannot be undone, none had been.
             for (index, page) in before.chunks(PAGE as usize).enumerate() {
-                let _ = self.file.write_all_at(page, start + index as u64 * PAGE);
+                let _ = self.write_bytes(start + index as u64 * PAGE, page);
             }
             failures.truncate(known);
             self.patch_singly(run, failures, Outcome::Unwritable(number(&error)));
@@ -176,11 +186,15 @@ impl Memory {
             failures.push((*index, failure));
             return;
         }
-        for one in run.chunks(1) {
-            let patch = one[0].1;
-            if let Ok(end) = page_end(patch) {
-                self.patch_run(patch.address & !(PAGE - 1), end, None, one, failures);
-            }
+        for one in run {
+            self.patch_one(*one, failures);
+        }
+    }
+
+    fn patch_one(&self, one: (usize, &Patch), failures: &mut Vec<(usize, Outcome)>) {
+        let patch = one.1;
+        if let Ok(end) = page_end(patch) {
+            self.patch_run(patch.address & !(PAGE - 1), end, None, &[one], failures);
         }
     }
 }

@@ -57,6 +57,12 @@ pub(crate) fn command(which: Request, tid: i32, data: usize) -> Result<()> {
     unsafe { request(which as c_uint, tid, 0, data) }
 }
 
+/// Writes a word of the memory of a thread that is stopped.
+pub(crate) fn poke(tid: i32, address: u64, word: u64) -> Result<()> {
+    // SAFETY: the data is a number.
+    unsafe { request(libc::PTRACE_POKEDATA, tid, address as usize, word as usize) }
+}
+
 pub(crate) fn registers(tid: i32) -> Result<Registers> {
     let mut registers = MaybeUninit::<Registers>::zeroed();
     // SAFETY: the buffer is a whole register set, and the kernel fills it if the request succeeds.

@@ -20,6 +20,7 @@ use nopal_trace::Subscriber;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// A process that runs, as it was when it was looked at first.
 struct Candidate {
@@ -245,10 +246,12 @@ impl Session {
     }
 
     /// Makes the processes traced that have come to those that are. Children of a traced process have nopal's memory and
-    /// are recorded without this.
-    pub(crate) fn attach_newcomers(&mut self) {
+    /// are recorded without this. Returns how long it took to find them.
+    pub(crate) fn attach_newcomers(&mut self) -> Duration {
+        let begun = Instant::now();
         let members = self.options.memberships.iter();
         let members: Vec<i32> = members.flat_map(Membership::members).collect();
+        let took = begun.elapsed();
         for process in members {
             let Some(began) = Began::of(process).filter(|began| self.met.look_at(*began)) else {
                 continue;
@@ -275,6 +278,7 @@ impl Session {
             }
             self.met.settle(began);
         }
+        took
     }
 
     /// Whether others are looked for.

@@ -36,9 +36,9 @@ static bool ends(const char *name, const char *end)
 	return length >= of_end && !strcmp(name + length - of_end, end);
 }
 
-/* Whether an exit of this kind may lead there. A return may lead to a return thunk, known by the first of its names; a
- * tail jump to the begin of a function, except a thunk that jumps to the address in r10 or r11, which nopal_tail
- * uses. */
+/* Whether an exit of this kind may lead there. A return may lead to a return thunk; a tail jump to the begin of a
+ * function, except a thunk that jumps to the address in r10 or r11, which nopal_tail uses. The kernel tells the first of
+ * an address's names: newer ones have __pi___x86_indirect_thunk_r11 before __x86_indirect_thunk_r11. */
 static bool may_lead_to(uint8_t kind, unsigned long target)
 {
 	char buffer[KSYM_NAME_LEN];
@@ -53,7 +53,7 @@ static bool may_lead_to(uint8_t kind, unsigned long target)
 		return false;
 	if (kind == NOPAL_EXIT_RETURN)
 		return ends(name, "_return_thunk") || !strcmp(name, "__x86_return_skl");
-	return strncmp(name, "__x86_indirect_", 15) || (!ends(name, "_r10") && !ends(name, "_r11"));
+	return !strstr(name, "__x86_indirect_") || (!ends(name, "_r10") && !ends(name, "_r11"));
 }
 
 /* A part of a function: all of it, or code that the compiler has moved away from it. */

@@ -7,6 +7,7 @@ use anyhow::Result;
 use nopal_analysis::text::several;
 use nopal_process::{Behind, Mapping, Outcome, Stopped};
 use std::collections::{BTreeMap, HashSet};
+use std::io::Error;
 
 impl Tracee {
     /// Puts jumps into the text of a program that has not run yet, and has these files mapped.
@@ -60,18 +61,19 @@ impl Tracee {
         let outcomes = self
             .memory
             .write_patches_over(behind, &Patches::of(&changes).insertion())?;
-        let mut different = BTreeMap::<&str, u64>::new();
+        let mut left = BTreeMap::<(&str, String), u64>::new();
+        let lost = lost.iter().map(|change| (change, DIFFERS.to_owned()));
         let unwritten = changes.iter().zip(&outcomes);
-        let unwritten = unwritten.filter(|(_, outcome)| **outcome != Outcome::Written);
-        for change in unwritten.map(|(change, _)| change).chain(&lost) {
+        let unwritten =
+            unwritten.filter_map(|(change, outcome)| Some((change, why_unwritten(outcome)?)));
+        for (change, why) in unwritten.chain(lost) {
             let module = self.module_at(change.address);
-            *different
-                .entry(module.map_or("?", |module| &module.name))
-                .or_default() += 1;
+            let module = module.map_or("?", |module| &module.name);
+            *left.entry((module, why)).or_default() += 1;
         }
-        for (module, count) in different {
+        for ((module, why), count) in left {
             context.warnings.push(format!(
-                "{module}: {} not traced: the code in memory differs from the file",
+                "{module}: {} not traced: {why}",
                 several(count, "function is", "functions are")
             ));
         }
@@ -171,6 +173,20 @@ impl Tracee {
         let mut map = self.site_of(change)?.body.map();
         let (_, to) = map.find(|(from, _)| *from == offset)?;
         Some(change.body + u64::from(to))
+    }
+}
+
+const DIFFERS: &str = "the code in memory differs from the file";
+
+/// `None` if the change was written.
+fn why_unwritten(outcome: &Outcome) -> Option<String> {
+    match outcome {
+        Outcome::Written => None,
+        Outcome::Differs { .. } => Some(DIFFERS.into()),
+        Outcome::Unreadable(number) | Outcome::Unwritable(number) => Some(format!(
+            "the code in memory cannot be changed: {}",
+            Error::from_raw_os_error(*number)
+        )),
     }
 }
 

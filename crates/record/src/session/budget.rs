@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// The interval at which the cost of recording is compared with the budget, and the least one, once the allowance of an
 /// interval is spent.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 const SOONEST: Duration = Duration::from_millis(10);
 /// Less processor time than this shows nothing: the look is left for later.
 const LEAST_USED: Duration = Duration::from_millis(2);
@@ -46,6 +46,10 @@ pub(crate) struct HeldBudget {
     looked: Instant,
     next_look: Instant,
     used: Used,
+    /// The processes had used too little processor time at the last look.
+    rests: bool,
+    /// The processors that the machine runs.
+    processors: u32,
     gauge: Gauge,
     /// Events that had been lost at the last look.
     lost: u64,
@@ -144,6 +148,8 @@ impl HeldBudget {
             looked: now,
             next_look: now + LOOK,
             used: Used::default(),
+            rests: false,
+            processors: processors(),
             gauge: Gauge::new(),
             lost: 0,
             waiting: 0.0,
@@ -218,16 +224,21 @@ impl HeldBudget {
     /// The processor time since the last look, unless it is too little for one.
     fn used_since_look(&mut self) -> Option<Duration> {
         let sum = self.used.sum();
-        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
         // The time of children comes all at once when they are waited for.
-        let most = self.looked.elapsed() * processors;
+        let most = self.looked.elapsed() * self.processors;
         let used = sum.saturating_sub(self.used.total).min(most);
-        if used < LEAST_USED {
+        self.rests = used < LEAST_USED;
+        if self.rests {
             return None;
         }
         self.used.total = sum;
         self.looked = Instant::now();
         Some(used)
+    }
+
+    /// Whether the processes are so nearly idle that the next look may be as late as `LOOK`.
+    pub(crate) fn rests(&self) -> bool {
+        self.rests
     }
 
     /// Ticks of the counter in a second, since the budget began.
@@ -600,6 +611,13 @@ impl Session {
             ),
         });
     }
+}
+
+/// Processors that run: not only those that the tool itself may use.
+fn processors() -> u32 {
+    // SAFETY: asks for a number.
+    let number = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u32::try_from(number).unwrap_or(1).max(1)
 }
 
 /// How often these sites have been counted.

@@ -57,8 +57,10 @@ const LOOK_AROUND: Duration = Duration::from_millis(200);
 /// The longest wait for the end of processes in which nothing of nopal's is left.
 const ENDING: Duration = Duration::from_millis(100);
 
-/// How often processes are looked for that have come later. A look reads a name or a few lines of each process: some 10 us.
+/// How often processes are looked for that have come later, or more seldom, so that a look takes at most a two-hundredth of a
+/// processor. It reads a name or a few lines of each process of the machine: some 10 us.
 const GROWTH: Duration = Duration::from_secs(1);
+const GROWTH_APART: u32 = 200;
 
 /// Requests of other threads come by a [`crate::Handle`].
 pub struct Session {
@@ -241,7 +243,7 @@ impl Session {
         let mut looked = Instant::now();
         let mut looked_around = looked;
         let may_grow = self.may_grow();
-        let mut grown = looked;
+        let mut next_growth = looked + GROWTH;
         let deadline = self.options.time.map(|time| looked + time);
         loop {
             let bells = self.look_after();
@@ -249,9 +251,9 @@ impl Session {
                 looked_around = Instant::now();
                 self.look_around(bells.regions());
             }
-            if may_grow && grown.elapsed() > GROWTH {
-                self.attach_newcomers();
-                grown = Instant::now();
+            if may_grow && Instant::now() >= next_growth {
+                let took = self.attach_newcomers();
+                next_growth = Instant::now() + (took * GROWTH_APART).max(GROWTH);
             }
             if ended.is_none()
                 && let Some(ending) = main.poll()?
@@ -285,9 +287,10 @@ impl Session {
             }
             ensure!(!drain.has_ended(), "collecting records failed");
             let none_sleeps = !nopal_process::release_sleepers();
-            let nap = match none_sleeps && is_woken && ended.is_none() && self.budget.is_none() {
-                true => LOOK_AROUND,
-                false => NAP,
+            let nap = match (none_sleeps && is_woken && ended.is_none(), &self.budget) {
+                (true, None) => LOOK_AROUND,
+                (true, Some(budget)) if budget.rests() => budget::LOOK,
+                _ => NAP,
             };
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             // The bell of a process that has come meanwhile is to be heard, too.
