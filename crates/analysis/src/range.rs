@@ -28,6 +28,8 @@ pub struct ThreadCheckpoints {
 pub struct Start {
     /// The packet that is read first.
     pub packet: usize,
+    /// Words of records before it that were read to know the state there.
+    pub words_before: usize,
     rebuilder: CallRebuilder,
     past: Past,
 }
@@ -50,30 +52,31 @@ impl Start {
         let near = states.partition_point(|(packet, _)| is_before(*packet));
         let usable = |(packet, state): &(usize, Vec<u8>)| {
             let (rebuilder, past) = CallRebuilder::resume(state).ok()?;
-            let is_usable = rebuilder.clock() <= from && rebuilder.can_reopen(&past);
+            let is_usable = rebuilder.clock() <= from && rebuilder.can_reopen();
             is_usable.then_some(Start {
                 packet: *packet,
                 rebuilder,
                 past,
+                words_before: 0,
             })
         };
         let near = states[..near].iter().rev().find_map(usable);
         let near = near.unwrap_or_default();
         let mut last = near.packet;
         let start = near.clone().follow(thread, |start, packet| {
-            if start.can_reopen() {
+            if start.rebuilder.can_reopen() {
                 last = start.packet;
             }
             packet.clock_end() < from
         });
-        match start.can_reopen() {
+        match start.rebuilder.can_reopen() {
             true => start,
-            false => near.follow(thread, |start, _| start.packet < last),
+            false => Start {
+                words_before: start.words_before,
+                ..near
+            }
+            .follow(thread, |start, _| start.packet < last),
         }
-    }
-
-    fn can_reopen(&self) -> bool {
-        self.rebuilder.can_reopen(&self.past)
     }
 
     /// Takes packets while that is needed.
@@ -87,7 +90,9 @@ impl Start {
                 break;
             }
             self.rebuilder.packet(&packet, &mut self.past);
+            self.rebuilder.forget_old_callers(&mut self.past);
             self.packet += 1;
+            self.words_before += packet.words().len();
             packet.release();
         }
         self

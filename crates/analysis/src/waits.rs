@@ -544,6 +544,10 @@ impl Sink for Waiting<'_> {
         self.worker.reopen(frames, arguments)
     }
 
+    fn note_of_caller(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        self.worker.note_of_caller(frames, arguments)
+    }
+
     fn call_site(&mut self, return_address: u64) {
         self.worker.call_site(return_address);
     }

@@ -195,12 +195,20 @@ fn write_section(trace: &Trace, names: &Names, text: &str, out: &mut dyn Write) 
 struct Open {
     clock: u64,
     site: u32,
+    /// Its call has ended before the selected time, and is only the parent of others.
+    has_ended: bool,
     id: [u8; 8],
     parent: Option<[u8; 8]>,
     trace: [u8; 16],
     /// The written events, and the number of others.
     events: Message,
     event_count: usize,
+}
+
+impl Open {
+    fn is(&self, frame: &Frame) -> bool {
+        (self.clock, self.site) == (frame.clock, frame.site())
+    }
 }
 
 struct Spans<'a> {
@@ -230,9 +238,33 @@ impl Spans<'_> {
         if !self.is_shown(frame.site()) {
             return None;
         }
-        let is_it = |open: &Open| (open.clock, open.site) == (frame.clock, frame.site());
-        let at = self.open.iter().rposition(is_it)?;
+        let at = self.open.iter().rposition(|open| open.is(frame))?;
         Some(self.open.remove(at))
+    }
+
+    /// Begins the span of a call, the last of `frames`, of the request `note`.
+    fn open(&mut self, frame: &Frame, note: u32, frames: &[Frame], has_ended: bool) {
+        let id = span_id(self.trace, self.thread.into(), frame.clock, frame.site());
+        let on_stack = |open: &&Open| frames.iter().any(|frame| open.is(frame));
+        let parent = self.open.iter().rev().find(on_stack);
+        let trace = match (note, parent) {
+            (1.., _) => trace_id(self.requests.identity(note)),
+            (0, Some(parent)) => parent.trace,
+            (0, None) => trace_id(&format!("{} {id:?}", self.trace.session().uuid)),
+        };
+        let parent = parent
+            .filter(|parent| parent.trace == trace)
+            .map(|parent| parent.id);
+        self.open.push(Open {
+            clock: frame.clock,
+            site: frame.site(),
+            has_ended,
+            id,
+            parent,
+            trace,
+            events: Message::default(),
+            event_count: 0,
+        });
     }
 
     fn end(&mut self, frame: &Frame, clock: u64, how: Option<&str>) {
@@ -294,29 +326,19 @@ impl Sink for Spans<'_> {
             self.left_out.deep += 1;
             return note;
         }
-        let id = span_id(self.trace, self.thread.into(), frame.clock, frame.site());
-        let on_stack = |open: &&Open| {
-            let is_it = |frame: &Frame| (open.clock, open.site) == (frame.clock, frame.site());
-            frames.iter().any(is_it)
-        };
-        let parent = self.open.iter().rev().find(on_stack);
-        let trace = match (note, parent) {
-            (1.., _) => trace_id(self.requests.identity(note)),
-            (0, Some(parent)) => parent.trace,
-            (0, None) => trace_id(&format!("{} {id:?}", self.trace.session().uuid)),
-        };
-        let parent = parent
-            .filter(|parent| parent.trace == trace)
-            .map(|parent| parent.id);
-        self.open.push(Open {
-            clock: frame.clock,
-            site: frame.site(),
-            id,
-            parent,
-            trace,
-            events: Message::default(),
-            event_count: 0,
-        });
+        self.open(frame, note, frames, false);
+        note
+    }
+
+    fn note_of_caller(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let note = self.requests.enter(frames, arguments);
+        if let Some(frame) = frames.last()
+            && self.is_shown(frame.site())
+            && frame.style() != nopal_analysis::calls::Style::Only
+            && !self.open.iter().any(|open| open.is(frame))
+        {
+            self.open(frame, note, frames, true);
+        }
         note
     }
 
@@ -344,8 +366,8 @@ impl Sink for Spans<'_> {
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
         self.requests.mark(event, payload, frames);
-        let (Some(marker), Some(open)) = (self.trace.markers().get(event), self.open.last_mut())
-        else {
+        let open = self.open.iter_mut().rfind(|open| !open.has_ended);
+        let (Some(marker), Some(open)) = (self.trace.markers().get(event), open) else {
             return;
         };
         open.event_count += 1;

@@ -152,6 +152,10 @@ impl<R: Rows> Sink for Table<'_, R> {
         note
     }
 
+    fn note_of_caller(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        self.requests.enter(frames, arguments)
+    }
+
     #[inline(always)]
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
         let state = match ending.unwound {

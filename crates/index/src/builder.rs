@@ -11,8 +11,8 @@ use crate::thread_index::{Checkpoint, ThreadIndex};
 pub const BLOCK_EVENTS: u64 = 4096;
 const BLOCK_WORDS: u64 = 1 << 16;
 
-/// A checkpoint takes at most this part of the bytes of records since the one before.
-const CHECKPOINT_PART: u64 = 256;
+/// A checkpoint takes at most one of this many bytes of records since the one before.
+const CHECKPOINT_PART: u64 = 128;
 
 /// Packets after which progress is reported and memory is released.
 const PAUSE_PACKETS: usize = 16;
@@ -93,13 +93,14 @@ impl Builder {
     }
 
     fn begin_block(&mut self, index: &mut ThreadIndex) {
+        self.rebuilder.forget_old_callers(&mut self.chart.past);
         let block = index.firsts.len() as u32;
         index.firsts.push(index.packets);
         if block == 0 || self.unchecked < self.enough {
             return;
         }
         // A state that cannot be written is left out.
-        let Ok(state) = self.rebuilder.checkpoint(&self.chart.past) else {
+        let Ok(state) = self.rebuilder.checkpoint(&mut self.chart.past) else {
             return;
         };
         self.enough = state.len() as u64 * CHECKPOINT_PART / 8;

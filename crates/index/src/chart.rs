@@ -186,8 +186,8 @@ impl<P: Pieces> Sink for Chart<P> {
         }
     }
 
-    fn resume(&mut self, frames: &[Frame]) {
-        self.past.resume(frames);
+    fn callers(&mut self, callers: u32, frames: &[Frame]) -> u32 {
+        self.past.callers(callers, frames)
     }
 
     fn begin_run(&mut self, frames: &[Frame]) {

@@ -1,11 +1,10 @@
 //! A call that has begun, and the sink of calls.
 
 use nopal_abi::{Style, site_of, tag_of};
-use serde::{Deserialize, Serialize};
 
 use crate::waits::InCall;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Counter at the entry.
     pub clock: u64,
@@ -14,7 +13,7 @@ pub struct Frame {
     /// Address of the return slot in units of 16 bytes: exact or too high.
     pub slot: u64,
     /// Site and tag as in a record's upper half; the style above them.
-    marks: u32,
+    pub(super) marks: u32,
     /// The sink's data for the frame.
     pub note: u32,
 }
@@ -115,6 +114,16 @@ impl Frame {
         }
     }
 
+    /// Whether both are the same call.
+    pub(super) fn is_same_call(&self, other: &Frame) -> bool {
+        (self.clock, self.slot, self.site()) == (other.clock, other.slot, other.site())
+    }
+
+    /// What is known of it as the caller of a stack.
+    pub(super) fn as_caller(&self) -> Frame {
+        Frame::new(self.clock, self.slot, self.site(), self.style())
+    }
+
     /// Site and tag.
     pub(super) fn key(&self) -> u32 {
         self.marks & ((1 << STYLE_SHIFT) - 1)
@@ -156,6 +165,16 @@ pub trait Sink {
     /// As `enter`, for a call that has begun before.
     fn reopen(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         self.enter(frames, arguments)
+    }
+    /// The note of the last of `frames` as the caller of calls that are passed to `reopen` after it, and are on another
+    /// stack. It has ended, or is passed to `reopen` itself.
+    fn note_of_caller(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        0
+    }
+    /// Names the callers of a stack that began in the last of `frames`, whose own callers have the name `callers`. Of use
+    /// to a [`super::Past`] only.
+    fn callers(&mut self, _callers: u32, _frames: &[Frame]) -> u32 {
+        0
     }
     /// `frame` has ended; `frames` are those under it.
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]);

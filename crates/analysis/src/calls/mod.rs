@@ -9,7 +9,8 @@
 //! 3. The slot of a frame is known after a RESYNC, and otherwise estimated from its caller's slot downwards by the tag.
 //!    The estimate is never below the truth. Slots here count units of 16 bytes.
 //! 4. An entry after a jump or a change of stacks, or after loss, belongs to the frames whose nearest slot lies above
-//!    its own. Frames below its slot are set aside; they are dead if the entry takes the slot of the outermost of them.
+//!    its own. Frames below its slot are set aside; they are dead if the entry takes the slot of the outermost of them, as
+//!    are frames set aside before.
 //! 5. An entry-only frame ends when its slot is entered again or a frame under it ends.
 //! 6. Calls in the kernel, which are in packets of their own, nest inside the topmost frame, by the order of their records
 //!    alone. Rules 1 to 5 are for calls of the program.
@@ -20,6 +21,7 @@
 
 mod arguments;
 mod budget;
+mod callers;
 mod checkpoint;
 mod fibers;
 mod frame;
@@ -33,6 +35,7 @@ mod slots;
 mod stack;
 mod stacks;
 mod stay;
+mod written;
 
 pub use arguments::Arguments;
 pub use fibers::Fiber;

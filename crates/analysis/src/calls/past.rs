@@ -3,25 +3,20 @@
 use serde::{Deserialize, Serialize};
 
 use super::arguments::Arguments;
+use super::callers::{CallerTree, Callers};
 use super::frame::{Ending, Frame, Plain, Sink};
 
-/// A sink that keeps the arguments of open calls, and drops all else. [`super::CallRebuilder::reopen`] gives the calls to
+/// A sink that keeps the arguments of open calls and the callers of stacks, and drops all else. [`super::CallRebuilder::reopen`] gives the calls to
 /// another sink.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Past {
     arguments: Arguments,
-    /// The present frames may have callers on other stacks, which the rebuilder does not know any more.
-    is_cut_off: bool,
+    pub(super) callers: CallerTree,
 }
 
 impl Past {
     pub(super) fn is_sound(&self) -> bool {
-        self.arguments.is_sound()
-    }
-
-    /// Whether all callers of the present frames are among them.
-    pub(super) fn is_whole(&self) -> bool {
-        !self.is_cut_off
+        self.arguments.is_sound() && self.callers.is_sound()
     }
 
     /// The arguments of an open call, if they are known.
@@ -47,8 +42,7 @@ impl Sink for Past {
         0
     }
 
-    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
-        self.is_cut_off &= frames.len() > 1;
+    fn enter(&mut self, _frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         arguments.map_or(0, |arguments| self.arguments.keep(arguments))
     }
 
@@ -62,7 +56,8 @@ impl Sink for Past {
 
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 
-    fn resume(&mut self, _frames: &[Frame]) {
-        self.is_cut_off = true;
+    fn callers(&mut self, callers: Callers, frames: &[Frame]) -> Callers {
+        let arguments = |frame: &Frame| self.arguments.get(frame.note);
+        self.callers.add(callers, frames, arguments)
     }
 }

@@ -5,6 +5,7 @@ use nopal_trace::{OpenCall, Packet, Place};
 use serde::{Deserialize, Serialize};
 
 use super::budget::WorkBudget;
+use super::callers::NO_CALLERS;
 use super::fibers::{Fiber, Fibers};
 use super::frame::{Ending, Frame, Sink};
 use super::known::{BEGIN, Known};
@@ -174,6 +175,7 @@ impl CallRebuilder {
             sink.aside(&frames);
             self.fibers.add(Fiber {
                 frames,
+                callers: NO_CALLERS,
                 since: aside.since.min(clock),
                 alive: aside.alive.min(clock),
                 counted: false,

@@ -89,8 +89,10 @@ impl CallRebuilder {
         }
         let spent = self.frames.keep(depth);
         self.known.spend(spent);
-        if self.known.has_gaps() && enters_ground(&words[..taken], first) {
+        let has_callers = self.frames.has_callers();
+        if (self.known.has_gaps() || has_callers) && enters_ground(&words[..taken], first) {
             self.known.estimate();
+            self.frames.begin();
         }
         self.last_clock = clock;
         if let Some(&[before, last]) = words[..taken].last_chunk() {

@@ -2,6 +2,7 @@
 
 use nopal_abi::{Style, tag_of};
 
+use super::callers::{Callers, NO_CALLERS};
 use super::fibers::{Fiber, Key};
 use super::frame::{Ending, Frame, Sink};
 use super::rebuilder::{Arrival, CallRebuilder};
@@ -52,6 +53,7 @@ impl CallRebuilder {
         } else {
             slot
         };
+        self.give_up_overwritten(highest_dead, sink);
         let caller = |frame: &Frame| frame.slot > highest_dead;
         let mut kept = self
             .budget
@@ -81,10 +83,26 @@ impl CallRebuilder {
         self.doubt();
     }
 
+    /// Drops the fiber whose outermost frame was in a slot that is another's now, as a finished coroutine's.
+    fn give_up_overwritten(&mut self, slot: u64, sink: &mut dyn Sink) {
+        let is_dead = |frames: &[Frame]| {
+            let outermost = frames.first();
+            outermost.is_some_and(|frame| frame.slot == slot && frame.is_exact())
+                && one_stack(frames) == frames.len()
+        };
+        let around = self.fibers.around(slot);
+        let dead = around.filter(|(_, frames)| is_dead(frames));
+        let dead = dead.map(|(key, _)| key);
+        if let Some(fiber) = dead.and_then(|key| self.fibers.remove(key)) {
+            self.give_up(fiber.frames, fiber.alive, fiber.counted, sink);
+        }
+    }
+
     /// Ends the dead frames of a fiber: on the stack that goes on at `slot`, below the frame at `caller`.
     fn overwrite(&mut self, key: Key, caller: u64, sink: &mut dyn Sink) {
         let Some(Fiber {
             mut frames,
+            callers,
             since,
             alive,
             counted,
@@ -99,6 +117,10 @@ impl CallRebuilder {
         } else {
             Vec::new()
         };
+        let callers_beyond = match beyond.is_empty() {
+            true => NO_CALLERS,
+            false => sink.callers(callers, &frames),
+        };
         let mut dead = frames.split_off(first);
         let leave = |under: &mut [Frame], inner: &[Frame]| {
             if let (Some(under), Some(inner)) = (under.last_mut(), inner.first()) {
@@ -108,9 +130,10 @@ impl CallRebuilder {
         leave(&mut dead, &beyond);
         leave(&mut frames, &dead);
         self.give_up(dead, alive, counted, sink);
-        for frames in [beyond, frames] {
+        for (frames, callers) in [(beyond, callers_beyond), (frames, callers)] {
             self.fibers.add(Fiber {
                 frames,
+                callers,
                 since,
                 alive,
                 counted,
@@ -243,6 +266,7 @@ impl CallRebuilder {
         let Some(&outermost) = self.frames.get(index) else {
             return;
         };
+        let own_callers = self.frames.callers();
         let ticks = outermost.ticks_until(clock);
         let mut dead = overwritten;
         match index
@@ -267,10 +291,15 @@ impl CallRebuilder {
                 .all(|frame| frame.style() == Style::Only)
         };
         let is_lost = left == 0 || !self.budget.pay(left) || only();
-        let aside = if is_lost {
-            Vec::new()
+        let (aside, callers) = if is_lost {
+            (Vec::new(), NO_CALLERS)
         } else {
-            self.frames.split_off(index + dead)
+            let aside = self.frames.split_off(index + dead);
+            let callers = match self.frames.is_empty() {
+                true => own_callers,
+                false => sink.callers(own_callers, &self.frames),
+            };
+            (aside, callers)
         };
         let lost = self.frames.split_off(index);
         if self.before < clock
@@ -281,11 +310,17 @@ impl CallRebuilder {
             under.bound();
         }
         self.give_up(lost, self.before, true, sink);
-        self.set_aside(aside, clock, sink);
+        self.set_aside(aside, callers, clock, sink);
     }
 
-    /// Makes fibers of frames, one a stack.
-    fn set_aside(&mut self, mut frames: Vec<Frame>, clock: u64, sink: &mut dyn Sink) {
+    /// Makes fibers of frames, one a stack. `callers` are those of the first.
+    fn set_aside(
+        &mut self,
+        mut frames: Vec<Frame>,
+        callers: Callers,
+        clock: u64,
+        sink: &mut dyn Sink,
+    ) {
         if frames.is_empty() {
             return;
         }
@@ -304,6 +339,7 @@ impl CallRebuilder {
                 frames[at].child = frames[at].child.saturating_add(part[0].ticks_until(clock));
                 self.fibers.add(Fiber {
                     frames: part,
+                    callers: sink.callers(callers, &frames),
                     since: clock,
                     alive,
                     counted,
@@ -312,6 +348,7 @@ impl CallRebuilder {
         }
         self.fibers.add(Fiber {
             frames,
+            callers,
             since: clock,
             alive,
             counted,
@@ -326,8 +363,9 @@ impl CallRebuilder {
         let Some(fiber) = self.fibers.remove(key) else {
             return;
         };
-        let left = self.frames.replace(&fiber.frames);
-        self.set_aside(left, clock, sink);
+        let callers = self.frames.callers();
+        let left = self.frames.replace(&fiber.frames, fiber.callers);
+        self.set_aside(left, callers, clock, sink);
         if let Some(top) = self.frames.last_mut() {
             top.child = top.child.saturating_add(clock.saturating_sub(fiber.since));
         }

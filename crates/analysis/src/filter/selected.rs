@@ -130,6 +130,17 @@ impl Sink for Selected<'_> {
         }
     }
 
+    fn note_of_caller(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let [under @ .., frame] = frames else {
+            return NEVER;
+        };
+        let note = self.note(frame.site(), under.last().map(|under| under.note));
+        note.unwrap_or_else(|| {
+            let first = under.partition_point(|frame| frame.note == NOT_YET);
+            self.worker.note_of_caller(&frames[first..], arguments)
+        })
+    }
+
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
         if frame.note >= NOT_YET {
             return;

@@ -291,18 +291,27 @@ impl<'a> Grower<'a> {
         self.tree.without_empty()
     }
 
-    /// The node of a call of a function that begins in the one with the note `caller`.
+    /// The node of a call of a function in the one with the note `caller`.
     #[inline(always)]
-    fn begin(&mut self, caller: u32, function: u32) -> u32 {
+    fn within(&mut self, caller: u32, function: u32) -> u32 {
         let parent = match caller & !MERGED {
             ROOT => self.base,
             parent => parent,
         };
         let node = self.tree.child(parent, function);
-        if node == parent {
-            return node | MERGED;
+        match node == parent {
+            true => node | MERGED,
+            false => node,
         }
-        self.tree.nodes[node as usize].calls += 1;
+    }
+
+    /// The same, for a call that begins.
+    #[inline(always)]
+    fn begin(&mut self, caller: u32, function: u32) -> u32 {
+        let node = self.within(caller, function);
+        if node & MERGED == 0 {
+            self.tree.nodes[node as usize].calls += 1;
+        }
         node
     }
 
@@ -352,6 +361,14 @@ impl Sink for Grower<'_> {
             .number_of_call(self.process, frame.site(), address)
             .unwrap_or_else(|| self.names.number(frame.site()));
         self.begin(under.last().map_or(ROOT, |frame| frame.note), function)
+    }
+
+    fn note_of_caller(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        let [under @ .., frame] = frames else {
+            return ROOT;
+        };
+        let caller = under.last().map_or(ROOT, |frame| frame.note);
+        self.within(caller, self.names.number(frame.site()))
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {

@@ -216,6 +216,14 @@ impl Sink for Lines<'_> {
         note
     }
 
+    fn note_of_caller(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        let [under @ .., frame] = frames else {
+            return NEVER;
+        };
+        let under = under.last().map(|under| under.note);
+        self.shown.note(frame.site(), under)
+    }
+
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
         self.clock = ending.clock;
         self.turns_until(ending.clock, Some(frame.note));

@@ -1,5 +1,6 @@
 //! Indexes of random small traces, compared with plain scans of their records.
 
+mod coroutines;
 mod made;
 mod ranges;
 mod stored;

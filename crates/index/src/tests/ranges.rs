@@ -35,7 +35,7 @@ fn dense(trace: &Trace, random: &mut Random, every: u64) -> Checkpoints {
         let mut chart = Chart::new(&[], 0, Nothing);
         for (number, packet) in thread.packets().enumerate() {
             if number > 0 && random.below(every) == 0 {
-                states.push((number, rebuilder.checkpoint(&chart.past).unwrap()));
+                states.push((number, rebuilder.checkpoint(&mut chart.past).unwrap()));
             }
             rebuilder.packet(&packet, &mut chart);
         }
@@ -44,7 +44,7 @@ fn dense(trace: &Trace, random: &mut Random, every: u64) -> Checkpoints {
 }
 
 /// The output of all readers.
-fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static str, String)> {
+pub fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static str, String)> {
     let names = Names::new(trace);
     let drive = Drive {
         workers: 1,
@@ -96,12 +96,19 @@ fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static str
         ("perfetto", export::Format::Perfetto),
         ("speedscope", export::Format::Speedscope),
         ("csv", export::Format::Csv),
+        ("otlp", export::Format::Otlp),
     ];
     for (name, format) in exports {
-        if name != "csv" && filter.least_ns > 0 {
+        if !["csv", "otlp"].contains(&name) && filter.least_ns > 0 {
             continue;
         }
-        let options = export::Options::new(format);
+        let mut options = export::Options::new(format);
+        if ["csv", "otlp"].contains(&name) {
+            options.request = Some("function_2.arg1".into());
+        }
+        if name == "otlp" {
+            options.spans = vec!["function_[1-4]".into()];
+        }
         show(name, &mut |out| {
             let mut bytes = Vec::new();
             let left_out = export::write(trace, &options, &drive, &mut bytes).unwrap();

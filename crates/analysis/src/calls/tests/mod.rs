@@ -1,5 +1,6 @@
 mod hostile;
 mod programs;
+mod reopened;
 mod rules;
 mod runs;
 mod tape;

@@ -61,13 +61,13 @@ struct Stack {
     calls: Vec<Call>,
 }
 
-struct Program {
+pub struct Program {
     random: Random,
-    tape: Tape,
+    pub tape: Tape,
     stacks: Vec<Stack>,
     present: usize,
     /// The runtime must tell the place of the next event.
-    jumped: bool,
+    pub jumped: bool,
     /// Frames of the present stack that a jump has left, until the next event.
     kept: Option<usize>,
     /// Some frames are larger than any part of the stack that the runtime knows at once.
@@ -78,7 +78,7 @@ struct Program {
 }
 
 impl Program {
-    fn new(seed: u64, stacks: u64, distance: u64, big: bool) -> Program {
+    pub fn new(seed: u64, stacks: u64, distance: u64, big: bool) -> Program {
         let stack = |number| Stack {
             top: 0x7fff_ffff_0008 - number * distance,
             calls: Vec::new(),
@@ -204,7 +204,7 @@ impl Program {
         }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         let before = self.present;
         let depth = self.stacks[before].calls.len();
         match self.random.below(100) {

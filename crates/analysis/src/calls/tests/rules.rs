@@ -203,6 +203,25 @@ fn a_coroutine_keeps_its_calls_over_switches() {
 }
 
 #[test]
+fn a_coroutine_has_ended_when_another_begins_on_its_stack() {
+    let other = TOP - 0x100_0000;
+    let mut tape = Tape::default();
+    tape.resync(abi::RESYNC_CHUNK, TOP).entry(1, TOP).wait(1);
+    tape.jump(other)
+        .entry(5, other)
+        .wait(1)
+        .entry(6, other - 0x40)
+        .wait(2);
+    tape.jump(TOP - 0x40).entry(2, TOP - 0x40).wait(4);
+    tape.jump(other).entry(7, other).wait(8).exit(7, other);
+    tape.jump(TOP - 0x40).exit(2, TOP - 0x40).exit(1, TOP);
+    assert_eq!(
+        tape.describe(),
+        "+1 .+5 ..+6 < .+2 ?6:0 ?5:1 ..+7 ..-7:8/8 .-2:12/4 -1:16/1"
+    );
+}
+
+#[test]
 fn a_switch_that_nobody_told_of_is_found_by_the_exits() {
     let other = TOP - 0x8000;
     let mut tape = Tape::default();
