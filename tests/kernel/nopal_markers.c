@@ -38,13 +38,14 @@ static noinline void be_typed(void)
 	NOPAL_MARK(test_lone, "");
 }
 
-/* The ticks of so many turns of a loop; its operands are loaded before the first turn. */
+/* The ticks of so many turns of a loop; its operands are loaded before the first turn, and each turn ends with a jump. */
 #define TICKS(times, ...)                                       \
 	({                                                      \
 		unsigned int i = 0;                             \
 		cycles_t begin;                                 \
 		asm volatile("" : "+r"(i), "+r"(times));        \
 		begin = get_cycles();                           \
+		_Pragma("GCC unroll 1")                         \
 		do {                                            \
 			barrier();                              \
 			__VA_ARGS__;                            \

@@ -44,8 +44,12 @@ static inline unsigned long nopal_preempt_count(void)
 #endif
 }
 
-/* What a tracepoint adds to the count while its probes run. */
+/* What a tracepoint adds to the count while its probes run. Since 7.0, SRCU protects them in place of preemption. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0)
+#define NOPAL_PREEMPTION_OF_TRACEPOINTS 0
+#else
 #define NOPAL_PREEMPTION_OF_TRACEPOINTS IS_ENABLED(CONFIG_PREEMPT_COUNT)
+#endif
 
 /* The parameters of a probe of sched_switch, and what the previous task waits for. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0)

@@ -170,7 +170,7 @@ fn a_tracer_that_is_reset_forgets_its_worst_case_and_keeps_its_histogram() {
     }
 }
 
-/// The count of faults of a memory cgroup is a section, too.
+/// The count of faults of a memory cgroup is a section, too, up to 6.12; in 7.3 it keeps interrupts on.
 #[test]
 fn page_faults_begin_sections_with_interrupts_off() {
     for booted in beside() {
@@ -179,7 +179,12 @@ fn page_faults_begin_sections_with_interrupts_off() {
             .lines()
             .map(|line| line.parse().expect("a number"))
             .collect();
-        assert!(cases[1] - cases[0] >= 40_000, "{}: {text}", booted.name);
+        let sections = if booted.name.starts_with("6.") { 2 } else { 1 };
+        assert!(
+            cases[1] - cases[0] >= sections * 20_000,
+            "{}: {text}",
+            booted.name
+        );
     }
 }
 

@@ -54,7 +54,13 @@ fn a_call_costs_few_instructions_and_nothing_when_it_is_off() {
         for cost in &costs {
             assert_eq!(cost.before, cost.after, "{}", booted.name);
         }
-        assert_eq!(markers.before, TURNS, "{}", booted.name);
+        // An instruction each turn; the compiler may have put some before the loop.
+        let marked = markers.before;
+        assert!(
+            (TURNS..TURNS + 5).contains(&marked),
+            "{}: {marked}",
+            booted.name
+        );
         assert!(markers.added(TURNS) > 1.0, "{}", booted.name);
     }
 }
