@@ -1,6 +1,9 @@
 //! Programs that give up privileges, or inspect their surroundings.
 
-use nopal_tests::{Case, c, library, nopal, scratch, shell_word};
+use nopal_tests::process::wait_until;
+use nopal_tests::{Case, End, Start, c, library, nopal, scratch, shell_word};
+use std::ffi::OsString;
+use std::io::Write;
 
 fn seccomp(way: &str) {
     Case::new(c("seccomp", &[])).arguments([way]).check();
@@ -48,6 +51,58 @@ fn what_a_program_in_a_seccomp_filter_loads_and_executes_is_told_of() {
         said("new libraries are not traced: under its seccomp filter"),
     ];
     assert_eq!(both, [1, 1], "{}", traced.said);
+}
+
+/// The kernel tells how many filters a process is under, not which.
+#[test]
+fn a_filter_of_the_program_beside_one_of_nopals_own() {
+    const MEMFD_CREATE: &str = "319";
+    const NONE: &str = "-1";
+    let confined = c("confined", &[]).path;
+    let program = c("echo_upper", &[]).path;
+    let scratch = scratch();
+    let words = [
+        confined.as_os_str(),
+        MEMFD_CREATE.as_ref(),
+        program.as_os_str(),
+    ];
+    let mut running = Start::new(words).spawn();
+    let file = format!("/proc/{}/exe", running.id());
+    wait_until("the program runs", || {
+        std::fs::read_link(&file).is_ok_and(|file| file == program)
+    });
+    let mut attach = Start::new([confined.as_os_str(), NONE.as_ref(), nopal().as_os_str()]);
+    attach.words.extend(["attach".into(), "-o".into()]);
+    attach.words.push(scratch.path().join("trace").into());
+    attach.words.extend(["--for".into(), "10ms".into()]);
+    attach.words.push(running.id().to_string().into());
+    let attach = attach.run("");
+    let refusal = "a seccomp filter of the process may kill it";
+    assert!(attach.stderr.contains(refusal), "{}", attach.stderr);
+    assert_eq!(attach.end, End::Code(1));
+    running.stdin().write_all(b"text").expect("it lives");
+    let ended = running.wait();
+    assert_eq!(ended.end, End::Code(0));
+    assert!(ended.stdout.starts_with("TEXT\n"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_filter_that_the_program_and_nopal_are_under() {
+    let confined = c("confined", &[]).path;
+    let program = c("echo_upper", &[]).path;
+    let scratch = scratch();
+    let script = "mkfifo \"$1/input\" && { \"$0\" <\"$1/input\" & } && exec 9>\"$1/input\" && \
+                  \"$2\" attach -o \"$1/trace\" --for 10ms $! && exec 9>&- && wait $!";
+    let words = ["-1", "/bin/sh", "-c", script].map(OsString::from);
+    let words = [confined.into_os_string()].into_iter().chain(words);
+    let places = [
+        program.as_os_str(),
+        scratch.path().as_os_str(),
+        nopal().as_os_str(),
+    ];
+    let start = Start::new(words.chain(places.map(OsString::from)));
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
 }
 
 #[test]
@@ -125,7 +180,7 @@ fn signals_that_were_ignored_or_blocked_before_stay_so() {
     let scratch = scratch();
     let run = |words: &str| {
         let script = format!("trap '' INT PIPE USR1; exec {words}");
-        nopal_tests::Start::new(["sh", "-c", &script, "sh"]).run("")
+        Start::new(["sh", "-c", &script, "sh"]).run("")
     };
     let untraced = run(&shell_word(&program));
     let trace = scratch.path().join("trace");

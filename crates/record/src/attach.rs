@@ -2,6 +2,7 @@
 
 use crate::collecting::naming::task_note;
 use crate::collecting::notes::{self, note};
+use crate::filters::{may_suspend, under_new_filter};
 use crate::guardian::GUARDIAN;
 use crate::members::is_frozen;
 use crate::memory::control_block;
@@ -13,7 +14,7 @@ use crate::session::Session;
 use crate::sites::fitting::Planned;
 use crate::sites::go::ensure_not_go;
 use crate::sites::modules::executed;
-use crate::tracee::{PatchContext, Tracee, under_new_filter};
+use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::text::several;
 use nopal_process::{Auxiliary, Memory, StopError, Stopped, Thread};
@@ -48,8 +49,8 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         "a thread is under strict seccomp and may not read the clock: the process cannot be recorded"
     );
     ensure!(
-        !under_new_filter(process) || is_root(),
-        "a seccomp filter of the process may kill it for system calls that nopal needs; root can suspend the filter meanwhile"
+        !under_new_filter(process) || may_suspend(),
+        "a seccomp filter of the process may kill it for system calls that nopal needs; a nopal of root's that is under no filter itself can suspend it meanwhile"
     );
     let image = Image::open(&executed(process)).map_err(|error| {
         let cause = error.root_cause().downcast_ref::<std::io::Error>();
@@ -112,10 +113,6 @@ fn take_out(left: &[Journal]) -> Result<()> {
         nopal_serve::remove_dead_names();
     }
     Ok(())
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }
 
 impl Session {

@@ -9,6 +9,7 @@
 //! - `budget`: which functions are recorded within a budget of processor time.
 //! - `collecting`: the buffers that the runtime fills are emptied into the trace.
 //! - `ends`: when and how processes end that others wait for.
+//! - `filters`: whether a seccomp filter may forbid what nopal does in a process.
 //! - `session` serves the traced processes and the clients that control it.
 //! - `guardian` takes everything out when the tool is killed.
 //! - `heap` is the tool's own memory.
@@ -18,6 +19,7 @@ mod attach;
 mod budget;
 mod collecting;
 mod ends;
+mod filters;
 mod guardian;
 mod heap;
 mod launch;

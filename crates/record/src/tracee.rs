@@ -2,6 +2,7 @@
 
 use crate::collecting::drain::Shared;
 use crate::collecting::notes::{counter, note};
+use crate::filters::under_new_filter;
 use crate::memory::arena::{Arena, Wrapping};
 use crate::memory::control_block::{own_number, thread_slot};
 use crate::memory::own_memory::{OwnMemory, head_bytes, parts_bytes};
@@ -537,17 +538,6 @@ fn stacks(maps: &[Mapping]) -> Vec<Range<u64>> {
         stacks.push(highest.saturating_sub(64 * GROWTH)..highest);
     }
     stacks
-}
-
-/// Whether the process is under a seccomp filter that the tool is not under itself.
-pub fn under_new_filter(process: i32) -> bool {
-    let filters = |process| {
-        nopal_process::status(process).map(|status| (status.seccomp, status.seccomp_filters))
-    };
-    match (filters(process), filters(std::process::id() as i32)) {
-        (Ok(theirs), Ok(ours)) => theirs != ours,
-        _ => true,
-    }
 }
 
 /// How many mappings the mirrors of stacks may take in a process that has `mapped`: the kernel allows it a number, and the

@@ -1,6 +1,7 @@
 //! Takes nopal out of a running process: the text is as it was, no frame returns into generated code, and memory is
 //! given back.
 
+use crate::filters::under_new_filter;
 use crate::members::is_frozen;
 use crate::memory::inject::Injector;
 use crate::memory::region::Region;
@@ -8,7 +9,6 @@ use crate::patch::change::{Change, Kind};
 use crate::patch::journal::{Journal, words};
 use crate::patch::restore;
 use crate::patch::traps;
-use crate::tracee::under_new_filter;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
 use nopal_process::{Event, Mapping, Memory, Pages, Search, StopError, Stopped, Thread};

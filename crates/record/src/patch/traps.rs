@@ -1,8 +1,9 @@
 //! Breakpoints that lead to probes: the process's own handler of SIGTRAP, which is nopal's as long as there are any.
 
+use crate::filters::under_new_filter;
 use crate::memory::inject::Injector;
 use crate::patch::change::Change;
-use crate::tracee::{PatchContext, Tracee, under_new_filter};
+use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::{BREAKPOINTS, Breakpoint, IMAGE_TRAP, IMAGE_TRAP_RETURN, Traps};
 use nopal_process::{Memory, Stopped, Thread};

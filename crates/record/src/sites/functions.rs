@@ -1,5 +1,6 @@
 //! Sites of a running process that come, go, and are switched, each on its own.
 
+use crate::filters::under_new_filter;
 use crate::memory::arena::Arena;
 use crate::memory::space::reaches;
 use crate::patch::change::{Change, Patches};
@@ -8,7 +9,7 @@ use crate::sites::choose::Loaded;
 use crate::sites::chosen::Chosen;
 use crate::sites::generate::fill;
 use crate::sites::modules::extent;
-use crate::tracee::{PatchContext, Settings, Tracee, under_new_filter};
+use crate::tracee::{PatchContext, Settings, Tracee};
 use anyhow::{Context, Result};
 use nopal_abi::Capture;
 use nopal_agent::Switched;

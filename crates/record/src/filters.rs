@@ -1,0 +1,64 @@
+//! Seccomp filters of other processes.
+
+/// The mode (0 none, 1 strict, 2 filters), and how many filters. The number is unknown before Linux 5.9.
+type Filters = (u32, Option<u32>);
+
+const NONE: u32 = 0;
+
+/// Whether the process may be under a seccomp filter that the tool is not under itself.
+///
+/// The kernel tells how many filters there are, not which. A process is under those of its parent, and adds its own. So
+/// if tool and process are under as many as their nearest common ancestor, these are the same. A process that a runtime
+/// brings into a container has no ancestor there: it is under the container's filters, if it is under as many as the
+/// container's first process, or one that came the same way.
+pub fn under_new_filter(process: i32) -> bool {
+    let tool = std::process::id() as i32;
+    match (filters(process), filters(tool)) {
+        (Some(theirs), Some(ours)) if theirs == ours => {
+            ours.0 != NONE
+                && !sources(process, tool).is_some_and(|sources| {
+                    sources.iter().all(|&source| filters(source) == Some(ours))
+                })
+        }
+        _ => true,
+    }
+}
+
+/// Whether the kernel lets the tool suspend the filters of another process: only root, and under none.
+pub fn may_suspend() -> bool {
+    rustix::process::geteuid().is_root()
+        && filters(std::process::id() as i32).is_some_and(|it| it.0 == NONE)
+}
+
+fn filters(process: i32) -> Option<Filters> {
+    let status = nopal_process::status(process).ok()?;
+    Some((status.seccomp, status.seccomp_filters))
+}
+
+/// The nearest common ancestor of two processes, or the first ancestors of both in one container. `None`: not known.
+fn sources(one: i32, other: i32) -> Option<Vec<i32>> {
+    let (one, other) = (line(one)?, line(other)?);
+    if let Some(&common) = one.iter().find(|process| other.contains(process)) {
+        return Some(vec![common]);
+    }
+    let firsts = vec![*one.last()?, *other.last()?];
+    let container = |process: &i32| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let containers: Option<Vec<_>> = firsts.iter().map(container).collect();
+    (containers?.windows(2).all(|two| two[0] == two[1])).then_some(firsts)
+}
+
+/// A process and its ancestors, the nearest first.
+fn line(process: i32) -> Option<Vec<i32>> {
+    /// An ancestor that ends meanwhile makes the look fail.
+    const TRIES: usize = 3;
+    let look = || {
+        let mut line = vec![process];
+        loop {
+            match nopal_process::parent(*line.last()?).ok()? {
+                0 => return Some(line),
+                parent => line.push(parent),
+            }
+        }
+    };
+    (0..TRIES).find_map(|_| look())
+}
