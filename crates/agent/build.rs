@@ -126,12 +126,25 @@ fn compile(runtime: &Path, folders: &[&str]) -> Result<Vec<PathBuf>, Failure> {
         "-fcf-protection=none",
         "-fno-jump-tables",
         "-fasynchronous-unwind-tables",
-        "-fomit-frame-pointer",
         "-U_FORTIFY_SOURCE",
     ] {
         build.flag(flag);
     }
+    build.flag(frame_pointer(&build)?);
     Ok(build.try_compile_intermediates()?)
+}
+
+/// A handler of the program that interrupts the agent may follow the frame pointer to the program's frames. So the agent
+/// leaves that register to the program. clang cannot do so, but can have it point to frames of the agent.
+fn frame_pointer(build: &cc::Build) -> Result<&'static str, Failure> {
+    let register = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
+        "x86_64" => "-ffixed-rbp",
+        _ => "-ffixed-x29",
+    };
+    match build.is_flag_supported(register)? {
+        true => Ok(register),
+        false => Ok("-fno-omit-frame-pointer"),
+    }
 }
 
 /// The image runs at an address that the linker does not know: an absolute address in it would be wrong.

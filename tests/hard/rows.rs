@@ -249,6 +249,10 @@ pub const ROWS: &[Row] = &[
         plain("samples_itself")
     })
     .also_with_libs(),
+    row("samples itself by frame pointers", || {
+        Case::new(c("follows_frames", &["-fno-omit-frame-pointer"])).options(["--buffer", "1M"])
+    })
+    .also_with_libs(),
     row("copies and compares its own functions", || {
         plain("copied").refused("mixed").refused("added")
     })

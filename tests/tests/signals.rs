@@ -33,6 +33,15 @@ fn a_profiling_timer_whose_handler_unwinds() {
     Case::new(c("samples_itself", &[])).check();
 }
 
+/// The frame pointer is the program's also while the thread is in nopal's code, where it is for long if the buffer is full.
+#[test]
+fn a_profiling_timer_whose_handler_follows_frame_pointers() {
+    let flags = ["-fno-omit-frame-pointer", "-DHOLD"];
+    let case = || Case::new(c("follows_frames", &flags)).options(["--buffer", "1M"]);
+    case().check();
+    case().check_come_and_go();
+}
+
 #[test]
 fn a_virtual_timer() {
     storm(["20", "virtual", "1"]).check();

@@ -22,13 +22,13 @@
 
 /* Calls a C function by the rules of C: with an aligned stack, the direction flag clear, and unaligned accesses
  * allowed. If the program's flags differ, they are restored afterwards. Only then are all flags written: in a
- * single-stepped program, pushf would store the trap flag. */
+ * single-stepped program, pushf would store the trap flag. %rbp stays the program's. */
 	.macro call_aligned function
-	push_register %rbp
-	.cfi_rel_offset %rbp, 0
-	mov %rsp, %rbp
+	push_register %rbx
+	.cfi_rel_offset %rbx, 0
+	mov %rsp, %rbx
 	.cfi_remember_state
-	.cfi_def_cfa_register %rbp
+	.cfi_def_cfa_register %rbx
 	pushf
 	testl $DIRECTION_OR_ALIGNMENT, (%rsp)
 	jz .Lusual\@
@@ -37,15 +37,15 @@
 .Lusual\@:
 	and $-16, %rsp
 	call \function
-	lea -8(%rbp), %rsp
+	lea -8(%rbx), %rsp
 	testl $DIRECTION_OR_ALIGNMENT, (%rsp)
 	jz .Lback\@
 	popf
 .Lback\@:
-	mov %rbp, %rsp
+	mov %rbx, %rsp
 	.cfi_restore_state
-	pop_register %rbp
-	.cfi_restore %rbp
+	pop_register %rbx
+	.cfi_restore %rbx
 	.endm
 
 /* A constant in CFI that the tool replaces by process.mirror - 8. */
