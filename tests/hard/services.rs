@@ -31,11 +31,17 @@ pub const ROWS: &[Row] = &[
 fn postgres() -> Case {
     let make = "d=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1) && mkdir -p \"$0\" && chown postgres \"$0\" && \
                 setpriv --reuid postgres --regid postgres --clear-groups \"$d/initdb\" -D \"$0\" -A trust --no-sync";
+    needs(&["/usr/lib/postgresql", "/usr/bin/pgbench", "/usr/bin/psql"]);
     served("postgres", make)
 }
 
 fn mariadb() -> Case {
     let make = "mariadb-install-db --no-defaults --user=root --datadir=\"$0\" --auth-root-authentication-method=normal";
+    needs(&[
+        "/usr/sbin/mariadbd",
+        "/usr/bin/mariadb",
+        "/usr/bin/mariadb-install-db",
+    ]);
     served("mariadb", make)
 }
 
@@ -51,6 +57,7 @@ fn served(name: &str, make: &str) -> Case {
 
 /// A program whose input arrives when it waits for it.
 fn piped(input: &Path, program: &str, words: &str) -> Case {
+    needs(&[program]);
     let words = words.split_whitespace().map(OsString::from);
     let program = [input.into(), program.into()];
     script("piped.sh", program.into_iter().chain(words))
@@ -59,6 +66,13 @@ fn piped(input: &Path, program: &str, words: &str) -> Case {
 fn compiler(program: &str) -> Case {
     let source = sources().join("services/templates.cc");
     piped(&source, program, "-x c++ -std=c++17 -O2 -S -o - INPUT")
+}
+
+/// Panics if one is missing: the result of a script without its programs would be the same each time.
+fn needs(paths: &[&str]) {
+    for path in paths {
+        assert!(Path::new(path).exists(), "{path} is not installed");
+    }
 }
 
 fn script(name: &str, words: impl IntoIterator<Item = OsString>) -> Case {

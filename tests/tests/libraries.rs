@@ -1,7 +1,8 @@
 //! Libraries: linked, loaded, unloaded.
 
 use nopal_tests::{
-    Case, End, Program, c, compile, copies, library, nopal, passed, scratch, without_own_words,
+    Case, End, Program, Report, c, compile, copies, library, nopal, passed, scratch,
+    without_own_words,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -333,4 +334,27 @@ fn markers_of_a_library_that_comes_and_goes_are_waited_for() {
     assert_eq!(traced.ended, case.untraced());
     let said = "no marker matched plugin_*@libmakring.so in all that was loaded";
     assert!(traced.said.contains(said), "{}", traced.said);
+}
+
+/// The library comes when nopal has read the list of libraries, and no jump leads to it yet.
+#[test]
+fn a_library_that_is_loaded_while_nopal_attaches() {
+    let scratch = scratch();
+    let (_, library) = library("library.c");
+    let case = Case::new(c("loads_amid", &[])).arguments([library]);
+    let mut program = case.untraced_start().spawn();
+    let stdin = program.stdin();
+    let trace = scratch.path().join("trace");
+    let tool = case.attach(program.id(), &trace);
+    drop(stdin);
+    let ended = program.wait();
+    assert_eq!(
+        (ended.end, ended.stdout.as_str()),
+        (End::Code(0), "called\n")
+    );
+    assert_eq!(tool.wait().end, End::Code(0));
+    let report = Report::of(&trace);
+    for (function, calls) in case.expected(&ended) {
+        assert_eq!(report.calls(&function), calls, "{function}");
+    }
 }

@@ -13,7 +13,7 @@ use crate::patch::remove::{PATIENCE, has_mapped, remove};
 use crate::session::Session;
 use crate::sites::fitting::Planned;
 use crate::sites::go::ensure_not_go;
-use crate::sites::modules::executed;
+use crate::sites::modules::{self, executed};
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::text::several;
@@ -120,7 +120,8 @@ impl Session {
     ///
     /// 1. stop one thread, and let it get memory for nopal
     /// 2. make thunks; they stand complete before the first jump is written
-    /// 3. stop; compare, write the jumps, move threads that stand in windows; go on
+    /// 3. stop; if libraries were loaded meanwhile, go on, and make their thunks too
+    /// 4. compare, write the jumps, move threads that stand in windows; go on
     ///
     /// The files of the `program` in it are `planned` before. Returns whether its sites are switched as is wanted.
     pub(crate) fn attach(
@@ -142,12 +143,7 @@ impl Session {
             if nopal_process::auxiliary(process)? != *program {
                 return Err(StopError::Executes.into());
             }
-            let thread = stopped
-                .keep_one()
-                .context("no thread of the process can be stopped")?;
-            if under_new_filter(process) {
-                thread.suspend_seccomp(true)?;
-            }
+            let thread = one_of(&mut stopped)?;
             let maps = nopal_process::maps(process)?;
             let own = OwnMemory::give(thread, &maps, &context.settings)?;
             let given = own.ranges();
@@ -174,11 +170,14 @@ impl Session {
         if let Some(task) = task_note(process as u32, process as u32) {
             note(&context.shared.writer, &task)?;
         }
-        let is_switched = tracee.will_be_switched(&modules, &chosen);
-        let changes = tracee.add_modules(&modules, chosen, context)?;
+        let mut is_switched = tracee.will_be_switched(&modules, &chosen);
+        let mut changes = tracee.add_modules(&modules, chosen, context)?;
         self.guardian.watches();
-        let inserted =
-            insert(&mut tracee, changes, context).and_then(|()| tracee.settle_semaphores(context));
+        let stopped = self.stop_with_libraries(&mut tracee, &mut changes, &mut is_switched);
+        let context = &mut self.context;
+        let inserted = stopped
+            .and_then(|stopped| insert(&mut tracee, stopped, changes, context))
+            .and_then(|()| tracee.settle_semaphores(context));
         context.report_unplaced();
         if inserted.is_ok() {
             let region = &tracee.region;
@@ -190,6 +189,52 @@ impl Session {
         self.processes.tracees.insert(process, tracee);
         inserted.map(|()| is_switched)
     }
+
+    /// Stops all threads when all loaded libraries are known. Calls must not be wrapped beside one that copies stacks, and
+    /// from the first jump on the loader tells of those that come.
+    fn stop_with_libraries(
+        &mut self,
+        tracee: &mut Tracee,
+        changes: &mut Vec<Change>,
+        is_switched: &mut bool,
+    ) -> Result<Stopped> {
+        /// A program may load and unload libraries all the time.
+        const LOOKS: u32 = 16;
+        let process = tracee.process;
+        for _ in 0..LOOKS {
+            let loaded = modules::with_code(process)?;
+            let new = tracee.look_at_libraries(&loaded, &mut self.context)?;
+            if !new.is_empty() {
+                self.expect(&new, &tracee.boundary(&new))?;
+                let mut stopped = stop_where_libc_is(process)?;
+                let thread = one_of(&mut stopped)?;
+                tracee.space = None;
+                let (switched, more) =
+                    tracee.make_thunks(&new, &self.control, thread, &mut self.context)?;
+                *is_switched &= switched;
+                changes.extend(more);
+                if tracee.entry_only {
+                    tracee.record_entries_only()?;
+                }
+            }
+            let stopped = Stopped::stop(process, PATIENCE)?;
+            if tracee.known.has_all(&modules::with_code(process)?) {
+                return Ok(stopped);
+            }
+        }
+        Stopped::stop(process, PATIENCE)
+    }
+}
+
+/// A stopped thread that makes calls for us, which no filter of its own forbids.
+fn one_of(stopped: &mut Stopped) -> Result<&mut Thread> {
+    let thread = stopped
+        .keep_one()
+        .context("no thread of the process can be stopped")?;
+    if under_new_filter(thread.pid()) {
+        thread.suspend_seccomp(true)?;
+    }
+    Ok(thread)
 }
 
 /// Stops one thread where its thread pointer leads to its control block: a program may have put it elsewhere for a while,
@@ -226,8 +271,12 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
     Err(StopError::NoControlBlock.into())
 }
 
-fn insert(tracee: &mut Tracee, changes: Vec<Change>, context: &mut PatchContext) -> Result<()> {
-    let mut stopped = Stopped::stop(tracee.process, PATIENCE)?;
+fn insert(
+    tracee: &mut Tracee,
+    mut stopped: Stopped,
+    changes: Vec<Change>,
+    context: &mut PatchContext,
+) -> Result<()> {
     for thread in control_block::note_threads(&stopped, &tracee.memory, &tracee.places)? {
         context.warnings.push(format!(
             "thread {thread} is not recorded while it has no libc thread control block of its own"

@@ -303,6 +303,22 @@ impl Tracee {
         thread: &mut Thread,
         context: &mut PatchContext,
     ) -> Result<bool> {
+        let (is_switched, changes) = self.make_thunks(new, control, thread, context)?;
+        self.insert_at_rest(changes, context)?;
+        context.report_unplaced();
+        self.settle_semaphores(context)?;
+        Ok(is_switched)
+    }
+
+    /// Makes the thunks of `new` modules while `thread` stands still. Returns whether all sites come up switched as is
+    /// wanted, and the changes to the text that lead to the thunks.
+    pub fn make_thunks(
+        &mut self,
+        new: &[Loaded],
+        control: &Control,
+        thread: &mut Thread,
+        context: &mut PatchContext,
+    ) -> Result<(bool, Vec<Change>)> {
         let known = self.modules.iter().chain(new).cloned().collect::<Vec<_>>();
         context.want_statics(new);
         if let Err(error) = context.files.place_probes(&known, &context.shared.writer) {
@@ -310,11 +326,7 @@ impl Tracee {
         }
         let chosen = self.make_room(new, control, thread, context)?;
         let is_switched = self.will_be_switched(new, &chosen);
-        let changes = self.add_modules(new, chosen, context)?;
-        self.insert_at_rest(changes, context)?;
-        context.report_unplaced();
-        self.settle_semaphores(context)?;
-        Ok(is_switched)
+        Ok((is_switched, self.add_modules(new, chosen, context)?))
     }
 
     /// Whether all sites of new modules come up switched as is wanted.

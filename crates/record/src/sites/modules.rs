@@ -41,6 +41,18 @@ pub fn expect(process: i32, files: &mut Files) {
 #[derive(Clone, Default)]
 pub struct Known(HashMap<u64, (Identity, Option<Loaded>)>);
 
+impl Known {
+    /// Whether each of `modules` is as it was.
+    pub fn has_all(&self, modules: &[Module]) -> bool {
+        modules.iter().all(|module| self.has(module))
+    }
+
+    fn has(&self, module: &Module) -> bool {
+        let same = self.0.get(&module.base);
+        same.is_some_and(|(known, _)| *known == identity(module))
+    }
+}
+
 /// Device, inode and path of a file.
 type Identity = (u64, u64, PathBuf);
 
@@ -60,13 +72,9 @@ pub fn loaded(
     known: &mut Known,
     context: &mut PatchContext,
 ) -> Result<Vec<Loaded>> {
-    let is_known = |module: &Module| {
-        let same = known.0.get(&module.base);
-        same.is_some_and(|(known, _)| *known == identity(module))
-    };
     let modules = program_first(process, modules.to_vec())?;
     let program = modules[0].base;
-    let (old, new): (Vec<Module>, Vec<Module>) = modules.into_iter().partition(is_known);
+    let (old, new): (Vec<Module>, Vec<Module>) = modules.into_iter().partition(|it| known.has(it));
     let mut now = HashMap::with_capacity(old.len() + new.len());
     for module in old {
         now.extend(known.0.remove_entry(&module.base));
