@@ -345,7 +345,7 @@ fn a_library_that_is_loaded_while_nopal_attaches() {
     let mut program = case.untraced_start().spawn();
     let stdin = program.stdin();
     let trace = scratch.path().join("trace");
-    let tool = case.attach(program.id(), &trace);
+    let mut tool = case.attach(program.id(), &trace);
     drop(stdin);
     let ended = program.wait();
     assert_eq!(
