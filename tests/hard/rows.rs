@@ -83,6 +83,10 @@ pub const ROWS: &[Row] = &[
     row("a seccomp filter for all threads", || {
         plain("seccomp").arguments(["threads"])
     }),
+    row("seccomp filters of threads of their own", || {
+        plain("confined_threads")
+    })
+    .also_with_libs(),
     row("setuid, unshare", || plain("credentials")),
     row("not dumpable", || plain("undumpable")),
     row("mlockall", || plain("mlockall")),

@@ -105,6 +105,14 @@ fn a_filter_that_the_program_and_nopal_are_under() {
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
 }
 
+/// Any thread makes system calls for nopal, or is asked to.
+#[test]
+fn threads_in_a_seccomp_filter_beside_a_first_thread_in_none() {
+    let case = || Case::new(c("confined_threads", &["-DHOLD"]));
+    case().check();
+    case().check_come_and_go();
+}
+
 #[test]
 fn a_child_in_a_seccomp_filter() {
     seccomp("fork");

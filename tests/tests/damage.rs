@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -216,4 +217,34 @@ fn readers_tell_of_any_damage() {
             fs::remove_dir_all(&copy).unwrap();
         }
     }
+}
+
+/// Readers that may be given a function before the trace say so, too.
+#[test]
+fn a_trace_that_may_not_be_read() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let ended = Case::new(c("tail", &[])).spawn(&trace).wait();
+    assert_eq!(ended.end, End::Code(0));
+    let allow = |mode| fs::set_permissions(&trace, fs::Permissions::from_mode(mode)).unwrap();
+    allow(0);
+    for reader in ["report", "info", "graph", "flame", "replay"] {
+        let before = [
+            "setpriv",
+            "--bounding-set",
+            "-dac_override,-dac_read_search",
+        ];
+        let mut start = Start::new(before);
+        start
+            .words
+            .extend([nopal().into(), reader.into(), trace.clone().into()]);
+        let ended = start.run("");
+        assert!(
+            ended.stderr.contains("the trace is not readable"),
+            "{reader}: {}",
+            ended.stderr
+        );
+        assert_eq!(ended.end, End::Code(1), "{reader}");
+    }
+    allow(0o700);
 }

@@ -2,7 +2,7 @@
 
 use crate::collecting::naming::task_note;
 use crate::collecting::notes::{self, note};
-use crate::filters::{may_suspend, under_new_filter};
+use crate::filters::{is_under_new_filter, may_suspend, under_new_filter};
 use crate::guardian::GUARDIAN;
 use crate::members::is_frozen;
 use crate::memory::control_block;
@@ -177,7 +177,12 @@ impl Session {
         let context = &mut self.context;
         let inserted = stopped
             .and_then(|stopped| insert(&mut tracee, stopped, changes, context))
-            .and_then(|()| tracee.settle_semaphores(context));
+            .and_then(|()| tracee.settle_semaphores(context))
+            // From the first jump on, libc's calls tell of further filters.
+            .and_then(|()| match under_new_filter(process) {
+                true => tracee.fall_quiet(),
+                false => Ok(()),
+            });
         context.report_unplaced();
         if inserted.is_ok() {
             let region = &tracee.region;
@@ -231,7 +236,7 @@ fn one_of(stopped: &mut Stopped) -> Result<&mut Thread> {
     let thread = stopped
         .keep_one()
         .context("no thread of the process can be stopped")?;
-    if under_new_filter(thread.pid()) {
+    if is_under_new_filter(thread) {
         thread.suspend_seccomp(true)?;
     }
     Ok(thread)

@@ -1,38 +1,54 @@
 //! Seccomp filters of other processes.
 
+use nopal_process::Thread;
+
 /// The mode (0 none, 1 strict, 2 filters), and how many filters. The number is unknown before Linux 5.9.
 type Filters = (u32, Option<u32>);
 
 const NONE: u32 = 0;
 
-/// Whether the process may be under a seccomp filter that the tool is not under itself.
+/// Whether a thread of the process may be under a seccomp filter that the tool is not under itself.
 ///
 /// The kernel tells how many filters there are, not which. A process is under those of its parent, and adds its own. So
 /// if tool and process are under as many as their nearest common ancestor, these are the same. A process that a runtime
 /// brings into a container has no ancestor there: it is under the container's filters, if it is under as many as the
 /// container's first process, or one that came the same way.
 pub fn under_new_filter(process: i32) -> bool {
+    let threads = nopal_process::threads(process);
+    threads.map_or(true, |threads| are_new(process, &threads))
+}
+
+/// The same of one thread, which may add filters without the others.
+pub fn is_under_new_filter(thread: &Thread) -> bool {
+    are_new(thread.pid(), &[thread.tid()])
+}
+
+fn are_new(process: i32, threads: &[i32]) -> bool {
     let tool = std::process::id() as i32;
-    match (filters(process), filters(tool)) {
-        (Some(theirs), Some(ours)) if theirs == ours => {
-            ours.0 != NONE
-                && !sources(process, tool).is_some_and(|sources| {
-                    sources.iter().all(|&source| filters(source) == Some(ours))
-                })
-        }
-        _ => true,
-    }
+    let Some(ours) = filters(tool, tool) else {
+        return true;
+    };
+    let mut theirs = threads
+        .iter()
+        .filter_map(|&thread| filters(process, thread));
+    theirs.any(|theirs| theirs != ours)
+        || ours.0 != NONE
+            && !sources(process, tool).is_some_and(|sources| {
+                let mut sources = sources.into_iter();
+                sources.all(|source| filters(source, source) == Some(ours))
+            })
 }
 
 /// Whether the kernel lets the tool suspend the filters of another process: only root, and under none.
 pub fn may_suspend() -> bool {
-    rustix::process::geteuid().is_root()
-        && filters(std::process::id() as i32).is_some_and(|it| it.0 == NONE)
+    let tool = std::process::id() as i32;
+    rustix::process::geteuid().is_root() && filters(tool, tool).is_some_and(|it| it.0 == NONE)
 }
 
-fn filters(process: i32) -> Option<Filters> {
-    let status = nopal_process::status(process).ok()?;
-    Some((status.seccomp, status.seccomp_filters))
+/// `None`: the thread has ended.
+fn filters(process: i32, thread: i32) -> Option<Filters> {
+    let status = nopal_process::thread_status(process, thread).ok()?;
+    (!status.is_dead()).then_some((status.seccomp, status.seccomp_filters))
 }
 
 /// The nearest common ancestor of two processes, or the first ancestors of both in one container. `None`: not known.

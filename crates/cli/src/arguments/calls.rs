@@ -134,7 +134,11 @@ pub fn subject_and_trace<'a>(
     subject: Option<&'a str>,
     directory: Option<&'a Path>,
 ) -> (Option<&'a str>, Option<PathBuf>) {
-    let is_trace = |path: &Path| path.join("metadata").exists();
+    // One of another user's is a trace that cannot be read, not a function.
+    let is_trace = |path: &Path| match path.join("metadata").try_exists() {
+        Ok(exists) => exists,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    };
     match (subject, directory) {
         (Some(word), None) if is_trace(Path::new(word)) => (None, Some(word.into())),
         (Some(word), Some(directory)) if is_trace(Path::new(word)) && !is_trace(directory) => {

@@ -1,6 +1,6 @@
 //! Breakpoints that lead to probes: the process's own handler of SIGTRAP, which is nopal's as long as there are any.
 
-use crate::filters::under_new_filter;
+use crate::filters::{is_under_new_filter, under_new_filter};
 use crate::memory::inject::Injector;
 use crate::patch::change::Change;
 use crate::tracee::{PatchContext, Tracee};
@@ -162,7 +162,7 @@ pub fn give_back(stopped: &mut Stopped, memory: &Memory, at: u64) -> Result<bool
     let Some(thread) = threads.find(|thread| thread.pid() == process) else {
         return Ok(false);
     };
-    if under_new_filter(process) {
+    if is_under_new_filter(thread) {
         thread.suspend_seccomp(true)?;
     }
     let (ours, before) = (
