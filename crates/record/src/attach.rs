@@ -178,7 +178,7 @@ impl Session {
         let inserted = stopped
             .and_then(|stopped| insert(&mut tracee, stopped, changes, context))
             .and_then(|()| tracee.settle_semaphores(context))
-            // From the first jump on, libc's calls tell of further filters.
+            // From the first jump on, calls of libc's functions tell of further filters; a thread may have been in one.
             .and_then(|()| match under_new_filter(process) {
                 true => tracee.fall_quiet(),
                 false => Ok(()),
@@ -287,11 +287,12 @@ fn insert(
             "thread {thread} is not recorded while it has no libc thread control block of its own"
         ));
     }
-    if stopped
-        .threads()
-        .iter()
-        .any(Thread::dispatches_system_calls)
-    {
+    /// It takes some 20 us to look at a thread.
+    const FEW: usize = 500;
+    let threads = stopped.threads();
+    // They ran on since the last look.
+    let filtered = threads.len() <= FEW && under_new_filter(tracee.process);
+    if filtered || threads.iter().any(Thread::dispatches_system_calls) {
         tracee.fall_quiet()?;
     }
     let waiting = tracee.insert_stopped(&mut stopped, changes, context)?;
