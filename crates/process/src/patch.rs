@@ -66,6 +66,9 @@ pub enum Outcome {
     Unwritable(i32),
 }
 
+/// The place of a patch that was not written, and why.
+type Failure = (usize, Outcome);
+
 impl Memory {
     /// Replaces bytes that are as expected, in whole pages. No other process may write to those pages meanwhile. The
     /// outcomes are in the order of the patches. Patches must not overlap.
@@ -96,7 +99,7 @@ impl Memory {
         let runs = runs(&order)?;
         let next = AtomicUsize::new(0);
         // Each thread takes the next run when it has finished one: runs differ in length.
-        let patch = |may_write: &dyn Fn(&[(usize, Outcome)]) -> bool| {
+        let patch = |may_write: &dyn Fn(&[Failure]) -> bool| {
             let mut failures = Vec::new();
             while may_write(&failures)
                 && let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed))
@@ -106,8 +109,7 @@ impl Memory {
             }
             failures
         };
-        let is_unwritable =
-            |(_, outcome): &(usize, Outcome)| matches!(outcome, Outcome::Unwritable(_));
+        let is_unwritable = |(_, outcome): &Failure| matches!(outcome, Outcome::Unwritable(_));
         let always = |_: &[_]| true;
         let failures = if runs.len() < WORTH_A_THREAD {
             patch(&always)
