@@ -156,7 +156,8 @@ impl<'a> Crew<'a, '_> {
             let packets = thread.packets_in(number..number + PAUSE_PACKETS);
             let mut taken = 0;
             for packet in packets.clone() {
-                if stop.is_at(number + taken, &packet, &rebuilder) {
+                let awaits = |site| worker.awaits(site);
+                if stop.is_at(number + taken, &packet, &rebuilder, awaits) {
                     alive = 0;
                     break;
                 }
@@ -203,11 +204,11 @@ impl<'a> Crew<'a, '_> {
     }
 
     /// Where to begin and to end. The net clocks of whole calls need all records before, and a worker that selects by
-    /// time itself needs all calls.
+    /// time itself needs all calls, or also those that touch the time.
     fn range(&self, thread: &ThreadInfo, until: Option<u64>, times: Times) -> (Start, Stop) {
         let needs_all = match times {
             Times::Own => true,
-            Times::Whole => self.drive.net.is_some(),
+            Times::Whole | Times::Near => self.drive.net.is_some(),
             Times::Parts => false,
         };
         let Some(filter) = self.drive.filter.filter(|_| !needs_all) else {
@@ -215,9 +216,12 @@ impl<'a> Crew<'a, '_> {
         };
         let checkpoints = filter.checkpoints_of(thread);
         let is_cut = times == Times::Parts;
+        let more = u64::from(times == Times::Near);
+        let from = filter.from.map(|from| from.saturating_sub(more));
+        let [end, until] = [filter.until, until].map(|end| Some(end?.saturating_add(more)));
         (
-            Start::before(filter.from, thread, checkpoints),
-            Stop::behind(filter.until, until, is_cut, checkpoints),
+            Start::before(from, thread, checkpoints),
+            Stop::behind(end, until, is_cut, checkpoints),
         )
     }
 

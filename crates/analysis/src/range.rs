@@ -137,12 +137,19 @@ impl Stop {
         Stop { at, is_cut }
     }
 
-    /// Whether neither this packet of the thread, before which the rebuilder stands, nor any after it is needed.
-    pub fn is_at(&self, number: usize, packet: &Packet, rebuilder: &CallRebuilder) -> bool {
+    /// Whether neither this packet of the thread, before which the rebuilder stands, nor any after it is needed. Unless
+    /// calls end at the time's end, those of sites that `awaits` names are read to their own.
+    pub fn is_at(
+        &self,
+        number: usize,
+        packet: &Packet,
+        rebuilder: &CallRebuilder,
+        awaits: impl Fn(u32) -> bool,
+    ) -> bool {
         self.at.is_some_and(|(until, clock, needed)| {
             number >= needed
                 && packet.clock_begin() > until
-                && rebuilder.has_passed(clock, self.is_cut)
+                && rebuilder.has_passed(clock, self.is_cut, awaits)
         })
     }
 }

@@ -4,6 +4,8 @@
 //! exit. So in each thread every clock is set back by the cost of all recording before it. Of one call's cost, `within`
 //! falls right behind the entry's clock, and the rest right behind the exit's.
 
+use std::borrow::Cow;
+
 use nopal_abi::{KIND_EXTENDED, KIND_ONLY, KIND_ONLY_ARGS, Word};
 use nopal_trace::{Cost, Packet};
 
@@ -39,12 +41,17 @@ impl Retimer {
 
     /// A packet's records and the clock that it begins with, set back. It must be given all packets of a thread in
     /// order. The cost of the kernel's records is not known.
-    pub fn packet(&mut self, packet: &Packet) -> (Vec<u64>, u64) {
+    pub fn packet<'p>(&mut self, packet: &Packet<'p>) -> (Cow<'p, [u64]>, u64) {
+        if self.cost == NOTHING && packet.clock_end() <= self.window.1 {
+            self.passed(packet.clock_end());
+            return (packet.words().into(), packet.clock_begin());
+        }
         let cost = match packet.is_of_kernel() {
             true => NOTHING,
             false => self.cost,
         };
-        self.set_back(packet.words(), packet.clock_begin(), cost)
+        let (words, clock) = self.set_back(packet.words(), packet.clock_begin(), cost);
+        (words.into(), clock)
     }
 
     /// The end of the window, set back. It must be given all packets of a thread, and have no other use.

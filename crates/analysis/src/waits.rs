@@ -617,6 +617,10 @@ impl Worker for Waiting<'_> {
         self.worker.times()
     }
 
+    fn awaits(&self, site: u32) -> bool {
+        self.worker.awaits(site)
+    }
+
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.stream = stream;
         self.next = 0;

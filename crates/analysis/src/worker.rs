@@ -14,6 +14,9 @@ pub enum Times {
     Whole,
     /// All calls of all threads: it selects by these and by time itself, with a [`crate::filter::Sieve`].
     Own,
+    /// As [`Times::Own`], but calls that are in no part within the selected time, and those of other threads, may be
+    /// missing.
+    Near,
 }
 
 /// Takes the calls of threads, one thread after the other.
@@ -21,6 +24,10 @@ pub trait Worker: Sink + Send {
     /// Which calls, or parts of them, it gets if a filter selects by time.
     fn times(&self) -> Times {
         Times::Parts
+    }
+    /// Whether it needs the ends of calls of a site that were open in the selected time, if it gets whole calls.
+    fn awaits(&self, _site: u32) -> bool {
+        true
     }
     /// Whether it is told how long calls waited.
     fn takes_waits(&self) -> bool {

@@ -90,10 +90,13 @@ impl CallRebuilder {
     }
 
     /// Whether no later record can tell more of the time before `clock`, except exits of calls whose entries are not
-    /// known. `is_cut`: all clocks from there on are `clock`.
-    pub fn has_passed(&self, clock: u64, is_cut: bool) -> bool {
-        let is_decided = |frame: &Frame| {
-            frame.clock >= clock || is_cut && self.known.alive(frame, clock) == clock
+    /// known. `is_cut`: all clocks from there on are `clock`. Else it does not matter when calls end whose sites `awaits`
+    /// does not name.
+    pub fn has_passed(&self, clock: u64, is_cut: bool, awaits: impl Fn(u32) -> bool) -> bool {
+        let is_decided = |frame: &Frame| match frame.clock < clock {
+            true if is_cut => self.known.alive(frame, clock) == clock,
+            true => !awaits(frame.site()),
+            false => true,
         };
         self.fibers.is_empty() && self.before >= clock && self.frames.iter().all(is_decided)
     }

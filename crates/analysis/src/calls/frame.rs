@@ -195,6 +195,10 @@ pub trait Sink {
     fn is_plain(&self, _site: u32) -> bool {
         true
     }
+    /// Nor are calls that began before the first clock, and records at the second or behind it.
+    fn plain_within(&self) -> (u64, u64) {
+        (0, u64::MAX)
+    }
     /// A call of `site` has begun, with `exit` 0, in the call with this `note`, 0 if there is none; or the call with this
     /// `note` has ended, with `exit` 1, after `ticks`, of which it alone had `own`. Returns the note of a call that has
     /// begun. At most [`super::RUN`] of these come before the next `end_run`.

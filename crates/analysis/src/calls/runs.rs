@@ -19,7 +19,9 @@ pub const RUN: usize = 256;
 impl CallRebuilder {
     /// Takes plain records.
     pub fn run<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) {
+        let (_, until) = sink.plain_within();
         while self.arrival.is_none()
+            && self.last_clock < until
             && self.beyond == 0
             && !self.known.is_open()
             && self.stay.is_none()
@@ -47,6 +49,7 @@ impl CallRebuilder {
         }
         sink.begin_run(&self.frames);
         let frames = self.frames.with_room(words.len() + 1);
+        let (from, until) = sink.plain_within();
         let mut clock = self.last_clock;
         let mut cursor = self.cursor;
         let mut taken = 0;
@@ -61,12 +64,14 @@ impl CallRebuilder {
             let (key, exit) = (word.key(), exit_of(word));
             let is_exit = 0u64.wrapping_sub(exit);
             let grounded = u64::from(depth == 0);
-            let ends = top.difference(key) | grounded;
+            let after = clock.wrapping_add(word.ticks_after(clock));
+            let ends = top.difference(key) | grounded | u64::from(top.clock < from);
             let nests = top.only() | (top.slot.wrapping_sub(cursor) & !(NEAR - 1));
-            if (ends & is_exit) | (nests & !is_exit & grounded.wrapping_sub(1)) != 0 {
+            let is_behind = u64::from(after >= until);
+            if (ends & is_exit) | (nests & !is_exit & grounded.wrapping_sub(1)) | is_behind != 0 {
                 break;
             }
-            clock = clock.wrapping_add(word.ticks_after(clock));
+            clock = after;
             let caller = select_unpredictable(depth == 0, cursor.wrapping_add(ABOUT), top.slot);
             let slot = below(caller, key);
             let ticks = clock.wrapping_sub(top.clock);

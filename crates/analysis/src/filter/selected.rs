@@ -7,7 +7,7 @@ use anyhow::Result;
 use nopal_trace::{Clocks, ThreadInfo};
 
 use super::{Choice, Filter};
-use crate::calls::{Ending, Frame, Sink, Style};
+use crate::calls::{Ending, Frame, Plain, Sink, Style};
 use crate::waits::InCall;
 use crate::worker::{Times, Worker};
 
@@ -17,8 +17,8 @@ const NEVER: u32 = u32::MAX;
 const NOT_YET: u32 = u32::MAX - 1;
 
 /// A worker that gets only the selected calls.
-pub struct Selected<'a> {
-    worker: &'a mut dyn Worker,
+pub struct Selected<'a, W> {
+    worker: &'a mut W,
     filter: &'a Filter,
     clocks: &'a Clocks,
     /// Nothing if the worker selects by time itself.
@@ -37,15 +37,15 @@ enum Verdict {
     Out,
 }
 
-impl<'a> Selected<'a> {
-    pub fn new(worker: &'a mut dyn Worker, filter: &'a Filter, clocks: &'a Clocks) -> Selected<'a> {
+impl<'a, W: Worker> Selected<'a, W> {
+    pub fn new(worker: &'a mut W, filter: &'a Filter, clocks: &'a Clocks) -> Selected<'a, W> {
         let (from, until, least_ns) = match worker.times() {
-            Times::Own => (None, None, 0),
+            Times::Own | Times::Near => (None, None, 0),
             Times::Whole | Times::Parts => (filter.from, filter.until, filter.least_ns),
         };
         let begin = match worker.times() {
             Times::Parts => from.unwrap_or(0),
-            Times::Whole | Times::Own => 0,
+            Times::Whole | Times::Own | Times::Near => 0,
         };
         Selected {
             worker,
@@ -60,7 +60,7 @@ impl<'a> Selected<'a> {
     }
 
     /// Ends the time then, by the clocks of net times.
-    pub fn until(mut self, until: Option<u64>) -> Selected<'a> {
+    pub fn until(mut self, until: Option<u64>) -> Selected<'a, W> {
         self.until = self.until.and(until);
         self
     }
@@ -102,7 +102,36 @@ impl<'a> Selected<'a> {
     }
 }
 
-impl Sink for Selected<'_> {
+impl<W: Worker> Sink for Selected<'_, W> {
+    /// Whole calls within the time are passed on as they are, unless some are left out.
+    fn takes_runs(&self) -> bool {
+        self.worker.takes_runs() && self.least_ns == 0 && !self.filter.has_functions()
+    }
+
+    #[inline(always)]
+    fn is_plain(&self, site: u32) -> bool {
+        self.worker.is_plain(site)
+    }
+
+    fn plain_within(&self) -> (u64, u64) {
+        let from = self.from.map_or(0, |from| from.saturating_add(1));
+        (from, self.until.unwrap_or(u64::MAX))
+    }
+
+    #[inline(always)]
+    fn plain(&mut self, call: Plain) -> u32 {
+        self.worker.plain(call)
+    }
+
+    /// No call is left out, but one that began behind the time, where there are no runs.
+    fn begin_run(&mut self, frames: &[Frame]) {
+        self.worker.begin_run(frames);
+    }
+
+    fn end_run(&mut self) {
+        self.worker.end_run();
+    }
+
     fn call_site(&mut self, return_address: u64) {
         self.return_address = return_address;
     }
@@ -218,9 +247,13 @@ impl Sink for Selected<'_> {
     }
 }
 
-impl Worker for Selected<'_> {
+impl<W: Worker> Worker for Selected<'_, W> {
     fn times(&self) -> Times {
         self.worker.times()
+    }
+
+    fn awaits(&self, site: u32) -> bool {
+        self.worker.awaits(site)
     }
 
     fn takes_waits(&self) -> bool {

@@ -275,7 +275,8 @@ impl Without {
 }
 
 /// Gives the values that pass the filter, at least one, to a value sink for each worker. Returns lines about the values
-/// that are missing, and about what a tracer missed.
+/// that are missing, and about what a tracer missed. Reads only what is near the selected time, unless there is no value:
+/// an error tells what the filter left out.
 pub fn collect_values<T: ValueSink>(
     trace: &Trace,
     names: &Names,
@@ -289,11 +290,17 @@ pub fn collect_values<T: ValueSink>(
         let past = cases(trace, names, tracer, filter, &mut sink, |_| ())?;
         return Ok((vec![sink], past.describe()));
     }
-    let sinks = (0..drive.workers.max(1)).map(|_| new());
-    if what.needs.arguments || what.needs.result {
-        run::<T, false>(trace, names, what, filter, drive, sinks)
-    } else {
-        run::<T, true>(trace, names, what, filter, drive, sinks)
+    let run = |times| {
+        let sinks = (0..drive.workers.max(1)).map(|_| new());
+        if what.needs.arguments || what.needs.result {
+            run::<T, false>(trace, names, what, filter, drive, times, sinks)
+        } else {
+            run::<T, true>(trace, names, what, filter, drive, times, sinks)
+        }
+    };
+    match filter.checkpoints.is_some() {
+        true => run(Times::Near).or_else(|_| run(Times::Own)),
+        false => run(Times::Own),
     }
 }
 
@@ -303,6 +310,7 @@ fn run<T: ValueSink, const PLAIN: bool>(
     what: &ValueSelection,
     filter: &Filter,
     drive: &Drive,
+    times: Times,
     sinks: impl Iterator<Item = T>,
 ) -> Result<(Vec<T>, Vec<String>)> {
     let sieve = Sieve::new(filter, trace);
@@ -317,6 +325,7 @@ fn run<T: ValueSink, const PLAIN: bool>(
         names,
         markers: trace.markers(),
         clocks: trace.clocks(),
+        times,
         sieve: sieve.clone(),
         arguments: Arguments::default(),
         without: Without::default(),
@@ -392,6 +401,7 @@ struct Reader<'a, T, const PLAIN: bool> {
     names: &'a Names,
     markers: &'a Markers,
     clocks: &'a Clocks,
+    times: Times,
     sieve: Sieve<'a>,
     arguments: Arguments,
     without: Without,
@@ -561,7 +571,11 @@ impl<T: ValueSink, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
 
 impl<T: ValueSink, const PLAIN: bool> Worker for Reader<'_, T, PLAIN> {
     fn times(&self) -> Times {
-        Times::Own
+        self.times
+    }
+
+    fn awaits(&self, site: u32) -> bool {
+        self.function(site) != NONE && self.needs_end()
     }
 
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
