@@ -142,9 +142,9 @@
 /** @typedef {{before: {options: string[]}[], after: {options: string[]}[], tested: number, functions: Change[]}} Comparison */
 
 /**
- * Function, parent, calls, total and own nanoseconds.
+ * Function, parent, calls, total and own nanoseconds, and those of calls in it that are left out. The first is the whole.
  * @typedef {object} Graph
- * @property {[number, number, number, number, number][]} nodes
+ * @property {[number, number, number, number, number, number][]} nodes
  * @property {number} left_out
  */
 

@@ -1,11 +1,14 @@
 //! `nopal graph`: calls summed up by the path that led to them.
 
+mod heaviest;
 mod hot;
+mod list;
 mod per;
 mod places;
 mod tree;
 mod write;
 
+pub use heaviest::{Heaviest, Heavy, Limits, heaviest};
 pub use hot::{hot_path, write_hot_path};
 pub use per::{Apart, Per};
 pub use tree::{Node, ROOT, Tree};
@@ -30,12 +33,14 @@ pub fn tree_per(trace: &Trace, names: &Names, per: &Per, drive: &Drive) -> Resul
         .map(|_| Grower::new(names, per))
         .collect();
     drive.run(trace, &mut workers)?;
+    Ok(sum(workers).mark_off(&Off::new(trace, names, drive.filter)))
+}
+
+fn sum(workers: Vec<Grower>) -> Tree {
     let mut trees = workers.into_iter().map(Grower::into_tree);
     let mut sum = trees.next().unwrap_or_default();
-    for tree in trees {
-        sum.add(&tree);
-    }
-    Ok(sum.mark_off(&Off::new(trace, names, drive.filter)))
+    trees.for_each(|tree| sum.add(&tree));
+    sum
 }
 
 /// The calls within the functions that `pattern` matches, wherever they were called.

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use anyhow::{Result, ensure};
+
 use crate::calls::{Ending, Frame, Plain, Sink};
 use crate::drive::Worker;
 use crate::names::Names;
@@ -15,7 +17,7 @@ use super::places::Places;
 pub const ROOT: u32 = 0;
 
 /// Deeper calls are added to the call that they are in.
-const DEPTH_LIMIT: u32 = 1000;
+pub(super) const DEPTH_LIMIT: u32 = 1000;
 const NODES_LIMIT: usize = 1 << 22;
 const NOWHERE: u32 = u32::MAX;
 /// In a frame's note: the call counts with the node of its caller.
@@ -271,6 +273,8 @@ pub struct Grower<'a> {
     return_address: u64,
     /// The number of the period since which records are complete: each thread and each gap begins one.
     period: u32,
+    /// It is full with more nodes.
+    most: usize,
 }
 
 impl<'a> Grower<'a> {
@@ -283,7 +287,44 @@ impl<'a> Grower<'a> {
             process: 0,
             return_address: 0,
             period: 0,
+            most: usize::MAX,
         }
+    }
+
+    /// Reading fails once there are more nodes than `most`.
+    pub(super) fn with_limit(self, most: usize) -> Grower<'a> {
+        Grower { most, ..self }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.tree.nodes.len() > self.most
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    #[inline(always)]
+    pub(super) fn number(&self, site: u32) -> u32 {
+        self.names.number(site)
+    }
+
+    /// The function of a call that begins.
+    pub(super) fn number_of_call(&mut self, frame: &Frame) -> u32 {
+        let address = std::mem::take(&mut self.return_address);
+        self.names
+            .number_of_call(self.process, frame.site(), address)
+            .unwrap_or_else(|| self.names.number(frame.site()))
+    }
+
+    /// The node of the outermost calls of a function.
+    pub(super) fn outermost(&mut self, function: u32) -> u32 {
+        self.tree.child(self.base, function)
+    }
+
+    /// A call of this node is left out after all.
+    pub(super) fn dismiss_one(&mut self, node: u32) {
+        self.tree.nodes[node as usize].calls -= 1;
     }
 
     pub fn into_tree(mut self) -> Tree {
@@ -307,7 +348,7 @@ impl<'a> Grower<'a> {
 
     /// The same, for a call that begins.
     #[inline(always)]
-    fn begin(&mut self, caller: u32, function: u32) -> u32 {
+    pub(super) fn begin(&mut self, caller: u32, function: u32) -> u32 {
         let node = self.within(caller, function);
         if node & MERGED == 0 {
             self.tree.nodes[node as usize].calls += 1;
@@ -316,7 +357,7 @@ impl<'a> Grower<'a> {
     }
 
     #[inline(always)]
-    fn time(&mut self, note: u32, ticks: u64, own: u64) -> &mut Node {
+    pub(super) fn time(&mut self, note: u32, ticks: u64, own: u64) -> &mut Node {
         let node = &mut self.tree.nodes[(note & !MERGED) as usize];
         node.keep(self.period);
         node.own = node.own.saturating_add(own);
@@ -355,11 +396,7 @@ impl Sink for Grower<'_> {
         let [under @ .., frame] = frames else {
             return ROOT;
         };
-        let address = std::mem::take(&mut self.return_address);
-        let function = self
-            .names
-            .number_of_call(self.process, frame.site(), address)
-            .unwrap_or_else(|| self.names.number(frame.site()));
+        let function = self.number_of_call(frame);
         self.begin(under.last().map_or(ROOT, |frame| frame.note), function)
     }
 
@@ -378,7 +415,7 @@ impl Sink for Grower<'_> {
 
     fn dismiss(&mut self, frame: &Frame, _counted: bool) {
         if frame.note & MERGED == 0 {
-            self.tree.nodes[frame.note as usize].calls -= 1;
+            self.dismiss_one(frame.note);
         }
     }
 
@@ -427,6 +464,11 @@ impl Sink for Grower<'_> {
 }
 
 impl Worker for Grower<'_> {
+    fn pause(&mut self) -> Result<()> {
+        ensure!(!self.is_full(), "too many nodes");
+        Ok(())
+    }
+
     fn takes_waits(&self) -> bool {
         true
     }

@@ -1,6 +1,7 @@
 //! Indexes of random small traces, compared with plain scans of their records.
 
 mod coroutines;
+mod heaviest;
 mod made;
 mod ranges;
 mod stored;

@@ -7,9 +7,11 @@ use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Sink};
 use nopal_analysis::drive::{Drive, Worker};
 use nopal_analysis::dump::{Format, Weight, dump};
 use nopal_analysis::filter::{Filter, Wanted};
+use nopal_analysis::hist::{self, By, Scale};
 use nopal_analysis::names::Names;
 use nopal_analysis::range::Checkpoints;
 use nopal_analysis::replay::{Look, replay};
+use nopal_analysis::values::ValueSelection;
 use nopal_analysis::{graph, report, selection, span};
 use nopal_export as export;
 use nopal_trace::synthetic::Random;
@@ -78,6 +80,18 @@ pub fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static
         filter: filter.clone(),
         ..Look::default()
     };
+    for what in [None, Some("function_1"), Some("function_2.result")] {
+        let what = ValueSelection::new(what, &names, trace.markers()).unwrap();
+        show("hist", &mut |out| {
+            let by = By::Function;
+            match hist::distributions(trace, &names, &what, filter, by, &drive) {
+                Ok((groups, notes)) => {
+                    hist::write_json(out, trace, &what, &groups, &notes, Scale::Log2).unwrap()
+                }
+                Err(error) => write!(out, "{error:#}").unwrap(),
+            }
+        });
+    }
     show("replay", &mut |out| replay(trace, &look, out).unwrap());
     let formats = [
         ("chrome", Format::Chrome),

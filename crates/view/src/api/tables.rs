@@ -42,11 +42,11 @@ pub fn functions(state: &State, query: &Query) -> Result<Vec<u8>> {
 
 #[derive(Serialize)]
 pub struct Graph {
-    /// Function, parent by its place, calls, total and own nanoseconds; a parent comes before its children. The first is
-    /// not a call.
-    nodes: Vec<(u32, u32, u64, u64, u64)>,
-    /// Nodes that are left out, since they took the least time.
-    left_out: usize,
+    /// Function, parent by its place, calls, total and own nanoseconds, and those of the calls made in it that are left
+    /// out; a parent comes before its children. The first is not a call: its total is that of all outermost calls.
+    nodes: Vec<(u32, u32, u64, u64, u64, u64)>,
+    /// Calls that are left out, since those on their path took the least time.
+    left_out: u64,
 }
 
 /// `graph?from=&until=&threads=`: the calls by the path that led to them.
@@ -56,30 +56,17 @@ pub fn graph(state: &State, query: &Query) -> Result<Graph> {
         filter: Some(&filter),
         ..Drive::default()
     };
-    let tree = graph::tree(&state.trace, &state.names, &drive)?;
-    let clocks = state.trace.clocks();
-    let mut totals: Vec<u64> = tree.nodes().iter().map(|node| node.total).collect();
-    totals.sort_unstable_by_key(|total| std::cmp::Reverse(*total));
-    let least = totals.get(MOST_NODES).copied().unwrap_or(0);
-    let mut places = vec![u32::MAX; tree.nodes().len()];
-    let mut nodes = Vec::new();
-    for (at, node) in tree.nodes().iter().enumerate() {
-        let parent = places
-            .get(node.parent as usize)
-            .copied()
-            .unwrap_or(u32::MAX);
-        let is_root = at == graph::ROOT as usize;
-        if !is_root && (node.total < least || parent == u32::MAX) {
-            continue;
-        }
-        places[at] = nodes.len() as u32;
-        let parent = if is_root { 0 } else { parent };
-        let (total, own) = (clocks.duration_ns(node.total), clocks.duration_ns(node.own));
-        nodes.push((node.function, parent, node.calls, total, own));
-    }
+    let (trace, names) = (&state.trace, &state.names);
+    let found = graph::heaviest(trace, names, &drive, MOST_NODES, graph::Limits::default())?;
+    let ns = |ticks| state.trace.clocks().duration_ns(ticks);
+    let node = |node: &graph::Heavy| {
+        let times = [node.total, node.own, node.left_out].map(ns);
+        let [total, own, left_out] = times;
+        (node.function, node.parent, node.calls, total, own, left_out)
+    };
     Ok(Graph {
-        left_out: tree.nodes().len() - nodes.len(),
-        nodes,
+        nodes: found.nodes.iter().map(node).collect(),
+        left_out: found.left_out,
     })
 }
 
