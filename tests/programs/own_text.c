@@ -1,10 +1,13 @@
 /* Calls a function so often, or until SIGTERM if 0 times, in two threads. Then it tells whether its text and that of its
- * libraries is as before. */
+ * libraries is as before. With "protected", it tells whether it may write to a page
+ * that is only read, by /proc/self/mem. */
 #define _GNU_SOURCE
 #include "hard.h"
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "../../include/nopal.h"
@@ -52,8 +55,20 @@ static void *wait_for_end(void *nothing)
 	return nothing;
 }
 
+static int is_protected(void)
+{
+	static const char page[] = "p";
+	int memory = open("/proc/self/mem", O_RDWR);
+	CHECK(memory >= 0);
+	return pwrite(memory, "p", 1, (off_t)page) != 1;
+}
+
 int main(int count, char **words)
 {
+	if (count == 2 && !strcmp(words[1], "protected")) {
+		puts(is_protected() ? "protected" : "writable");
+		return 0;
+	}
 	unsigned long before = sum_of_text();
 	int times = count == 2 ? atoi(words[1]) : 1;
 	pthread_t other;

@@ -10,11 +10,12 @@ use std::thread;
 use tempfile::TempDir;
 
 const SCRIPT: &str = "
+own_text protected >/out/protected
 nopal record --libs -o /out/launched -- own_text 200 >/out/launched.out 2>/out/launched.said
 echo $? >/out/launched.status
 nopal report --json /out/launched >/out/launched.report
 
-# attached TIMES: until the tool has all jumps in the text.
+# attached NAME: returns when the tool has all jumps in the text.
 attached() {
 	own_text 0 >/out/$1.out &
 	program=$!
@@ -91,7 +92,7 @@ fn row(report: &str, function: &str) -> Value {
         .unwrap_or_default()
 }
 
-/// The program found its text as before, and all its functions were recorded.
+/// The program found its text as before. Where nobody may write through the file, jumps in two words are left out.
 fn is_as_before(mode: &str, name: &str, turns: u32) {
     let [output, status, said] =
         ["out", "status", "said"].map(|kind| text(mode, &format!("{name}.{kind}")));
@@ -101,15 +102,18 @@ fn is_as_before(mode: &str, name: &str, turns: u32) {
         "{mode}: {said}"
     );
     assert_eq!(status, "3\n", "{mode}: {said}");
-    assert!(!said.contains("not traced"), "{mode}: {said}");
+    let left_out = said.contains("not traced: the code in memory cannot be changed");
+    let told = mode == "never" && name != "killed";
+    assert_eq!(left_out, told, "{mode}: {said}");
 }
 
 #[test]
 fn a_program_is_recorded_whole_and_left_as_it_was() {
     for mode in MODES {
+        assert_eq!(text(mode, "protected"), "protected\n", "{mode}");
         is_as_before(mode, "launched", 200);
-        let report = row(&text(mode, "launched.report"), "turn");
-        assert_eq!(report["calls"], 200, "{mode}: {report}");
+        let report = text(mode, "launched.report");
+        assert_eq!(row(&report, "turn")["calls"], 200, "{mode}: {report}");
         is_as_before(mode, "left", 0);
         assert_eq!(text(mode, "left.told"), "", "{mode}");
         let report = row(&text(mode, "left.report"), "turn");

@@ -322,7 +322,8 @@ impl Sink for Spans<'_> {
             self.left_out.entries += 1;
             return note;
         }
-        if self.open.len() >= MOST_OPEN {
+        let is_live = |open: &&Open| !open.has_ended;
+        if self.open.len() >= MOST_OPEN && self.open.iter().filter(is_live).count() >= MOST_OPEN {
             self.left_out.deep += 1;
             return note;
         }

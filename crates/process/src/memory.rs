@@ -44,7 +44,9 @@ impl Memory {
     }
 
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        self.write_bytes(address, bytes).with_context(|| {
+        let written = self.write_bytes(address, bytes);
+        let written = written.or_else(|error| self.poke(address, bytes).map_err(|_| error));
+        written.with_context(|| {
             format!(
                 "cannot write {} bytes of memory at {address:#x}",
                 bytes.len()
@@ -56,17 +58,14 @@ impl Memory {
         self.file.read_exact_at(into, address)
     }
 
+    /// Through the file alone.
     pub(crate) fn write_bytes(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file
-            .write_all_at(bytes, address)
-            .or_else(|error| match self.poke(address, bytes) {
-                Ok(()) => Ok(()),
-                Err(_) => Err(error),
-            })
+        self.file.write_all_at(bytes, address)
     }
 
-    /// Writes the words that are to change by ptrace, which this thread must have stopped a thread with.
-    fn poke(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+    /// Writes the words that are to change by ptrace: this thread must trace a thread that it has stopped. A word is
+    /// written whole, also if the tool is killed.
+    pub(crate) fn poke(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
         let start = address & !(WORD as u64 - 1);
         let before = (address - start) as usize;
         let mut old = vec![0; (before + bytes.len()).next_multiple_of(WORD)];
@@ -75,18 +74,22 @@ impl Memory {
         new[before..before + bytes.len()].copy_from_slice(bytes);
         let words = old.chunks_exact(WORD).zip(new.chunks_exact(WORD));
         let changed = words.enumerate().filter(|(_, (old, new))| old != new);
+        let mut stopped = self.process;
         for (index, (_, new)) in changed {
             let at = start + (index * WORD) as u64;
             let word = u64::from_le_bytes(new.try_into().expect("a word"));
-            let mut outcome = ptrace::poke(self.process, at, word);
-            if outcome.is_err() {
+            if let Err(error) = ptrace::poke(stopped, at, word) {
                 let threads = threads(self.process).unwrap_or_default();
-                let others = threads.into_iter().filter(|tid| *tid != self.process);
-                let mut poked = others.map(|tid| ptrace::poke(tid, at, word));
-                outcome = poked.find(io::Result::is_ok).unwrap_or(outcome);
+                let mut others = threads.into_iter().filter(|tid| *tid != stopped);
+                let other = others.find(|tid| ptrace::poke(*tid, at, word).is_ok());
+                stopped = other.ok_or(error)?;
             }
-            outcome?;
         }
         Ok(())
     }
+}
+
+/// Whether so many bytes are in one word.
+pub(crate) fn in_one_word(address: u64, length: usize) -> bool {
+    address as usize % WORD + length <= WORD
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use nopal_beside::both;
 
 use crate::Pages;
-use crate::memory::Memory;
+use crate::memory::{Memory, in_one_word};
 
 const PAGE: u64 = 4096;
 /// Pages that follow one another are read and written together, up to about this many bytes: few enough that the
@@ -173,6 +173,13 @@ impl Memory {
                 let _ = self.write_bytes(start + index as u64 * PAGE, page);
             }
             failures.truncate(known);
+            // A thread must never run half a jump, which it could if the tool were killed between two words.
+            if let [(_, patch)] = run
+                && in_one_word(patch.address, patch.new.len())
+                && self.poke(patch.address, patch.new).is_ok()
+            {
+                return;
+            }
             self.patch_singly(run, failures, Outcome::Unwritable(number(&error)));
         }
     }

@@ -13,7 +13,7 @@ use crate::patch::remove::{PATIENCE, has_mapped, remove};
 use crate::session::Session;
 use crate::sites::fitting::Planned;
 use crate::sites::go::ensure_not_go;
-use crate::sites::modules::{self, executed};
+use crate::sites::modules::{self, executed, extent};
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::text::several;
@@ -217,17 +217,35 @@ impl Session {
                 let (switched, more) =
                     tracee.make_thunks(&new, &self.control, thread, &mut self.context)?;
                 *is_switched &= switched;
+                // A library may have come where another one was that has gone since.
+                let is_new = |change: &Change| {
+                    let mut extents = new.iter().map(extent);
+                    extents.any(|extent| extent.contains(&change.address))
+                };
+                changes.retain(|change| !is_new(change));
                 changes.extend(more);
                 if tracee.entry_only {
                     tracee.record_entries_only()?;
                 }
             }
+            changes.retain(|change| tracee.module_at(change.address).is_some());
             let stopped = Stopped::stop(process, PATIENCE)?;
-            if tracee.known.has_all(&modules::with_code(process)?) {
+            if tracee.known.are(&modules::with_code(process)?) {
                 return Ok(stopped);
             }
         }
-        Stopped::stop(process, PATIENCE)
+        let stopped = Stopped::stop(process, PATIENCE)?;
+        let new = tracee.look_at_libraries(&modules::with_code(process)?, &mut self.context)?;
+        changes.retain(|change| tracee.module_at(change.address).is_some());
+        if !new.is_empty() {
+            tracee.entry_only = true;
+            tracee.record_entries_only()?;
+            self.context.warnings.push(format!(
+                "{} not recorded, and only entries of all else: the process loads and unloads libraries all the time",
+                several(new.len() as u64, "library is", "libraries are")
+            ));
+        }
+        Ok(stopped)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Seccomp filters of other processes.
 
+use anyhow::{Error, Result};
 use nopal_process::Thread;
 
 /// The mode (0 none, 1 strict, 2 filters), and how many filters. The number is unknown before Linux 5.9.
@@ -23,32 +24,65 @@ pub fn is_under_new_filter(thread: &Thread) -> bool {
     are_new(thread.pid(), &[thread.tid()])
 }
 
+/// Whether a thread of a process that has been traced may be under such a filter now. The process was under none when it
+/// was attached to, or they are known by their number; filters are only added. So numbers tell, also where the tool was
+/// killed and its guardian, or the process, has another parent since.
+pub fn has_added_filter(process: i32) -> bool {
+    let threads = nopal_process::threads(process);
+    threads.map_or(true, |threads| are_other(process, &threads))
+}
+
+/// The same of one thread.
+pub fn thread_has_added_filter(thread: &Thread) -> bool {
+    are_other(thread.pid(), &[thread.tid()])
+}
+
 fn are_new(process: i32, threads: &[i32]) -> bool {
     let tool = std::process::id() as i32;
-    let Some(ours) = filters(tool, tool) else {
+    let ours = filters(tool);
+    are_other(process, threads)
+        || ours.is_none_or(|ours| ours.0 != NONE)
+            && !sources(process, tool)
+                .is_some_and(|sources| sources.into_iter().all(|source| filters(source) == ours))
+}
+
+/// Whether any of these threads is under other filters than the tool, by their number.
+fn are_other(process: i32, threads: &[i32]) -> bool {
+    let Some(ours) = filters(std::process::id() as i32) else {
         return true;
     };
-    let mut theirs = threads
+    threads
         .iter()
-        .filter_map(|&thread| filters(process, thread));
-    theirs.any(|theirs| theirs != ours)
-        || ours.0 != NONE
-            && !sources(process, tool).is_some_and(|sources| {
-                let mut sources = sources.into_iter();
-                sources.all(|source| filters(source, source) == Some(ours))
-            })
+        .any(|&thread| match filters_of_thread(process, thread) {
+            Ok(theirs) => theirs.is_some_and(|theirs| theirs != ours),
+            Err(_) => true,
+        })
 }
 
 /// Whether the kernel lets the tool suspend the filters of another process: only root, and under none.
 pub fn may_suspend() -> bool {
-    let tool = std::process::id() as i32;
-    rustix::process::geteuid().is_root() && filters(tool, tool).is_some_and(|it| it.0 == NONE)
+    let ours = filters(std::process::id() as i32);
+    rustix::process::geteuid().is_root() && ours.is_some_and(|ours| ours.0 == NONE)
+}
+
+/// `None`: not known.
+fn filters(process: i32) -> Option<Filters> {
+    filters_of_thread(process, process).ok().flatten()
 }
 
 /// `None`: the thread has ended.
-fn filters(process: i32, thread: i32) -> Option<Filters> {
-    let status = nopal_process::thread_status(process, thread).ok()?;
-    (!status.is_dead()).then_some((status.seccomp, status.seccomp_filters))
+fn filters_of_thread(process: i32, thread: i32) -> Result<Option<Filters>> {
+    let status = match nopal_process::thread_status(process, thread) {
+        Err(error) if has_ended(&error) => return Ok(None),
+        status => status?,
+    };
+    Ok((!status.is_dead()).then_some((status.seccomp, status.seccomp_filters)))
+}
+
+fn has_ended(error: &Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    let number = cause.and_then(std::io::Error::raw_os_error);
+    [Some(libc::ENOENT), Some(libc::ESRCH)].contains(&number)
 }
 
 /// The nearest common ancestor of two processes, or the first ancestors of both in one container. `None`: not known.

@@ -54,13 +54,9 @@ fn a_call_costs_few_instructions_and_nothing_when_it_is_off() {
         for cost in &costs {
             assert_eq!(cost.before, cost.after, "{}", booted.name);
         }
-        // An instruction each turn; the compiler may have put some before the loop.
-        let marked = markers.before;
-        assert!(
-            (TURNS..TURNS + 5).contains(&marked),
-            "{}: {marked}",
-            booted.name
-        );
+        // The compiler of 7.3 puts an address before the loop.
+        let before = u64::from(!booted.name.starts_with("6."));
+        assert_eq!(markers.before, TURNS + before, "{}", booted.name);
         assert!(markers.added(TURNS) > 1.0, "{}", booted.name);
     }
 }

@@ -6,8 +6,8 @@ use super::arguments::Arguments;
 use super::callers::{CallerTree, Callers};
 use super::frame::{Ending, Frame, Plain, Sink};
 
-/// A sink that keeps the arguments of open calls and the callers of stacks, and drops all else. [`super::CallRebuilder::reopen`] gives the calls to
-/// another sink.
+/// A sink that keeps the arguments of open calls and the callers of stacks, and drops all else.
+/// [`super::CallRebuilder::reopen`] gives the calls to another sink.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Past {
     arguments: Arguments,

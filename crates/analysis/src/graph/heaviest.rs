@@ -17,6 +17,9 @@ use super::tree::{DEPTH_LIMIT, Grower, Node, ROOT, Tree};
 use crate::drive::Drive;
 use crate::names::Names;
 
+/// The most calls that all workers list: 240 MB.
+const ALL_CALLS: usize = 12 << 20;
+
 /// How much memory one worker may take: about 10 MB for nodes, and 120 MB for a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -76,7 +79,7 @@ pub fn heaviest(
         ran?;
         return Ok(of_tree(&super::sum(growers), most));
     }
-    let list = || CallList::new(grower(usize::MAX), limits.calls);
+    let list = || CallList::new(grower(usize::MAX), limits.calls.min(ALL_CALLS / workers));
     let mut lists: Vec<CallList> = (0..workers).map(|_| list()).collect();
     let ran = drive.run(trace, &mut lists);
     if !lists.iter().any(CallList::is_full) {

@@ -1,7 +1,7 @@
 //! Takes nopal out of a running process: the text is as it was, no frame returns into generated code, and memory is
 //! given back.
 
-use crate::filters::is_under_new_filter;
+use crate::filters::thread_has_added_filter;
 use crate::members::is_frozen;
 use crate::memory::inject::Injector;
 use crate::memory::region::Region;
@@ -368,7 +368,7 @@ fn is_interrupted(memory: &Memory, at: u64) -> bool {
 
 /// By way of a stopped thread, unless a filter forbids it.
 fn injector(thread: &mut Thread) -> Result<Option<Injector<'_>>> {
-    if is_under_new_filter(thread) && thread.suspend_seccomp(true).is_err() {
+    if thread_has_added_filter(thread) && thread.suspend_seccomp(true).is_err() {
         return Ok(None);
     }
     Injector::new(thread).map(Some)

@@ -1,6 +1,6 @@
 //! Breakpoints that lead to probes: the process's own handler of SIGTRAP, which is nopal's as long as there are any.
 
-use crate::filters::{is_under_new_filter, under_new_filter};
+use crate::filters::{has_added_filter, thread_has_added_filter};
 use crate::memory::inject::Injector;
 use crate::patch::change::Change;
 use crate::tracee::{PatchContext, Tracee};
@@ -162,7 +162,7 @@ pub fn give_back(stopped: &mut Stopped, memory: &Memory, at: u64) -> Result<bool
     let Some(thread) = threads.find(|thread| thread.pid() == process) else {
         return Ok(false);
     };
-    if is_under_new_filter(thread) {
+    if thread_has_added_filter(thread) {
         thread.suspend_seccomp(true)?;
     }
     let (ours, before) = (
@@ -198,7 +198,7 @@ fn refuse(process: i32, thread: &Thread, handled: bool) -> Result<()> {
         "the program ignores SIGTRAP: it cannot have breakpoints"
     );
     ensure!(
-        !under_new_filter(process),
+        !has_added_filter(process),
         "a seccomp filter may forbid returning from signal handlers: this program cannot have breakpoints"
     );
     let threads = nopal_process::threads(process)?.into_iter();

@@ -1,6 +1,6 @@
 //! Sites of a running process that come, go, and are switched, each on its own.
 
-use crate::filters::is_under_new_filter;
+use crate::filters::thread_has_added_filter;
 use crate::memory::arena::Arena;
 use crate::memory::space::reaches;
 use crate::patch::change::{Change, Patches};
@@ -241,7 +241,7 @@ impl Tracee {
         let thread = stopped
             .keep_one()
             .context("no thread of the process can be stopped")?;
-        if is_under_new_filter(thread) {
+        if thread_has_added_filter(thread) {
             thread.suspend_seccomp(true)?;
         }
         self.map_room(&[(module, bytes)], thread)?;

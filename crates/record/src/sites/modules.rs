@@ -42,9 +42,9 @@ pub fn expect(process: i32, files: &mut Files) {
 pub struct Known(HashMap<u64, (Identity, Option<Loaded>)>);
 
 impl Known {
-    /// Whether each of `modules` is as it was.
-    pub fn has_all(&self, modules: &[Module]) -> bool {
-        modules.iter().all(|module| self.has(module))
+    /// Whether these are the mappings of `modules`, each as it was.
+    pub fn are(&self, modules: &[Module]) -> bool {
+        modules.len() == self.0.len() && modules.iter().all(|module| self.has(module))
     }
 
     fn has(&self, module: &Module) -> bool {
