@@ -290,25 +290,33 @@ until_recording() {
 		usleep 10000
 	done
 }
-for number in $(seq KILLS); do
+# The tool may have ended before its moment: then there is another try.
+kill_once() {
 	times=30000
-	[ $((number % 3)) = 2 ] && times=1000
-	step killed $number
+	[ $1 = 2 ] && times=1000
 	nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work pipe $times >/dev/null 2>&1 &
 	tool=$!
-	case $((number % 3)) in
+	case $1 in
 	0) moment 40 ;;
 	1) until_recording; moment 10 ;;
 	2) until_recording; for wait in $(seq 3000); do killall -0 kernel_work || break; done; usleep $((number * 500)) ;;
 	esac
 	traces=$(grep -c '^trace .* on' /dev/nopal)
-	kill -KILL $tool && echo $((number % 3)) $traces >>/out/killed.when
+	kill -KILL $tool && echo $1 $traces >>/out/killed.when
+	killed=$?
 	for wait in $(seq 500); do
 		grep -q '^trace' /dev/nopal || break
 		usleep 20000
 	done
 	no_work
 	rm -rf /tmp/killed
+	return $killed
+}
+for number in $(seq KILLS); do
+	step killed $number
+	for try in $(seq 5); do
+		kill_once $((number % 3)) && break
+	done
 done >/dev/null 2>&1
 cat /dev/nopal >/out/killed.state
 
