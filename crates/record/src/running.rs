@@ -2,6 +2,7 @@
 
 use crate::assemble::{create, drain, first_control, session};
 use crate::attach;
+use crate::collecting::notes::processor_time;
 use crate::guardian::Guardian;
 use crate::members::Membership;
 use crate::memory::own_memory::refuse_without_memory;
@@ -20,7 +21,7 @@ use nopal_trace::Subscriber;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A process that runs, as it was when it was looked at first.
 struct Candidate {
@@ -246,12 +247,12 @@ impl Session {
     }
 
     /// Makes the processes traced that have come to those that are. Children of a traced process have nopal's memory and
-    /// are recorded without this. Returns how long it took to find them.
+    /// are recorded without this. Returns the processor time that it took to find them.
     pub(crate) fn attach_newcomers(&mut self) -> Duration {
-        let begun = Instant::now();
+        let begun = processor_time();
         let members = self.options.memberships.iter();
         let members: Vec<i32> = members.flat_map(Membership::members).collect();
-        let took = begun.elapsed();
+        let took = processor_time().saturating_sub(begun);
         for process in members {
             let Some(began) = Began::of(process).filter(|began| self.met.look_at(*began)) else {
                 continue;

@@ -57,10 +57,11 @@ const LOOK_AROUND: Duration = Duration::from_millis(200);
 /// The longest wait for the end of processes in which nothing of nopal's is left.
 const ENDING: Duration = Duration::from_millis(100);
 
-/// How often processes are looked for that have come later, or more seldom, so that a look takes at most a two-hundredth of a
-/// processor. It reads a name or a few lines of each process of the machine: some 10 us.
+/// How often processes are looked for that have come later, or more seldom, so that looking takes a two-hundredth of a
+/// processor. A look reads a name or a few lines of each process of the machine: some 10 us.
 const GROWTH: Duration = Duration::from_secs(1);
 const GROWTH_APART: u32 = 200;
+const GROWTH_AT_MOST: Duration = Duration::from_secs(10);
 
 /// Requests of other threads come by a [`crate::Handle`].
 pub struct Session {
@@ -253,7 +254,7 @@ impl Session {
             }
             if may_grow && Instant::now() >= next_growth {
                 let took = self.attach_newcomers();
-                next_growth = Instant::now() + (took * GROWTH_APART).max(GROWTH);
+                next_growth = Instant::now() + (took * GROWTH_APART).clamp(GROWTH, GROWTH_AT_MOST);
             }
             if ended.is_none()
                 && let Some(ending) = main.poll()?
