@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * Copies from /dev/zero to /dev/null, by functions that can be traced, and that have hooks if an argument asks for them.
- * It waits for a line first. It prints the nanoseconds of a piece, and the seconds of all megabytes: in the program, in
- * the kernel, and by the clock. */
+ * It waits for a line first. It prints the nanoseconds of a piece, and the seconds of all pieces of a size: in the
+ * program, in the kernel, and by the clock. */
 #include <fcntl.h>
 #include <nopal_probe.h>
 #include <stdio.h>
@@ -56,6 +56,19 @@ static double seconds(struct timeval time)
 	return (double)time.tv_sec + (double)time.tv_usec / 1e6;
 }
 
+static void copy(const char *size, int from, int to, size_t bytes, long pieces)
+{
+	struct rusage before, after;
+	getrusage(RUSAGE_SELF, &before);
+	double begin = nanoseconds();
+	printf("%s %.3f\n", size, least(from, to, bytes, pieces));
+	double real = (nanoseconds() - begin) / 1e9;
+	getrusage(RUSAGE_SELF, &after);
+	printf("%s_user %.6f\n", size, seconds(after.ru_utime) - seconds(before.ru_utime));
+	printf("%s_system %.6f\n", size, seconds(after.ru_stime) - seconds(before.ru_stime));
+	printf("%s_real %.6f\n", size, real);
+}
+
 int main(int count, char **arguments)
 {
 	(void)arguments;
@@ -68,15 +81,7 @@ int main(int count, char **arguments)
 		fprintf(stderr, "%s\n", nopal_error());
 		return 1;
 	}
-	printf("byte %.3f\n", least(from, to, 1, 20000));
-	struct rusage before, after;
-	getrusage(RUSAGE_SELF, &before);
-	double begin = nanoseconds();
-	printf("megabyte %.3f\n", least(from, to, sizeof buffer, 100));
-	double real = (nanoseconds() - begin) / 1e9;
-	getrusage(RUSAGE_SELF, &after);
-	printf("user %.3f\n", seconds(after.ru_utime) - seconds(before.ru_utime));
-	printf("system %.3f\n", seconds(after.ru_stime) - seconds(before.ru_stime));
-	printf("real %.3f\n", real);
+	copy("byte", from, to, 1, 50000);
+	copy("megabyte", from, to, sizeof buffer, 2000);
 	return 0;
 }

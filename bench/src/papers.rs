@@ -166,10 +166,21 @@ fn copying(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     }
     let without = states.iter().flat_map(|state| &state.pairs);
     let without: Vec<&Printed> = without.map(|(_, without)| without).collect();
-    rows.extend(times("nothing", &without, ["2.94", "12.1", "15.8"])?);
-    for state in &states {
-        let with: Vec<&Printed> = state.pairs.iter().map(|(with, _)| with).collect();
-        rows.extend(times(state.name, &with, state.times)?);
+    for (what, name) in [
+        ("40,000 megabytes", "megabyte"),
+        ("a million bytes, one at a time", "byte"),
+    ] {
+        rows.extend(times(
+            what,
+            name,
+            "nothing",
+            &without,
+            ["2.94", "12.1", "15.8"],
+        )?);
+        for state in &states {
+            let with: Vec<&Printed> = state.pairs.iter().map(|(with, _)| with).collect();
+            rows.extend(times(what, name, state.name, &with, state.times)?);
+        }
     }
     Ok(rows)
 }
@@ -184,16 +195,25 @@ struct State {
     times: [&'static str; 3],
 }
 
-/// The rows of the seconds that all megabytes take.
-fn times(state: &str, runs: &[&Printed], theirs: [&str; 3]) -> Result<Vec<Row>> {
-    let names = ["user", "system", "real"].into_iter().zip(theirs);
-    let row = |(name, theirs): (&str, &str)| {
-        let seconds: Result<Vec<f64>> = runs.iter().map(|run| run.get(name)).collect();
-        let what = format!("copying 2,000 megabytes, {state}: {name}");
+/// The rows of the seconds that copying takes.
+fn times(
+    what: &str,
+    name: &str,
+    state: &str,
+    runs: &[&Printed],
+    theirs: [&str; 3],
+) -> Result<Vec<Row>> {
+    let times = ["user", "system", "real"].into_iter().zip(theirs);
+    let row = |(time, theirs): (&str, &str)| {
+        let seconds: Result<Vec<f64>> = runs
+            .iter()
+            .map(|run| run.get(&format!("{name}_{time}")))
+            .collect();
+        let what = format!("copying {what}, {state}: {time}");
         let row = Row::new(what, "s", Samples::from_iter(seconds?));
-        Ok(row.note(format!("theirs: {theirs}")))
+        Ok(row.note(format!("theirs, megabytes: {theirs}")))
     };
-    names.map(row).collect()
+    times.map(row).collect()
 }
 
 /// Runs a program that says when it is ready and waits for a line, and does some work before it sends the line.
