@@ -17,7 +17,7 @@ use crate::state::State;
 pub struct Control {
     pub(crate) state: State,
     pub(crate) setup: Setup,
-    /// The results of the last `query` or `testtracein`.
+    /// The results of the last `query` or `testtracein`, or the answers of the last commands written to `ctl`.
     pub(crate) answer: Vec<String>,
     pub(crate) tracing: Tracing,
 }
@@ -113,12 +113,6 @@ impl Control {
     /// The setup that is inserted, or about to be.
     pub fn setup(&self) -> &Setup {
         &self.setup
-    }
-
-    /// For people: the ends of sections that are measured and that are nothing yet, a line each. They may come with a
-    /// library.
-    pub fn missing_ends(&self, lookup: &mut dyn Lookup) -> Result<String> {
-        Draft::new(self.state.clone(), lookup).all_missing_ends()
     }
 
     pub fn budget(&self) -> Option<Share> {

@@ -198,7 +198,12 @@ impl Controller<'_> {
         let text =
             std::str::from_utf8(bytes).map_err(|_| self.control.tracing.failed(invalid(failed)))?;
         if file.role == Role::Control {
-            return self.command(text).map(drop);
+            // A write returns no text.
+            let answers = self.command(text)?;
+            if !answers.is_empty() {
+                self.control.answer = answers.lines().map(str::to_owned).collect();
+            }
+            return Ok(());
         }
         for line in text.lines() {
             self.write_line(file, line)

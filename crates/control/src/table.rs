@@ -69,7 +69,7 @@ pub const FILES: &[Row] = &[
         mode: BOTH,
         role: Role::Control,
         about: "Takes commands, a line each, and shows the state of the session as commands that restore it, with \
-                counters as comments.",
+                comments: counters, and the last answer to a command that was written.",
         example: "echo 'trace parse_* new p' > ctl",
     },
     Row {

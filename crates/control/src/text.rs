@@ -72,11 +72,10 @@ impl Controller<'_> {
             &mut out,
             format_args!("#tracelog {}", engine.facts().directory.display()),
         );
-        let active = u32::from(state.started);
-        match engine.facts().no_starting {
-            Some(why) => line(&mut out, format_args!("#traceactive {active}: {why}")),
-            None => line(&mut out, format_args!("#traceactive {active}")),
-        }
+        line(
+            &mut out,
+            format_args!("#traceactive {}", u32::from(state.started)),
+        );
         line(
             &mut out,
             format_args!("#slothits {}", counts.records.saturating_add(counts.lost)),

@@ -554,6 +554,11 @@ fn the_other_files() {
         "",
         "it is as it was asked for"
     );
+    // A write returns no answer.
+    session.echo("size 17\nthreshold 5", "ctl");
+    let answer = "#logsize 17: the buffer has room for 131,072 records (1.00 MiB)\n";
+    let text = session.cat("ctl");
+    assert!(text.ends_with(&format!("\n{answer}")), "{text}");
     session.echo("1100", "tracing/buffer_size_kb");
     assert_eq!(session.cat("tracing/buffer_size_kb"), "1152\n");
     assert_eq!(
