@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use nopal_tests::process::wait_until;
-use nopal_tests::{Case, End, Program, Recording, Report, c, compile, difference, scratch};
+use nopal_tests::{Case, End, Ended, Program, Recording, Report, c, compile, difference, scratch};
 
 #[test]
 fn calls_of_every_shape() {
@@ -155,12 +155,17 @@ fn no_deeper_than_asked() {
     assert_eq!(calls, [1, 3, 1000]);
 }
 
-/// The output of a command that reads a trace.
-fn read(words: &[&str], traced: &Recording) -> String {
+/// A command that reads a trace, when it has ended.
+fn reading(words: &[&str], traced: &Recording) -> Ended {
     let mut start = nopal_tests::Start::new([nopal_tests::nopal().as_os_str()]);
     start.words.extend(words.iter().map(Into::into));
     start.words.extend(["-i".into(), traced.directory().into()]);
-    start.run("").stdout
+    start.run("")
+}
+
+/// The output of a command that reads a trace.
+fn read(words: &[&str], traced: &Recording) -> String {
+    reading(words, traced).stdout
 }
 
 /// The direct calls in a function of a program: the callees, and the offsets of the return addresses.
@@ -252,6 +257,9 @@ fn call_sites_are_where_the_program_calls() {
             .chain(&["--call-sites", "-N", "*@lib*", "-N", "main"]);
         let traced = Case::new(c("call_sites", &[])).options(options).traced();
         assert_eq!(traced.ended.end, End::Code(0));
+        // The place of the jump is not known, and cannot be had by recording otherwise.
+        let said = reading(&["dump", "--as", "function"], &traced).stderr;
+        assert!(!said.contains("--call-sites"), "{said}");
         let found = dumped_call_sites(&traced);
         let found = found.into_iter().filter(|(callee, _, _)| {
             ["twice", "leaf", "jump", "finish"].contains(&callee.as_str())
@@ -286,6 +294,8 @@ fn a_recording_has_call_sites_only_where_they_are_asked_for() {
     assert_eq!(calls.len(), 21891);
     let mut offsets = calls.iter().map(|(_, _, offset)| offset.as_str());
     assert!(offsets.all(|offset| ["-", ""].contains(&offset)));
+    let said = reading(&["dump", "--as", "function"], &traced).stderr;
+    assert!(said.contains("`nopal record --call-sites`"), "{said}");
 }
 
 #[test]

@@ -49,9 +49,12 @@ fn write(arguments: &Dump, trace: &Trace, filter: &Filter, out: &mut dyn Write) 
         }
         LossNotice::Within => {}
     }
+    let has_callers = matches!(format, Format::Function(_) | Format::Latency(_));
     let mut out = Noticing {
         out,
         is_empty: true,
+        looks_for_callers: has_callers && !trace.session().options.contains(&CALL_SITES.to_owned()),
+        lacks_caller: false,
     };
     let written = driven("writing events", filter, |drive| {
         dump::dump(trace, format, drive, &mut out)
@@ -62,18 +65,34 @@ fn write(arguments: &Dump, trace: &Trace, filter: &Filter, out: &mut dyn Write) 
             eprintln!("nopal: {why}; --calls weighs stacks by calls");
         }
     }
+    if out.lacks_caller {
+        eprintln!(
+            "nopal: `+-` is a place in a caller, and `-` a caller, that was not recorded: `nopal record {CALL_SITES}` records them"
+        );
+    }
     written
 }
 
-/// Notices whether anything is written.
+/// The option that records where calls return to.
+const CALL_SITES: &str = "--call-sites";
+
+/// The ends of a line whose caller, or the place in it, is not known.
+const UNKNOWN: [&[u8]; 3] = [b"+-/0x", b" <-- -\n", b" (-)\n"];
+
+/// Notices whether anything is written, and whether callers are missing.
 struct Noticing<W> {
     out: W,
     is_empty: bool,
+    looks_for_callers: bool,
+    lacks_caller: bool,
 }
 
 impl<W: Write> Write for Noticing<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.is_empty &= bytes.is_empty();
+        let is_unknown = |end: &&[u8]| bytes.windows(end.len()).any(|part| part == *end);
+        self.lacks_caller |=
+            self.looks_for_callers && !self.lacks_caller && UNKNOWN.iter().any(is_unknown);
         self.out.write(bytes)
     }
 
