@@ -277,6 +277,7 @@ fn trace(machine: &mut Machine, chunks: &[Vec<u8>], directory: &Path) -> PathBuf
             fields: fields.into(),
             file: "work.c".into(),
             line: 1,
+            tracepoint: false,
         });
     }
     for note in &notes {

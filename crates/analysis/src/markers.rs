@@ -13,7 +13,7 @@ pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64])
     };
     push_printable(text, &marker.name);
     let fields = marker.fields.iter().zip(values);
-    let is_shown = |field: &Field| field.kind != FieldKind::Missing && !is_of_all(field);
+    let is_shown = |field: &Field| field.kind != FieldKind::Missing && !is_of_all(marker, field);
     for (field, value) in fields.filter(|(field, _)| is_shown(field)) {
         text.push(b' ');
         push_printable(text, &field.name);
@@ -22,14 +22,9 @@ pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64])
     }
 }
 
-/// Whether it is a tracepoint of the kernel.
-pub fn is_tracepoint(marker: &Marker) -> bool {
-    marker.fields.iter().any(is_of_all)
-}
-
-/// Whether every tracepoint of the kernel has the field: it describes the processor, not the event.
-pub fn is_of_all(field: &Field) -> bool {
-    field.name.starts_with("common_")
+/// Whether it is a field that every tracepoint of the kernel has: it describes the processor, not the event.
+pub fn is_of_all(marker: &Marker, field: &Field) -> bool {
+    marker.is_tracepoint && field.name.starts_with("common_")
 }
 
 /// The processor, and its state, that a tracepoint of the kernel has in its fields.
@@ -37,7 +32,7 @@ pub fn processor_state(
     marker: Option<&Marker>,
     payload: &[u64],
 ) -> (Option<u32>, Option<KernelFlags>) {
-    let marker = marker.filter(|marker| is_tracepoint(marker));
+    let marker = marker.filter(|marker| marker.is_tracepoint);
     let values = marker.and_then(|marker| Some((marker, marker.values(payload)?)));
     let Some((marker, values)) = values else {
         return (None, None);
@@ -136,6 +131,7 @@ mod tests {
             ],
             file: "net.c".into(),
             line: 1,
+            is_tracepoint: false,
         };
         let device = u64::from_le_bytes(*b"et\x1b\xff0\0\0\0");
         let payload = [
@@ -159,5 +155,45 @@ mod tests {
         let mut text = Vec::new();
         push_marker(&mut text, Some(&marker), &payload[..4]);
         assert_eq!(text, b"(unknown)");
+    }
+
+    /// A program may name its own fields as the kernel names those of every tracepoint.
+    #[test]
+    fn only_tracepoints_have_the_processor_in_their_fields() {
+        let field = |name: &str, bits| Field {
+            name: name.into(),
+            kind: FieldKind::Unsigned(bits),
+            labels: Vec::new(),
+        };
+        let mut marker = Marker {
+            name: "read".into(),
+            format: String::new(),
+            fields: vec![
+                field("common_cpu", 32),
+                field("common_flags", 8),
+                field("common_preempt_count", 8),
+                field("count", 64),
+            ],
+            file: String::new(),
+            line: 0,
+            is_tracepoint: false,
+        };
+        let payload = [3, 1, 2, 40];
+        let shown = |marker: &Marker| {
+            let mut text = Vec::new();
+            push_marker(&mut text, Some(marker), &payload);
+            String::from_utf8(text).unwrap()
+        };
+        let own = "read common_cpu=3 common_flags=1 common_preempt_count=2 count=40";
+        assert_eq!(shown(&marker), own);
+        assert_eq!(processor_state(Some(&marker), &payload), (None, None));
+        marker.is_tracepoint = true;
+        assert_eq!(shown(&marker), "read count=40");
+        let kernel = KernelFlags {
+            flags: 1,
+            preempt_count: 2,
+        };
+        let state = processor_state(Some(&marker), &payload);
+        assert_eq!(state, (Some(3), Some(kernel)));
     }
 }

@@ -633,6 +633,7 @@ mod tests {
             fields: vec![field],
             file: "x.c".into(),
             line: 1,
+            tracepoint: false,
         });
         let record = |clock: u64, len: u64| [abi::Word::extended(event, clock).0, clock, len];
         publish(

@@ -51,6 +51,7 @@ fn written(directory: &Path, begins: &[(u32, u32, u64, bool)], threads: &[Made])
         ],
         file: String::new(),
         line: 0,
+        tracepoint: false,
     };
     for note in [clock(BEGIN), image, sites, marker] {
         writer.note(&note).unwrap();

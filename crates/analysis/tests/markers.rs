@@ -47,6 +47,7 @@ fn written(directory: &Path, made: Made) -> Trace {
             fields: fields.collect(),
             file: "server.c".into(),
             line: at as u32,
+            tracepoint: false,
         };
         writer.note(&marker).unwrap();
         for record in *records {

@@ -184,6 +184,7 @@ fn markers_keep_their_names_and_values() {
             fields,
             file: String::new(),
             line: 0,
+            tracepoint: false,
         };
         writer.note(&marker).unwrap();
         let mut recorder = Recorder::new(u32::from(name == "b") + 7, 7, start + 1);

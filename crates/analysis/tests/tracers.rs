@@ -111,6 +111,7 @@ fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
         }],
         file: "server.c".into(),
         line: 1,
+        tracepoint: false,
     };
     let field = |name: &str, kind| Field {
         name: name.into(),
@@ -125,6 +126,7 @@ fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
         fields: Vec::new(),
         file: "server.c".into(),
         line: 2,
+        tracepoint: false,
     };
     let mask = Note::Marker {
         image: 1,
@@ -139,6 +141,7 @@ fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
         ],
         file: String::new(),
         line: 0,
+        tracepoint: false,
     };
     for note in [
         clock(BEGIN),

@@ -30,6 +30,8 @@ pub struct Marker {
     /// Its position in the source.
     pub file: String,
     pub line: u32,
+    /// It is a tracepoint of the kernel.
+    pub is_tracepoint: bool,
 }
 
 impl Markers {
@@ -42,6 +44,7 @@ impl Markers {
             fields,
             file,
             line,
+            tracepoint,
             ..
         } = note
         else {
@@ -54,6 +57,7 @@ impl Markers {
                 fields: fields.clone(),
                 file: file.clone(),
                 line: *line,
+                is_tracepoint: *tracepoint,
             });
         }
     }
@@ -160,6 +164,7 @@ mod tests {
             fields: kinds.iter().copied().map(field).collect(),
             file: "file".into(),
             line: 1,
+            is_tracepoint: false,
         }
     }
 

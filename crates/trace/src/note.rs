@@ -129,6 +129,9 @@ pub enum Note {
         fields: Vec<Field>,
         file: String,
         line: u32,
+        /// It is a tracepoint of the kernel: fields whose names begin with `common_` are of the processor.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        tracepoint: bool,
     },
     /// The number of functions of an image that are not traced, and why.
     Refused {

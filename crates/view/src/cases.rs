@@ -6,7 +6,7 @@ use nopal_analysis::names::{Names, ThreadNames};
 use nopal_analysis::sort;
 use nopal_analysis::tracers::{self, Case, Roles, Tracer};
 use nopal_index::Index;
-use nopal_trace::{Event, Field, FieldKind, Markers, Trace, Value};
+use nopal_trace::{Event, Field, FieldKind, Marker, Markers, Trace, Value};
 
 use crate::track::{Span, Track};
 
@@ -92,8 +92,8 @@ pub fn tracers_of(trace: &Trace, names: &Names) -> Vec<&'static str> {
     named.map(|(name, _)| name).collect()
 }
 
-fn is_number(field: &Field) -> bool {
-    !field.kind.has_length() && field.kind != FieldKind::Missing && !is_of_all(field)
+fn is_number(marker: &Marker, field: &Field) -> bool {
+    !field.kind.has_length() && field.kind != FieldKind::Missing && !is_of_all(marker, field)
 }
 
 /// `MARKER.FIELD` of each field that is a number of the event.
@@ -101,7 +101,10 @@ pub fn curves_of(markers: &Markers) -> Vec<String> {
     let mut curves: Vec<String> = markers
         .iter()
         .flat_map(|(_, marker)| {
-            let numbers = marker.fields.iter().filter(|field| is_number(field));
+            let numbers = marker
+                .fields
+                .iter()
+                .filter(|field| is_number(marker, field));
             numbers.map(|field| format!("{}.{}", marker.name, field.name))
         })
         .collect();
@@ -142,7 +145,8 @@ impl Curve {
                         continue;
                     };
                     let mut fields = marker.fields.iter();
-                    let at = fields.position(|field| field.name == wanted && is_number(field));
+                    let at =
+                        fields.position(|field| field.name == wanted && is_number(marker, field));
                     let values = marker.values(payload).unwrap_or_default();
                     let value = match at.and_then(|at| values.get(at)) {
                         Some(Value::Signed(value)) => *value as f64,

@@ -334,6 +334,7 @@ impl KernelFunctions {
                 fields: fields.iter().map(field).collect(),
                 file: marker.file,
                 line: marker.line,
+                tracepoint: false,
             })?;
         }
         Ok(())

@@ -88,6 +88,7 @@ impl KernelProbe {
             format: words.join(" "),
             file: self.place.name.clone(),
             line: 0,
+            tracepoint: false,
             fields: self.fields.clone(),
         }
     }

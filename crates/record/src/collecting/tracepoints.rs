@@ -81,6 +81,7 @@ impl TracepointReading {
                     fields: event.fields.to_vec(),
                     file: String::new(),
                     line: 0,
+                    tracepoint: true,
                 });
                 number
             });

@@ -244,6 +244,7 @@ fn number(
             fields,
             file: marker.file.clone(),
             line: marker.line,
+            tracepoint: false,
         },
     )?;
     Ok(event)

@@ -527,6 +527,7 @@ impl Files {
                 file: place.describe(),
                 line,
                 fields: fields.clone(),
+                tracepoint: false,
             },
         )?;
         Ok(Arc::new(Placed {

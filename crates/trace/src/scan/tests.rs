@@ -322,6 +322,7 @@ fn markers() -> (Markers, u32, u32) {
             fields,
             file: String::new(),
             line: 0,
+            tracepoint: false,
         });
         event
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::kernel_events::KernelNames;
-use nopal_analysis::markers::{is_tracepoint, push_marker};
+use nopal_analysis::markers::push_marker;
 use nopal_analysis::prototypes::{ProcessMoment, Prototypes};
 use nopal_analysis::slow;
 use nopal_analysis::sort;
@@ -408,7 +408,7 @@ pub fn markers(state: &State, query: &Query) -> Result<Markers> {
                 let marker = state.trace.markers().get(event);
                 push_marker(&mut text, marker, payload);
                 let text = String::from_utf8_lossy(&text).into_owned();
-                let is_of_kernel = marker.is_some_and(is_tracepoint);
+                let is_of_kernel = marker.is_some_and(|marker| marker.is_tracepoint);
                 found
                     .markers
                     .push((state.ns(record.clock), text, is_of_kernel));
