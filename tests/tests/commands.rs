@@ -416,6 +416,15 @@ fn nothing_is_recorded_when_the_trace_is_full() {
         attached.run("work 100000");
         attached.state().ends_with("\nstop\n")
     });
+    for command in ["start", "reset\ntrace work new w\ntrace w on\nstart"] {
+        let error = attached.refused(command);
+        assert!(error.contains("the trace is full"), "{error}");
+    }
+    assert!(
+        attached
+            .state()
+            .contains("\n#traceactive 0: the trace is full")
+    );
     let (_, ended) = attached.end();
     let expected = "(--max-size); recording was stopped then\n";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);

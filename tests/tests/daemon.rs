@@ -158,6 +158,59 @@ fn a_service_is_recorded_whenever_it_is_there() {
     assert!(Report::of(&traces[0]).calls("leaf") > 0);
 }
 
+/// Asked by signal, the daemon looks at once whether the recording is full.
+#[test]
+fn a_full_recording_is_followed_by_another_one() {
+    let scene = Scene::new("keep = '16M'\n");
+    let mut daemon = scene.daemon();
+    let program = scene.run();
+    scene.wait_for("nopal_trace_full", "", 1.0);
+    let process = program.id().to_string();
+    let ctl = [
+        nopal().as_os_str(),
+        "ctl".as_ref(),
+        process.as_ref(),
+        "start".as_ref(),
+    ];
+    let refused = Start::new(ctl).run("");
+    assert!(refused.stderr.contains("the trace is full"), "{refused:?}");
+    signal(&daemon, libc::SIGHUP);
+    scene.wait_for("nopal_service_recordings_total", "", 2.0);
+    signal(&daemon, libc::SIGTERM);
+    let ended = daemon.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let told = "service: the recording is full, and another one begins";
+    assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    assert_nothing_left(program.id());
+    assert_ends(program);
+}
+
+/// A recording may go on when its daemon is killed.
+#[test]
+fn a_daemon_ends_the_recordings_of_a_former_one() {
+    let scene = Scene::new(COUNTED);
+    let program = scene.run();
+    let trace = scene.recordings().join("service/2026-11-28T00-00-00");
+    std::fs::create_dir_all(trace.parent().unwrap()).unwrap();
+    let process = program.id().to_string();
+    let words = [
+        "attach".as_ref(),
+        "-o".as_ref(),
+        trace.as_os_str(),
+        process.as_ref(),
+    ];
+    let mut former = Start::new([nopal().as_os_str()].into_iter().chain(words)).spawn();
+    former.wait_for_error(|text| text.contains("tracing process"));
+    let mut daemon = scene.daemon();
+    assert_eq!(former.wait().end, End::Code(0));
+    scene.wait_for("nopal_service_recordings_total", "", 1.0);
+    signal(&daemon, libc::SIGTERM);
+    assert_eq!(daemon.wait().end, End::Code(0));
+    assert_eq!(scene.traces().len(), 2);
+    assert_nothing_left(program.id());
+    assert_ends(program);
+}
+
 #[test]
 fn a_daemon_that_is_killed_leaves_nothing_behind() {
     let scene = Scene::new(COUNTED);

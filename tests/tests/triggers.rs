@@ -158,6 +158,39 @@ fn a_slow_case_is_kept_before_its_records_are_given_up() {
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
 }
 
+/// It may come with a library. The user is told at the beginning, not when nothing was kept.
+#[test]
+fn an_end_of_a_section_that_is_nothing_is_told_at_once() {
+    let told = [
+        (
+            "handle_reqest.arg1",
+            "no function or marker is named \"handle_reqest\" yet; the nearest ",
+        ),
+        (
+            "later@libnone.so",
+            "\"later@libnone.so\" waits for its library\n",
+        ),
+    ];
+    for (end, expected) in told {
+        let section = format!("{end}..handle_request.arg1");
+        let mut attached = traced(&["--keep-slowest", "1", &section]);
+        attached.tool.wait_for_error(|text| text.contains(expected));
+        let (_, ended) = attached.end();
+        assert_eq!(
+            ended.stderr.matches(" yet").count(),
+            usize::from(end.contains("reqest"))
+        );
+    }
+    let mut attached = traced(&["--keep-slowest", "1", "handle_request..handle_request.end"]);
+    attached.run("fast 3");
+    let (_, ended) = attached.end();
+    assert!(
+        !ended.stderr.contains("no function or marker"),
+        "{}",
+        ended.stderr
+    );
+}
+
 #[test]
 fn a_program_that_nopal_starts_has_snapshots_too() {
     // The second session does not record the function of its trigger.

@@ -39,6 +39,7 @@ pub fn run(arguments: &Daemon) -> Result<()> {
     made.with_context(|| format!("cannot make {}", arguments.directory.display()))?;
     ensure_own(&arguments.directory)?;
     let _lock = lock(&arguments.directory)?;
+    recordings::end_all(&arguments.directory);
     let mut wanted = read(&arguments.configuration, &BTreeMap::new())?;
     ensure!(
         !wanted.is_empty(),
@@ -65,7 +66,10 @@ pub fn run(arguments: &Daemon) -> Result<()> {
         match signals.wait(LOOK) {
             Some(libc::SIGHUP) if ending.is_none() => match read(&arguments.configuration, &wanted)
             {
-                Ok(read) => wanted = read,
+                Ok(read) => {
+                    wanted = read;
+                    followed.values_mut().for_each(Followed::hasten);
+                }
                 Err(error) => message::write(&format!("{error:#}; nothing changes")),
             },
             Some(libc::SIGINT | libc::SIGTERM) => {

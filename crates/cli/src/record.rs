@@ -18,6 +18,10 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     let outcome = nopal_record::record(options, |handle, beginning| {
         say_attached(options, &beginning.left_out);
         beginning.risk.iter().for_each(|risk| message::write(risk));
+        beginning
+            .missing
+            .iter()
+            .for_each(|line| message::write(line));
         status_line = StatusLine::start(&handle, options);
     });
     drop(status_line);

@@ -115,6 +115,12 @@ impl Control {
         &self.setup
     }
 
+    /// For people: the ends of sections that are measured and that are nothing yet, a line each. They may come with a
+    /// library.
+    pub fn missing_ends(&self, lookup: &mut dyn Lookup) -> Result<String> {
+        Draft::new(self.state.clone(), lookup).all_missing_ends()
+    }
+
     pub fn budget(&self) -> Option<Share> {
         self.state.budget
     }

@@ -256,6 +256,9 @@ impl Draft<'_> {
     // ---- the session ----
 
     pub fn start(&mut self, on: bool) -> Result<()> {
+        if let (true, Some(why)) = (on, self.lookup.facts().no_starting) {
+            bail!(why);
+        }
         self.state.started = on;
         Ok(())
     }
@@ -290,7 +293,7 @@ impl Draft<'_> {
 
     /// An error where no marker has such a name, nor will one come with a library.
     pub fn marker_exists(&mut self, name: &str) -> Result<()> {
-        if !self.lookup.markers(name)?.is_empty() || self.marker_may_come(name)? {
+        if !self.lookup.markers(name)?.is_empty() || self.may_come(name)? {
             return Ok(());
         }
         let nearest = self.lookup.nearest(Missing::Marker(name));
@@ -313,8 +316,8 @@ impl Draft<'_> {
         bail!("no marker matches {name}{none}{hint}")
     }
 
-    /// Whether a library is named that is not loaded, or that several can be.
-    fn marker_may_come(&mut self, name: &str) -> Result<bool> {
+    /// Whether the library of `NAME@LIBRARY` is not loaded, or can be several.
+    pub fn may_come(&mut self, name: &str) -> Result<bool> {
         let Some((_, module)) = name.rsplit_once('@') else {
             return Ok(false);
         };

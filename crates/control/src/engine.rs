@@ -139,6 +139,8 @@ pub struct Facts<'a> {
     pub no_snapshots: Option<&'static str>,
     /// The reason why [`Act::Detach`] never can be done.
     pub no_detaching: Option<&'static str>,
+    /// The reason why nothing can be recorded any more.
+    pub no_starting: Option<&'static str>,
 }
 
 /// Markers that are switched: those whose names match the glob, or a part of them `GLOB@MODULE`.

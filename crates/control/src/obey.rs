@@ -60,7 +60,7 @@ impl Controller<'_> {
             Command::Section { name, from, to } => {
                 let section = Section::new(&name, &from, &to);
                 let answer = self.change(|draft| draft.make_section(section.clone()))?;
-                let mut draft = Draft::new(State::default(), self.engine);
+                let mut draft = Draft::new(self.control.state.clone(), self.engine);
                 Ok(answer + &draft.missing_ends(&section)?)
             }
             Command::Latency { name } => self.latency(&name, self.control.tracing.look),

@@ -72,10 +72,11 @@ impl Controller<'_> {
             &mut out,
             format_args!("#tracelog {}", engine.facts().directory.display()),
         );
-        line(
-            &mut out,
-            format_args!("#traceactive {}", u32::from(state.started)),
-        );
+        let active = u32::from(state.started);
+        match engine.facts().no_starting {
+            Some(why) => line(&mut out, format_args!("#traceactive {active}: {why}")),
+            None => line(&mut out, format_args!("#traceactive {active}")),
+        }
         line(
             &mut out,
             format_args!("#slothits {}", counts.records.saturating_add(counts.lost)),

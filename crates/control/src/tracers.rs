@@ -224,7 +224,14 @@ impl Draft<'_> {
             for name in [&*point.text, stem] {
                 is_there |= !self.lookup.markers(name)?.is_empty();
             }
+            let mut probes = self.state.probes.iter();
+            is_there |= probes.any(|active| active.probe.name == stem);
             if is_there {
+                continue;
+            }
+            let whole = need.or.first().unwrap_or(&point.text);
+            if self.may_come(whole)? {
+                let _ = writeln!(lines, "{} waits for its library", quoted(&point.text));
                 continue;
             }
             let location = Location::Names(stem.to_owned());
@@ -240,6 +247,16 @@ impl Draft<'_> {
             );
         }
         Ok(lines)
+    }
+
+    /// For people: the ends that are nothing yet, of all sections that are measured.
+    pub fn all_missing_ends(&mut self) -> Result<String> {
+        let tracers = self.state.tracers.clone();
+        let sections = tracers.iter().filter_map(|active| match &active.tracer {
+            Tracer::Section(section) => Some(section),
+            _ => None,
+        });
+        sections.map(|section| self.missing_ends(section)).collect()
     }
 
     pub fn remove_section(&mut self, name: &str) -> Result<()> {

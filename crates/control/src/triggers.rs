@@ -93,6 +93,7 @@ impl Draft<'_> {
             Action::Switch { name, .. } => return self.trace_at(name).map(drop),
             Action::Snapshot => facts.no_snapshots,
             Action::Detach => facts.no_detaching,
+            Action::Start => facts.no_starting,
             _ => None,
         };
         never.map_or(Ok(()), |why| bail!(why))

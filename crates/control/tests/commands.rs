@@ -45,6 +45,30 @@ fn new_inserts_on_and_off_switch_remove_takes_out() {
 }
 
 #[test]
+fn a_session_with_a_full_trace_says_so_and_is_not_started_again() {
+    let (mut control, mut fake) = new();
+    obey(
+        &mut control,
+        &mut fake,
+        "start\ntrace main new m\ntrace m on",
+    );
+    fake.full = true;
+    control.stop(&mut fake).unwrap();
+    assert!(text(&mut control, &mut fake).contains("#traceactive 0: the trace is full\n"));
+    for command in ["start", "when parse_line do start"] {
+        let error = refuse(&mut control, &mut fake, command);
+        assert!(error.ends_with("the trace is full"), "{error}");
+    }
+    obey(
+        &mut control,
+        &mut fake,
+        "reset\ntrace main new m\ntrace m on",
+    );
+    refuse(&mut control, &mut fake, "start");
+    assert_eq!(fake.mode("main"), Some(Mode::Off));
+}
+
+#[test]
 fn nothing_is_on_until_start_and_after_stop() {
     let (mut control, mut fake) = new();
     obey(&mut control, &mut fake, "trace main new m\ntrace m on");

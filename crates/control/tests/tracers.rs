@@ -129,7 +129,20 @@ fn a_section_of_nothing_leaves_nothing() {
         told,
         "no function or marker is named \"parse_lien\" yet; the nearest are parse_line, parse_file, parse_char\n"
     );
-    obey(&mut control, &mut fake, "section u remove");
+    let told = obey(
+        &mut control,
+        &mut fake,
+        "section main.arg1 parse_line@libnone.so.arg1 new v",
+    );
+    assert_eq!(
+        told,
+        "\"parse_line@libnone.so.arg1\" waits for its library\n"
+    );
+    obey(
+        &mut control,
+        &mut fake,
+        "section u remove\nsection v remove",
+    );
     obey(
         &mut control,
         &mut fake,

@@ -79,6 +79,7 @@ pub(crate) fn first_control(
         clock: counter(),
         no_snapshots: options.no_snapshots(),
         no_detaching: None,
+        no_starting: None,
     };
     let listed = plans
         .iter()

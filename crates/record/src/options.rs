@@ -5,6 +5,7 @@ use anyhow::{Context, Error, Result};
 use nopal_analysis::tracers::Tracer;
 use nopal_control::{Command, FunctionSelection, Probe, Share, Way, begin};
 use nopal_kernel_events::Kinds;
+use nopal_symbols::{nearest, or_nearest};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -85,15 +86,24 @@ pub struct Options {
     pub memberships: Vec<Membership>,
 }
 
+/// The tracers, besides sections, whose slowest cases can be kept.
+const SLOWEST: [&str; 4] = ["lockhold", "lockwait", "sigoff", "critical"];
+
 /// The first commands for `N TRACER`.
 fn slowest(words: &str) -> Result<Vec<Command>> {
     let (most, tracer) = words.split_once(' ').unwrap_or((words, ""));
     let most = most
         .parse()
         .with_context(|| format!("--keep-slowest {most}: expected a number of cases a minute"))?;
-    let tracer = Tracer::parse(tracer).filter(|tracer| !tracer.is_of_kernel_events());
-    let tracer = tracer.with_context(|| {
-        format!("--keep-slowest {words}: expected a section FROM..TO, lockhold, lockwait, sigoff or critical")
+    let parsed = Tracer::parse(tracer).filter(|tracer| !tracer.is_of_kernel_events());
+    let tracer = parsed.with_context(|| {
+        let nearest = nearest(SLOWEST, tracer);
+        format!(
+            "--keep-slowest {words}: expected a section FROM..TO, {} or {}{}",
+            SLOWEST[..3].join(", "),
+            SLOWEST[3],
+            or_nearest(&nearest)
+        )
     })?;
     let mut commands = begin::tracer(&tracer);
     commands.push(begin::slowest(&tracer, most));

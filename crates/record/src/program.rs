@@ -81,6 +81,7 @@ pub fn record(
     };
     let beginning = Beginning {
         risk: session.context.files.probes.untold_risk(),
+        missing: session.missing_ends(),
         ..Beginning::default()
     };
     started(handle.clone(), beginning);

@@ -26,6 +26,8 @@ pub struct Beginning {
     pub left_out: Vec<String>,
     /// The risk of the breakpoints that were taken.
     pub risk: Option<&'static str>,
+    /// A line for each end of a section that is nothing yet.
+    pub missing: Vec<String>,
 }
 
 /// Records a program that it starts, or processes that run. `started` gets the session when all is in place: before

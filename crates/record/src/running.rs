@@ -199,6 +199,7 @@ pub(crate) fn record(
     let beginning = Beginning {
         left_out: left_out.describe(may_grow),
         risk: session.context.files.probes.untold_risk(),
+        missing: session.missing_ends(),
     };
     started(handle, beginning);
     let ran = session.run(&mut main, &signals, &drain);

@@ -15,5 +15,5 @@ mod tree;
 pub use client::Client;
 pub use protocol::{LONGEST_READ, LONGEST_WRITE, Request, STREAM, parse_list};
 pub use server::Server;
-pub use sockets::{NotTraced, is_traced, processes, remove_dead_names};
+pub use sockets::{NotTraced, is_traced, processes, remove_dead_names, tools};
 pub use tree::{Access, Content, Entry, Failure, File, Tree};

@@ -124,6 +124,17 @@ pub fn processes() -> Vec<i32> {
     processes
 }
 
+/// The processes that hold this user's sessions, in no order. Some may have ended.
+pub fn tools() -> Vec<i32> {
+    let names = own().into_iter();
+    let names = names.flat_map(|directory| directory.names().unwrap_or_default());
+    let tool = |name: String| {
+        let (tool, _) = name.strip_prefix(PREFIX)?.split_once('.')?;
+        tool.parse().ok()
+    };
+    names.filter_map(tool).collect()
+}
+
 /// Whether a session of this user traces a process.
 pub fn is_traced(process: i32) -> bool {
     let name = process.to_string();

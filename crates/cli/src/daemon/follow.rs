@@ -98,6 +98,13 @@ impl Followed {
         Ok(())
     }
 
+    /// Has what waits be due: a recording that could not begin, and a look at the disk. Messages are said anew.
+    pub fn hasten(&mut self) {
+        let now = Instant::now();
+        (self.next, self.next_look, self.pause) = (now, now, PAUSE);
+        self.said.lock().clear();
+    }
+
     /// Whether the recording has ended meanwhile.
     pub fn notice_end(&mut self) -> Result<()> {
         let Some(recording) = &mut self.recording else {

@@ -1,11 +1,14 @@
 //! The recordings of a service on the disk: a trace each, named after its begin, `2026-11-26T15-04-05`.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use nopal_analysis::sort;
 use nopal_analysis::text::date;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A snapshot that has not changed for so long is not being written.
 const STILL: Duration = Duration::from_secs(60);
@@ -27,6 +30,35 @@ fn is_name(name: &str) -> bool {
         other => letter == other,
     };
     name.len() == pattern.len() && name.chars().zip(pattern.chars()).all(fits)
+}
+
+/// Has all recordings end that go on in a directory of services, of a daemon that is no more. Does not wait.
+pub fn end_all(directory: &Path) {
+    let Ok(directory) = directory.canonicalize() else {
+        return;
+    };
+    for tool in nopal_serve::tools() {
+        let trace = trace_of(tool).unwrap_or_default();
+        let is_ours = trace
+            .file_name()
+            .is_some_and(|name| name.to_str().is_some_and(is_name))
+            && trace.starts_with(&directory);
+        let tool = Pid::from_raw(tool).filter(|_| is_ours);
+        if let Some(tool) = tool {
+            let _ = kill_process(tool, Signal::INT);
+        }
+    }
+}
+
+/// The directory that a `nopal attach` of a daemon records into.
+fn trace_of(tool: i32) -> Option<PathBuf> {
+    let process = Path::new("/proc").join(tool.to_string());
+    let words = fs::read(process.join("cmdline")).ok()?;
+    let mut words = words.split(|byte| *byte == 0).skip(1);
+    let begin = [words.next()?, words.next()?];
+    let trace = Path::new(OsStr::from_bytes(words.next()?));
+    let there = process.join("cwd").read_link().ok()?;
+    (begin == [b"attach".as_slice(), b"-o"]).then(|| there.join(trace).canonicalize().ok())?
 }
 
 /// A recording that has ended, or a snapshot of one that goes on.

@@ -61,6 +61,8 @@ pub struct Fake {
     pub hits: Hits,
     /// It is a flight recorder.
     pub flight: bool,
+    /// Its trace is full.
+    pub full: bool,
     pub detached: bool,
     /// The markers that are on, of [`MARKERS`].
     pub marked: Vec<&'static str>,
@@ -137,6 +139,7 @@ impl Fake {
             triggers: BTreeMap::new(),
             hits: Hits::default(),
             flight: false,
+            full: false,
             detached: false,
             marked: Vec::new(),
             system: Vec::new(),
@@ -416,6 +419,7 @@ impl Lookup for Fake {
             clock: self.clock,
             no_snapshots: (!self.flight).then_some("the session keeps everything"),
             no_detaching: None,
+            no_starting: self.full.then_some("the trace is full"),
         }
     }
 }

@@ -37,6 +37,23 @@ impl Session {
         result
     }
 
+    /// For people: the ends of sections that are nothing yet. What the kernel records has its names from the kernel.
+    pub(crate) fn missing_ends(&mut self) -> Vec<String> {
+        let options = &self.options;
+        let of_kernel = [
+            &options.tracepoints,
+            &options.kernel_functions,
+            &options.kernel_markers,
+            &options.kernel_probes,
+        ];
+        if of_kernel.iter().any(|names| !names.is_empty()) {
+            return Vec::new();
+        }
+        let missing = self.with_control(|control, engine| control.missing_ends(engine));
+        let lines = missing.unwrap_or_else(|error| format!("{error:#}"));
+        lines.lines().map(str::to_owned).collect()
+    }
+
     /// Begins with what is wanted that needs no process.
     pub(crate) fn set_up_first(&mut self) -> Result<()> {
         self.record_kernel_events(&[])?;

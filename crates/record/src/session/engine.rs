@@ -368,12 +368,15 @@ impl Lookup for Session {
             clock: counter(),
             no_snapshots: self.options.no_snapshots(),
             no_detaching: self.attached.is_empty().then_some(NO_DETACHING),
+            no_starting: self.context.shared.after_end().0.then_some(NO_STARTING),
         }
     }
 }
 
 const NO_DETACHING: &str =
     "nopal started this program and traces it until it ends; stop ends the recording";
+const NO_STARTING: &str =
+    "the trace is full, and this session records nothing more: end it, and begin another";
 
 impl Engine for Session {
     fn apply(&mut self, change: &Change) -> Result<Applied> {
