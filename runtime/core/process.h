@@ -36,7 +36,7 @@
 #define NOPAL_BREAKPOINTS 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
-#define NOPAL_PROCESS_UNWINDERS 24696
+#define NOPAL_PROCESS_UNWINDERS 24704
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number in the bits above an address */
 #define NOPAL_ATTEMPTS_SHIFT 4
 #define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: the number of retries */
@@ -142,6 +142,7 @@ struct nopal_process {
 	struct nopal_counted *counted;      /* NOPAL_COUNTER_GROUPS of them, wiped on fork */
 	uint64_t counter_offset;            /* from the region's begin, as it was made */
 	int64_t mirror;                     /* distance from a slot to its mirror; a multiple of a stack part; 0: no stack is mirrored */
+	const uint32_t *loader_state;       /* not 0 while the loader changes its list of libraries; 0: not known */
 	uint64_t mappings_left;             /* how many more the mirrors may take of those that the kernel allows the process */
 	uint32_t threads_noted;             /* their number */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */

@@ -236,6 +236,14 @@ static void hooks_make_requests(void)
 	CHECK(seen.word == 0 && seen.descriptor == 0x111);
 	nopal_before_libraries(&arguments);
 	CHECK(seen.what == NOPAL_REQUEST_LIBRARIES);
+	seen.what = 0;
+	uint32_t loader_state = 1;
+	process.loader_state = &loader_state;
+	nopal_before_libraries(&arguments);
+	CHECK(!seen.what);
+	loader_state = 0;
+	nopal_before_libraries(&arguments);
+	CHECK(seen.what == NOPAL_REQUEST_LIBRARIES);
 	arguments = given(59, 0x333, 0);
 	nopal_before_system_call(&arguments);
 	CHECK(seen.what == NOPAL_REQUEST_EXEC && seen.word == 0x333 && seen.descriptor == NOPAL_NO_DESCRIPTOR);

@@ -81,8 +81,19 @@ const ATTEMPTS: u32 = 100;
 /// a page at a time, between which mappings come and go.
 pub fn maps(pid: i32) -> Result<Vec<Mapping>> {
     let mut mappings = listed(pid)?;
+    // A file is mapped in several pieces, one behind the other.
+    let mut last = None;
     for mapping in mappings.iter_mut().filter(|mapping| mapping.deleted) {
-        restore_misleading_name(pid, mapping);
+        let file = (mapping.device, mapping.inode, mapping.path.clone());
+        let misleads = match &last {
+            Some((known, misleads)) if *known == file => *misleads,
+            _ => has_misleading_name(pid, mapping),
+        };
+        last = Some((file, misleads));
+        if misleads {
+            mapping.deleted = false;
+            mapping.path = mapping.path.take().map(with_deleted);
+        }
     }
     Ok(mappings)
 }
@@ -101,16 +112,17 @@ fn listed(pid: i32) -> Result<Vec<Mapping>> {
 }
 
 /// A file may really be named `x (deleted)`.
-fn restore_misleading_name(pid: i32, mapping: &mut Mapping) {
-    let Some(path) = &mapping.path else { return };
-    let mut full = path.as_os_str().to_owned();
+fn has_misleading_name(pid: i32, mapping: &Mapping) -> bool {
+    let Some(path) = mapping.path.clone() else {
+        return false;
+    };
+    fs::metadata(in_root(pid, &with_deleted(path))).is_ok_and(|found| found.ino() == mapping.inode)
+}
+
+fn with_deleted(path: PathBuf) -> PathBuf {
+    let mut full = path.into_os_string();
     full.push(DELETED);
-    let full = PathBuf::from(full);
-    let same = fs::metadata(in_root(pid, &full)).is_ok_and(|found| found.ino() == mapping.inode);
-    if same {
-        mapping.path = Some(full);
-        mapping.deleted = false;
-    }
+    PathBuf::from(full)
 }
 
 const DELETED: &str = " (deleted)";
@@ -176,10 +188,9 @@ fn parse_line(line: &[u8]) -> Result<Mapping> {
         deleted: false,
     };
     if name.starts_with(b"/") {
-        let name = unescape(name);
         let kept = name.strip_suffix(DELETED.as_bytes());
         mapping.deleted = kept.is_some();
-        mapping.path = Some(OsString::from_vec(kept.unwrap_or(&name).to_vec()).into());
+        mapping.path = Some(OsString::from_vec(unescape(kept.unwrap_or(name))).into());
     } else if !name.is_empty() {
         mapping.label = Some(String::from_utf8_lossy(name).into_owned());
     }
@@ -194,12 +205,28 @@ fn split(field: &[u8], separator: u8) -> Result<(&[u8], &[u8])> {
     Ok((&field[..at], &field[at + 1..]))
 }
 
+/// Of at most 16 digits, as the kernel writes them. There are four in each of thousands of lines, so this does not go by
+/// way of text.
 fn hexadecimal(field: &[u8]) -> Result<u64> {
-    u64::from_str_radix(str::from_utf8(field)?, 16).context("not a hexadecimal number")
+    const DIGITS: usize = 16;
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let number = field.iter().try_fold(0, |number: u64, &byte| {
+        Some(number << 4 | u64::from(digit(byte)?))
+    });
+    number
+        .filter(|_| (1..=DIGITS).contains(&field.len()))
+        .context("not a hexadecimal number")
 }
 
 /// The kernel escapes only the newline, as `\012`.
 fn unescape(name: &[u8]) -> Vec<u8> {
+    if !name.contains(&b'\\') {
+        return name.to_vec();
+    }
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;
     while let Some((&first, tail)) = rest.split_first() {

@@ -13,7 +13,7 @@ use crate::session::handle::Handle;
 use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
 use crate::session::{Service, Session, Subscribers};
-use crate::sites::catalog::{Catalog, Listed};
+use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
 use crate::tracee::{PatchContext, Settings};
@@ -83,7 +83,7 @@ pub(crate) fn first_control(
     };
     let listed = plans
         .iter()
-        .flat_map(|planned| Listed::of_planned(&planned.modules, &planned.boundary));
+        .flat_map(|planned| Listed::all(&planned.modules, Boundary::Known(&planned.boundary)));
     let mut seen = HashSet::new();
     let modules = listed
         .filter(|listed| seen.insert(listed.module.file.index))

@@ -11,6 +11,7 @@ use crate::patch::change::Change;
 use crate::patch::journal::Journal;
 use crate::patch::remove::{PATIENCE, has_mapped, remove};
 use crate::session::Session;
+use crate::sites::catalog::Boundary;
 use crate::sites::fitting::Planned;
 use crate::sites::go::ensure_not_go;
 use crate::sites::modules::{self, executed, extent};
@@ -210,7 +211,7 @@ impl Session {
             let loaded = modules::with_code(process)?;
             let new = tracee.look_at_libraries(&loaded, &mut self.context)?;
             if !new.is_empty() {
-                self.expect(&new, &tracee.boundary(&new))?;
+                self.expect(&new, Boundary::With(tracee, &new))?;
                 let mut stopped = stop_where_libc_is(process)?;
                 let thread = one_of(&mut stopped)?;
                 tracee.space = None;

@@ -25,9 +25,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-/// Offset of `r_state` in the loader's `struct r_debug`.
-const STATE: u64 = 24;
-
 /// Offset in an ELF header of bytes that say nothing.
 const PADDING: u64 = 8;
 
@@ -148,12 +145,12 @@ fn to_first_code(thread: &mut Thread, mut image: Image, guardian: &Guardian) -> 
         };
         let loader = modules.swap_remove(loader.context("the loader is not mapped")?);
         let loaders = Image::open(&openable(process, &loader))?;
-        let address = |name: &str| Some(loader.base + loaders.symbol(name)?);
-        // musl's loader comes to its `_dl_debug_state` only when it is consistent, whatever it calls its structure: the
-        // padding of an ELF file's identification is always 0.
-        let state = address("_r_debug").map_or(loader.base + PADDING, |debug| debug + STATE);
-        let consistent =
-            address(program::LOADED).context("the loader does not list the loaded files")?;
+        // The padding of an ELF file's identification is always 0, as if the list were not being changed.
+        let state = program::loader_state(&loaders, loader.base).unwrap_or(loader.base + PADDING);
+        let consistent = loaders
+            .symbol(program::LOADED)
+            .context("the loader does not list the loaded files")?;
+        let consistent = loader.base + consistent;
         let stop = nopal_process::run_to_loader_consistent(thread, consistent, state, |change| {
             guardian.announce_loader(change);
         })?;

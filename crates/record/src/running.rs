@@ -11,6 +11,7 @@ use crate::record::Beginning;
 use crate::session::Session;
 use crate::session::handle::Handle;
 use crate::session::signals::Signals;
+use crate::sites::catalog::Boundary;
 use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
 use crate::tracee::Settings;
@@ -226,7 +227,7 @@ impl Session {
         let is_first = process == self.processes.main;
         let expected = match is_first {
             true => Ok(()),
-            false => self.expect(&planned.modules, &planned.boundary),
+            false => self.expect(&planned.modules, Boundary::Known(&planned.boundary)),
         };
         let attached = expected
             .and_then(|()| self.attach(process, &candidate.program, planned))

@@ -18,11 +18,12 @@ use crate::sites::hooks;
 use crate::sites::mark::Marked;
 use crate::sites::markers;
 use crate::sites::modules::{self, Known, extent};
+use crate::sites::program;
 use crate::sites::signs::{self, entries_only};
 use anyhow::{Context, Result};
 use nopal_abi::Capture;
 use nopal_agent::{
-    Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
+    Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, Stub, UNWINDERS, UnwinderEntry,
 };
 use nopal_control::Control;
 use nopal_plan::Site;
@@ -90,7 +91,8 @@ pub struct Tracee {
     pub memory: Memory,
     pub region: Arc<Region>,
     pub places: MemoryLayout,
-    /// Its mappings, while the process stands still as it did when it began to be traced.
+    /// Its mappings, where they are known for the next change: those that a process had when it began to be traced and
+    /// stood still, or when a thread asked that waits. Nothing is mapped over what has come since.
     pub(crate) space: Option<Space>,
     pub modules: Vec<Loaded>,
     pub(crate) known: Known,
@@ -370,6 +372,7 @@ impl Tracee {
                 },
             )?;
             self.add_unwinder(module)?;
+            self.add_loader(module)?;
             context
                 .files
                 .refuse(&module.file, &chosen.refused, &context.shared.writer)?;
@@ -424,6 +427,28 @@ impl Tracee {
     /// No thread may make a system call for us any more.
     pub(crate) fn fall_quiet(&self) -> Result<()> {
         self.write_head_word(std::mem::offset_of!(ProcessHead, quiet), 1)
+    }
+
+    /// Tells the runtime where a loader says that it is changing its list, unless it says so now: the word may not be
+    /// the one in use, where the program has a copy of it.
+    fn add_loader(&self, module: &Loaded) -> Result<()> {
+        let hooks = module.file.hooks().into_iter();
+        if !hooks
+            .map(|(_, stub)| stub)
+            .any(|stub| stub == Stub::Libraries)
+        {
+            return Ok(());
+        }
+        let Some(state) = program::loader_state(&module.file.image, module.base) else {
+            return Ok(());
+        };
+        let mut now = [0; size_of::<u32>()];
+        if self.memory.read(state, &mut now).is_err() || now != [0; 4] {
+            return Ok(());
+        }
+        let field = std::mem::offset_of!(ProcessHead, loader_state) as u64;
+        let at = self.places.head + field;
+        self.memory.write(at, &state.to_le_bytes())
     }
 
     /// Tells the runtime of a module that unwinds, whether or not any of its functions are traced.

@@ -13,10 +13,13 @@
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
 
-/* _dl_debug_state: the loader has mapped or unmapped libraries; none of their code has run. */
+/* _dl_debug_state: the loader is about to map or unmap libraries, or has done so; none of their code has run. */
 void nopal_before_libraries(struct nopal_arguments *arguments)
 {
 	(void)arguments;
+	const uint32_t *state = nopal_process->loader_state;
+	if (state && __atomic_load_n(state, __ATOMIC_RELAXED))
+		return;
 	nopal_make_request(nopal_process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 }
 

@@ -82,7 +82,8 @@ pub fn thread_with(process: i32, own_process: i32, own_thread: i32) -> Option<i3
     if !has(process, own_process) {
         return None;
     }
-    if own_thread == 0 || has(own_thread, own_thread) {
+    let is_first = own_thread == own_process && process == own_thread;
+    if own_thread == 0 || is_first || has(own_thread, own_thread) {
         return Some(own_thread);
     }
     let threads = nopal_process::threads(process).unwrap_or_default();

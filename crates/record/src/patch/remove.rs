@@ -418,6 +418,11 @@ pub fn has_mapped(process: i32, region: &Region) -> bool {
     nopal_process::has_mapping(process, |map| is_region(map, &[region.inode()]))
 }
 
+/// The same of the mappings of a process.
+pub fn is_among(maps: &[Mapping], region: &Region) -> bool {
+    maps.iter().any(|map| is_region(map, &[region.inode()]))
+}
+
 fn is_region(map: &Mapping, inodes: &[u64]) -> bool {
     map.shared && map.writable && inodes.contains(&map.inode)
 }

@@ -2,14 +2,13 @@
 
 use crate::session::Session;
 use crate::session::handle::Handle;
-use crate::sites::catalog::{Catalog, Listed};
+use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::choose::Loaded;
 use crate::tracee::Tracee;
 use anyhow::Result;
 use nopal_control::{Control, Engine, Lookup};
 use nopal_serve::{Access, Content, Failure, File};
 use nopal_symbols::without_numbers;
-use std::collections::HashSet;
 
 impl Session {
     /// Lets control work on the session, as somebody has asked for something.
@@ -60,11 +59,10 @@ impl Session {
         self.arrived(true)
     }
 
-    /// Modules are about to be traced in a process: finds out what is wanted of them. `boundary` are the library
-    /// functions of the process that are called from outside of their library.
-    pub(crate) fn expect(&mut self, new: &[Loaded], boundary: &HashSet<u64>) -> Result<()> {
+    /// Modules are about to be traced in a process: finds out what is wanted of them.
+    pub(crate) fn expect(&mut self, new: &[Loaded], boundary: Boundary) -> Result<()> {
         let mut control = std::mem::take(&mut self.control);
-        let modules = Listed::of_planned(new, boundary);
+        let modules = Listed::all(new, boundary);
         let expected = control.expect(&mut Catalog::new(
             &self.context.files,
             modules,

@@ -34,6 +34,7 @@ use crate::session::handle::Work;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
+use crate::sites::catalog::Boundary;
 use crate::sites::fitting::Planned;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Result, ensure};
@@ -175,7 +176,7 @@ impl Session {
         let Planned { modules, boundary } = planned;
         // Control knows the functions of the first one.
         if !is_first {
-            self.expect(&modules, &boundary)?;
+            self.expect(&modules, Boundary::Known(&boundary))?;
         }
         let context = &mut self.context;
         note(&context.shared.writer, &notes::process(process, &modules))?;

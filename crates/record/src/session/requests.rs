@@ -3,17 +3,19 @@
 use crate::launch;
 use crate::memory::control_block::thread_with;
 use crate::memory::region::{ProgramRequest, Region};
+use crate::memory::space::Space;
 use crate::patch::remove;
 use crate::patch::unwrap;
 use crate::session::Session;
 use crate::session::lock;
 use crate::session::unfollowed::Unfollowed;
+use crate::sites::catalog::Boundary;
 use crate::sites::modules::named_runtime_among;
 use crate::sites::signs::handles_stacks_because;
 use crate::tracee::Tracee;
 use anyhow::{Result, ensure};
 use nopal_abi::{REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_TRAPS};
-use nopal_process::{ExecFollower, Followed, Options as Trace, Thread};
+use nopal_process::{ExecFollower, Followed, Mapping, Options as Trace, Thread};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +25,10 @@ impl Session {
         if !region.is_waiting(request) {
             return;
         }
-        let request = match *Session::who_waits(region, request) {
+        // Both who asks and what has changed are read from one list: it is long where many libraries are loaded.
+        let maps = nopal_process::maps(request.process).unwrap_or_default();
+        let listed = request.process;
+        let request = match *Session::who_waits(region, request, &maps) {
             [(process, thread)] => &ProgramRequest {
                 process,
                 thread,
@@ -46,7 +51,12 @@ impl Session {
                 self.exec(region, request)
             }
             REQUEST_LIBRARIES => {
-                let changed = self.libraries_changed(region, request);
+                let maps = if request.process == listed {
+                    maps
+                } else {
+                    Vec::new()
+                };
+                let changed = self.libraries_changed(region, request, maps);
                 region.answer(request);
                 changed
             }
@@ -97,8 +107,19 @@ impl Session {
     /// The ids, out here, of a process and its thread that give those which they have in their own PID namespace: these
     /// may be others' here, or those of several processes with this region.
     pub(crate) fn out_here(region: &Region, process: i32, thread: i32) -> Vec<(i32, i32)> {
+        let has_mapped = || remove::has_mapped(process, region);
+        Session::out_here_if(has_mapped, region, process, thread)
+    }
+
+    /// The same, if it is known whether a process with this number here has mapped the region.
+    fn out_here_if(
+        has_mapped: impl FnOnce() -> bool,
+        region: &Region,
+        process: i32,
+        thread: i32,
+    ) -> Vec<(i32, i32)> {
         if !region.has_other_numbers()
-            && remove::has_mapped(process, region)
+            && has_mapped()
             && let Some(same) = thread_with(process, process, thread)
         {
             return vec![(process, same)];
@@ -106,12 +127,14 @@ impl Session {
         region.called(process, thread)
     }
 
-    /// The same of a request: where there are several, the one that waits for the answer.
-    fn who_waits(region: &Region, request: &ProgramRequest) -> Vec<(i32, i32)> {
+    /// The same of a request: where there are several, the one that waits for the answer. `maps` are the mappings of the
+    /// process that has the request's number here.
+    fn who_waits(region: &Region, request: &ProgramRequest, maps: &[Mapping]) -> Vec<(i32, i32)> {
         const LOOKS: usize = 100;
         /// It waits in naps that follow each other.
         const BETWEEN: Duration = Duration::from_millis(1);
-        let found = Session::out_here(region, request.process, request.thread);
+        let has_mapped = || remove::is_among(maps, region);
+        let found = Session::out_here_if(has_mapped, region, request.process, request.thread);
         for _ in (0..LOOKS).take_while(|_| found.len() > 1) {
             let mut who = found.iter();
             if let Some(one) =
@@ -124,11 +147,21 @@ impl Session {
         found
     }
 
-    fn libraries_changed(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<()> {
-        let modules = match nopal_process::modules(request.process) {
-            Err(_) if !nopal_process::has_memory(request.process) => return Ok(()),
-            modules => modules?,
-        };
+    /// `maps`: the mappings of the process that asks, since it asked; none if they are to be read.
+    fn libraries_changed(
+        &mut self,
+        region: &Arc<Region>,
+        request: &ProgramRequest,
+        mut maps: Vec<Mapping>,
+    ) -> Result<()> {
+        if maps.is_empty() {
+            maps = match nopal_process::maps(request.process) {
+                Err(_) if !nopal_process::has_memory(request.process) => return Ok(()),
+                maps => maps?,
+            };
+        }
+        let space = Space::new(&maps);
+        let modules = nopal_process::modules_among(maps);
         if !self
             .processes
             .known_or_forked(region, request.process)?
@@ -148,9 +181,10 @@ impl Session {
             if new.is_empty() {
                 return Ok(true);
             }
-            self.expect(&new, &tracee.boundary(&new))?;
+            self.expect(&new, Boundary::With(&tracee, &new))?;
             let why = Unfollowed::FILTERED;
             ensure!(request.thread != 0, "new libraries are not traced: {why}");
+            tracee.space = Some(space);
             with_thread(request, |thread| {
                 tracee.add_libraries(&new, &self.control, thread, &mut self.context)
             })

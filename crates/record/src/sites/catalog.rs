@@ -32,11 +32,12 @@ pub enum Boundary<'a> {
     Known(&'a HashSet<u64>),
     /// To be found out.
     Of(&'a Tracee),
+    /// The same, once these are loaded as well.
+    With(&'a Tracee, &'a [Loaded]),
 }
 
 impl<'a> Listed<'a> {
-    pub fn of_planned(modules: &'a [Loaded], boundary: &'a HashSet<u64>) -> Vec<Listed<'a>> {
-        let boundary = Boundary::Known(boundary);
+    pub fn all(modules: &'a [Loaded], boundary: Boundary<'a>) -> Vec<Listed<'a>> {
         let listed = modules.iter().map(|module| Listed { module, boundary });
         listed.collect()
     }
@@ -85,7 +86,7 @@ impl Listed<'_> {
     fn tracee(&self) -> Option<&Tracee> {
         match self.boundary {
             Boundary::Of(tracee) => Some(tracee),
-            Boundary::Known(_) => None,
+            Boundary::Known(_) | Boundary::With(..) => None,
         }
     }
 }
@@ -128,15 +129,20 @@ impl Lookup for Catalog<'_> {
                         if candidates.is_some_and(<[u64]>::is_empty) {
                             continue;
                         }
+                        // All functions of the executable are selected anyway.
+                        let is_whole =
+                            module.executable || selection.names_module(module.file_name());
                         let boundary = match listed.boundary {
-                            // All functions of the executable are selected anyway.
-                            _ if module.executable => None,
+                            _ if is_whole => None,
                             Boundary::Known(boundary) => Some(boundary),
-                            Boundary::Of(tracee) => Some(
-                                &*boundaries
-                                    .entry(tracee.process)
-                                    .or_insert_with(|| tracee.boundary(&[])),
-                            ),
+                            Boundary::Of(tracee) => {
+                                let known = boundaries.entry(tracee.process);
+                                Some(&*known.or_insert_with(|| tracee.boundary(&[])))
+                            }
+                            Boundary::With(tracee, new) => {
+                                let known = boundaries.entry(tracee.process);
+                                Some(&*known.or_insert_with(|| tracee.boundary(new)))
+                            }
                         };
                         let chooses = choosing(selection, module, boundary);
                         match candidates {
@@ -289,7 +295,6 @@ fn choosing<'a>(
     boundary: Option<&'a HashSet<u64>>,
 ) -> impl Fn(u64) -> bool + 'a {
     let file_name = module.file_name();
-    let boundary = boundary.filter(|_| !selection.names_module(file_name));
     let reached = boundary.map(|boundary| reached(module, boundary));
     let everything = selection.chooses_all_of(file_name);
     move |address| {

@@ -6,8 +6,10 @@ use nopal_process::{Auxiliary, Memory, Module};
 use nopal_symbols::Image;
 use std::path::Path;
 
-/// Offset of the first module in the loader's `struct r_debug`, and of its dynamic section in `struct link_map`.
+/// Offsets of the first module in the loader's `struct r_debug`, and of `r_state`.
 const MODULES: u64 = 8;
+const STATE: u64 = 24;
+/// Offset of a module's dynamic section in the loader's `struct link_map`.
 const DYNAMIC: u64 = 16;
 
 /// Whether a file that the kernel runs is a loader.
@@ -17,6 +19,13 @@ pub fn is_loader(image: &Image) -> bool {
 
 /// The function that a loader calls when it has loaded a library.
 pub const LOADED: &str = "_dl_debug_state";
+
+/// Where a loader tells that it is changing its list of libraries: a 32-bit word that is not 0 then. musl's has none of
+/// that name, and calls [`LOADED`] only when it has changed the list.
+pub fn loader_state(image: &Image, base: u64) -> Option<u64> {
+    let debug = image.symbol(LOADED).and(image.symbol("_r_debug"))?;
+    Some(base.wrapping_add(debug).wrapping_add(STATE))
+}
 
 /// The index of the program. While a loader has not loaded it yet, that of the loader.
 pub fn among(process: i32, modules: &[Module]) -> Option<usize> {
