@@ -62,6 +62,8 @@ fn what_cannot_be_recorded() {
     assert_error(&["record", "./missing"], here, "missing");
     let option = "there is no option --lbis";
     assert_error(&["record", "--lbis", "--", "true"], here, option);
+    // Without a word on what is missing otherwise.
+    assert_error(&["run", "-x", "true"], here, "there is no option -x");
     let behind = ["record", "--", "--lbis"];
     assert_error(&behind, here, "--lbis: No such file");
     assert_error(&["record", "./text"], here, "text");

@@ -349,6 +349,11 @@ fn what_has_no_values_says_why() {
             "no function of this trace is named \"yield_too\"; the nearest is yield_to",
         ),
         (
+            "lockhld",
+            filter(&[], 0),
+            "no function of this trace is named \"lockhld\"; the nearest are lockhold, blocked",
+        ),
+        (
             "read.arg9",
             filter(&[], 0),
             "\"arg9\" is not a value: use arg1 to arg6, result, duration, self, numbers or int(…)",

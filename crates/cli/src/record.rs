@@ -9,11 +9,13 @@ use nopal_analysis::text::{bytes, duration, several};
 use nopal_process::Ending;
 use nopal_record::{Ended, Membership, Options, Outcome, Target, WhenFull};
 use nopal_trace::losses::NO_ROOM;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 /// Returns the status to end with, or ends by the program's signal. `after` prints more when the program has ended.
 pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
-    refuse_option(&options.target)?;
+    if let Target::Program { program, .. } = &options.target {
+        refuse_option(program)?;
+    }
     let mut status_line = None;
     let outcome = nopal_record::record(options, |handle, beginning| {
         say_attached(options, &beginning.left_out);
@@ -59,10 +61,7 @@ pub fn survive(program: i32) -> i32 {
 }
 
 /// A word with a hyphen is an unknown option, unless it is after `--`, as a program's name.
-fn refuse_option(target: &Target) -> Result<()> {
-    let Target::Program { program, .. } = target else {
-        return Ok(());
-    };
+pub fn refuse_option(program: &OsStr) -> Result<()> {
     let is_option = program.as_encoded_bytes().starts_with(b"-");
     let words: Vec<OsString> = std::env::args_os().collect();
     let mut pairs = words.windows(2);

@@ -15,6 +15,7 @@ use crate::arguments::Run;
 use crate::{message, record};
 
 pub fn run(arguments: Run) -> Result<i32> {
+    record::refuse_option(arguments.program())?;
     let options = arguments.options()?;
     record::run(&options, |outcome| {
         for tracer in &options.tracers {

@@ -90,7 +90,10 @@ impl LeftOut {
     /// None is traced.
     fn all(mut self) -> Error {
         match self.0.len() {
-            1 => self.0.remove(0).1,
+            1 => {
+                let (process, error) = self.0.remove(0);
+                error.context(format!("process {process} is not traced"))
+            }
             _ => Error::msg(self.describe(false).join("; ")),
         }
     }

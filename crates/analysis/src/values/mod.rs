@@ -68,21 +68,27 @@ impl Needs {
     }
 }
 
-/// The functions that match `pattern`, at least one. The user may have meant a marker.
+/// The functions that match `pattern`, at least one. The user may have meant a marker or a tracer.
 fn wanted(pattern: &str, names: &Names, markers: &Markers) -> Result<Vec<u32>> {
+    let wanted = names.matching(pattern);
+    if !wanted.is_empty() {
+        return Ok(wanted);
+    }
     let mut markers = markers
         .iter()
         .map(|(_, marker)| marker.name.as_str())
         .peekable();
-    if markers.peek().is_none() || !names.matching(pattern).is_empty() {
-        return names.wanted(pattern);
-    }
+    let kinds = match markers.peek() {
+        Some(_) => "function and no marker",
+        None => "function",
+    };
     let functions = names
         .functions()
         .iter()
         .map(|function| function.name.as_str());
-    let near = or_nearest(&nearest(functions.chain(markers), pattern));
-    bail!("no function and no marker of this trace is named {pattern:?}{near}")
+    let tracers = Tracer::NAMED.iter().map(|(name, _)| *name);
+    let near = or_nearest(&nearest(functions.chain(markers).chain(tracers), pattern));
+    bail!("no {kinds} of this trace is named {pattern:?}{near}")
 }
 
 impl ValueSelection {

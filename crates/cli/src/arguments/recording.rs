@@ -1,7 +1,7 @@
 //! Options that say what is recorded, and how.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -413,6 +413,12 @@ impl Record {
 }
 
 impl Run {
+    pub fn program(&self) -> &OsStr {
+        self.command
+            .first()
+            .map_or(OsStr::new(""), OsString::as_os_str)
+    }
+
     pub fn options(self) -> Result<Options> {
         let target = program(self.command);
         let every = |is_wanted: bool| Vec::from_iter(is_wanted.then(|| "*".to_owned()));
