@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{thread, vec};
 
 use anyhow::Result;
-use nopal_abi::Cursor;
 use nopal_trace::{Clocks, Cost, Packet, ThreadInfo, Trace};
 
+use crate::calls::Remaining;
 use crate::filter::{Filter, Selected};
 use crate::range::{Start, Stop};
+use crate::records::Records;
 use crate::retimer::Retimer;
 use crate::waits::{Waiting, Waits};
 pub use crate::worker::{Times, Worker};
@@ -141,14 +142,14 @@ impl<'a> Crew<'a, '_> {
     ) -> Result<()> {
         worker.begin(stream, &thread);
         let times = worker.times();
-        let window = self.window(times);
-        let (start, stop) = self.range(&thread, until, times);
+        let (start, stop) = self.range(&thread, times);
         let mut number = start.packet;
         self.count(thread.packets_in(0..number));
-        let mut rebuilder = start.reopen(worker);
-        let mut from = Some(window.0).filter(|from| *from > 0);
-        let mut retimer = Retimer::new(self.drive.net, window);
-        let mut alive = thread.alive_until;
+        let window = self.window(times);
+        let mut records = Records::new(start.reopen(worker), self.drive.net, window);
+        let until = until.filter(|_| window.1 < u64::MAX);
+        let mut remaining: Option<Remaining> = None;
+        let mut is_over = false;
         loop {
             if self.failed.load(Ordering::Relaxed) {
                 return Ok(());
@@ -156,38 +157,49 @@ impl<'a> Crew<'a, '_> {
             let packets = thread.packets_in(number..number + PAUSE_PACKETS);
             let mut taken = 0;
             for packet in packets.clone() {
-                let awaits = |site| worker.awaits(site);
-                if stop.is_at(number + taken, &packet, &rebuilder, awaits) {
-                    alive = 0;
+                if let Some(until) = until.filter(|_| remaining.is_none())
+                    && packet.clock_begin() >= window.1
+                {
+                    remaining = Some(records.end_before(until, &packet));
+                }
+                let rebuilder = &records.rebuilder;
+                is_over = match until.zip(remaining.as_mut()) {
+                    Some((until, remaining)) => {
+                        stop.is_known(number + taken, until, rebuilder, remaining)
+                    }
+                    None => stop.is_at(number + taken, &packet, rebuilder, |site| {
+                        worker.awaits(site)
+                    }),
+                };
+                if is_over {
                     break;
                 }
                 taken += 1;
-                let Some(retimer) = &mut retimer else {
-                    rebuilder.packet(&packet, worker);
-                    continue;
-                };
-                if let Some(from) = from.take_if(|from| packet.clock_begin() > *from) {
-                    rebuilder.begin_self_times(from);
+                match (&mut remaining, until) {
+                    (Some(remaining), _) => records.take(&packet, &mut remaining.behind(worker)),
+                    (None, Some(until)) if packet.clock_end() >= window.1 => {
+                        remaining = Some(records.take_up_to(until, &packet, worker));
+                    }
+                    _ => records.take(&packet, worker),
                 }
-                let (words, clock) = retimer.packet(&packet);
-                rebuilder.begin_packet_with(&packet, &words, window.0, clock, worker);
-                let mut records = Cursor::new(&words);
-                if let Some(from) = from.take_if(|from| packet.clock_end() > *from) {
-                    let after = words.len() - packet.words_until(from);
-                    rebuilder.up_to(&mut records, after, worker);
-                    rebuilder.begin_self_times(from);
-                }
-                rebuilder.words(records, worker);
             }
             let is_last = taken < PAUSE_PACKETS;
             if is_last {
-                if let Some(from) = from {
-                    rebuilder.begin_self_times(from);
+                let alive = match is_over {
+                    true => 0,
+                    false => records.clock(thread.alive_until),
+                };
+                match until {
+                    None => records.end(alive, worker),
+                    Some(until) => {
+                        let mut remaining =
+                            remaining.take().unwrap_or_else(|| records.end_at(until));
+                        if !is_over {
+                            records.end(alive, &mut remaining.behind(worker));
+                        }
+                        remaining.finish(worker);
+                    }
                 }
-                if let Some(retimer) = retimer.as_mut().filter(|_| alive > 0) {
-                    alive = retimer.passed(alive);
-                }
-                rebuilder.end(alive, worker);
             }
             worker.pause()?;
             let packets = packets.take(taken);
@@ -197,7 +209,7 @@ impl<'a> Crew<'a, '_> {
             if is_last {
                 break;
             }
-            worker.pass(number, &rebuilder);
+            worker.pass(number, &records.rebuilder);
         }
         self.count(thread.packets_in(number..usize::MAX));
         Ok(())
@@ -205,7 +217,7 @@ impl<'a> Crew<'a, '_> {
 
     /// Where to begin and to end. The net clocks of whole calls need all records before, and a worker that selects by
     /// time itself needs all calls, or also those that touch the time.
-    fn range(&self, thread: &ThreadInfo, until: Option<u64>, times: Times) -> (Start, Stop) {
+    fn range(&self, thread: &ThreadInfo, times: Times) -> (Start, Stop<'_>) {
         let needs_all = match times {
             Times::Own => true,
             Times::Whole | Times::Near => self.drive.net.is_some(),
@@ -215,30 +227,30 @@ impl<'a> Crew<'a, '_> {
             return Default::default();
         };
         let checkpoints = filter.checkpoints_of(thread);
-        let is_cut = times == Times::Parts;
         let more = u64::from(times == Times::Near);
         let from = filter.from.map(|from| from.saturating_sub(more));
-        let [end, until] = [filter.until, until].map(|end| Some(end?.saturating_add(more)));
+        let until = filter.until.map(|until| until.saturating_add(more));
         (
             Start::before(from, thread, checkpoints),
-            Stop::behind(end, until, is_cut, checkpoints),
+            Stop::behind(until, checkpoints, self.drive.net.is_none()),
         )
     }
 
     /// The end of the selected time of a thread, by the clocks of its calls.
     fn until(&self, filter: &Filter, thread: &ThreadInfo, times: Times) -> Option<u64> {
         let until = filter.until?;
-        match self.drive.net {
-            None => Some(until),
-            cost => Some(Retimer::new(cost, self.window(times))?.end(thread.packets())),
-        }
+        Some(match self.drive.net {
+            None => until,
+            Some(cost) => Retimer::new(cost, self.window(times)).end(thread.packets()),
+        })
     }
 
     /// The time within which the clocks of calls must be.
     fn window(&self, times: Times) -> (u64, u64) {
         match self.drive.filter {
             Some(filter) if times == Times::Parts => {
-                (filter.from.unwrap_or(0), filter.until.unwrap_or(u64::MAX))
+                let from = filter.from.unwrap_or(0);
+                (from, filter.until.map_or(u64::MAX, |until| until.max(from)))
             }
             _ => (0, u64::MAX),
         }

@@ -27,6 +27,7 @@ pub mod ongoing;
 mod own_times;
 pub mod prototypes;
 pub mod range;
+mod records;
 pub mod replay;
 pub mod report;
 pub mod requests;

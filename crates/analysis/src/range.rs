@@ -2,13 +2,13 @@
 //!
 //! Records before the time only update the state of the calls, up to the last place where that state says all: see
 //! [`CallRebuilder::can_reopen`]. With checkpoints, reading begins near the time and ends behind it. Without, it begins
-//! with the thread and goes on to its end, since the exit of a call without entry tells of all the time before.
+//! with the thread and goes on to its end, since the exit of a call tells that it was open in all the time before.
 
 use std::collections::HashMap;
 
 use nopal_trace::{Packet, ThreadInfo, ThreadKey};
 
-use crate::calls::{CallRebuilder, Past, Sink};
+use crate::calls::{CallRebuilder, Frame, Past, Remaining, Sink};
 
 /// States of a trace's threads, by which readers of a part of it need not read the whole.
 pub type Checkpoints = HashMap<ThreadKey, ThreadCheckpoints>;
@@ -21,6 +21,47 @@ pub struct ThreadCheckpoints {
     /// Exits of calls whose entries are not known, which were open since a counter and until some packet before this
     /// one.
     pub strays: Vec<(u64, usize)>,
+    /// In order: the calls that were open at a state, and are lost behind it as last known to be open before. All other
+    /// calls that are open at a state went on.
+    pub lost: Vec<LostCall>,
+}
+
+/// A call whose end is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostCall {
+    pub begin: u64,
+    pub slot: u64,
+    pub site: u32,
+    /// The clock at which it was last known to be open.
+    pub end: u64,
+}
+
+impl LostCall {
+    pub fn new(frame: &Frame, end: u64) -> LostCall {
+        LostCall {
+            begin: frame.clock,
+            slot: frame.slot,
+            site: frame.site(),
+            end,
+        }
+    }
+}
+
+impl ThreadCheckpoints {
+    /// The end of a call that is open at a state, if it is lost.
+    fn end(&self, frame: &Frame) -> Option<u64> {
+        let call = LostCall::new(frame, 0);
+        let at = self.lost.partition_point(|lost| *lost < call);
+        let found = self.lost.get(at)?;
+        (LostCall { end: 0, ..*found } == call).then_some(found.end)
+    }
+
+    fn has_state(&self, packet: usize) -> bool {
+        let found = self
+            .states
+            .binary_search_by_key(&packet, |(packet, _)| *packet);
+        found.is_ok()
+    }
 }
 
 /// The place where reading begins.
@@ -110,35 +151,65 @@ impl Start {
     }
 }
 
-/// The place where reading ends.
+/// The place where reading ends: behind the end of the selected time.
 #[derive(Clone, Copy, Default)]
-pub struct Stop {
-    /// The end of the selected time, its clock in calls, and the first packet that may be left out. None if all are
-    /// read.
-    at: Option<(u64, u64, usize)>,
-    is_cut: bool,
+pub struct Stop<'c> {
+    checkpoints: Option<&'c ThreadCheckpoints>,
+    /// The end of the time, by the records' clocks.
+    until: u64,
+    /// The first packet that may be left out.
+    needed: usize,
+    /// Whether the clocks of calls are those of records, as the checkpoints have them.
+    is_exact: bool,
 }
 
-impl Stop {
-    /// A stop behind `until`, which is `clock` by the clocks of calls. `is_cut`: calls end there.
+impl<'c> Stop<'c> {
+    /// All records are read without an end or without checkpoints. `is_exact`: the clocks of calls are those of records.
     pub fn behind(
         until: Option<u64>,
-        clock: Option<u64>,
-        is_cut: bool,
-        checkpoints: Option<&ThreadCheckpoints>,
-    ) -> Stop {
-        let at = until.zip(clock).zip(checkpoints);
-        let at = at.map(|((until, clock), checkpoints)| {
-            let strays = checkpoints.strays.iter();
-            let open = strays.filter(|(since, _)| *since < until);
-            let needed = open.map(|(_, packet)| *packet).max();
-            (until, clock, needed.unwrap_or(0))
-        });
-        Stop { at, is_cut }
+        checkpoints: Option<&'c ThreadCheckpoints>,
+        is_exact: bool,
+    ) -> Stop<'c> {
+        let Some((until, checkpoints)) = until.zip(checkpoints) else {
+            return Stop::default();
+        };
+        let strays = checkpoints.strays.iter();
+        let open = strays.filter(|(since, _)| *since < until);
+        let needed = open.map(|(_, packet)| *packet).max();
+        Stop {
+            checkpoints: Some(checkpoints),
+            until,
+            needed: needed.unwrap_or(0),
+            is_exact,
+        }
     }
 
-    /// Whether neither this packet of the thread, before which the rebuilder stands, nor any after it is needed. Unless
-    /// calls end at the time's end, those of sites that `awaits` names are read to their own.
+    /// Whether neither this packet of the thread, before which the rebuilder stands, nor any after it is needed to know
+    /// how long those calls went on that were open at the time's end, `until` by the clocks of calls.
+    pub fn is_known(
+        &self,
+        number: usize,
+        until: u64,
+        rebuilder: &CallRebuilder,
+        remaining: &mut Remaining,
+    ) -> bool {
+        let Some(checkpoints) = self.checkpoints else {
+            return false;
+        };
+        if number < self.needed || !remaining.is_behind() {
+            return false;
+        }
+        if rebuilder.has_gone_on(until) {
+            return true;
+        }
+        let is_known = self.is_exact && checkpoints.has_state(number);
+        if is_known {
+            remaining.end_by(rebuilder, |frame| checkpoints.end(frame));
+        }
+        is_known
+    }
+
+    /// The same, if those calls are read to their ends whose sites `awaits` names.
     pub fn is_at(
         &self,
         number: usize,
@@ -146,10 +217,9 @@ impl Stop {
         rebuilder: &CallRebuilder,
         awaits: impl Fn(u32) -> bool,
     ) -> bool {
-        self.at.is_some_and(|(until, clock, needed)| {
-            number >= needed
-                && packet.clock_begin() > until
-                && rebuilder.has_passed(clock, self.is_cut, awaits)
-        })
+        self.checkpoints.is_some()
+            && number >= self.needed
+            && packet.clock_begin() > self.until
+            && rebuilder.has_ended(self.until, awaits)
     }
 }

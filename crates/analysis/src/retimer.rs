@@ -1,10 +1,8 @@
-//! Clocks without the cost of recording, or up to a time.
+//! Clocks without the cost of recording.
 //!
 //! A recorded call takes `call` ticks more than another, of which `within` lie between the clocks of its entry and its
 //! exit. So in each thread every clock is set back by the cost of all recording before it. Of one call's cost, `within`
 //! falls right behind the entry's clock, and the rest right behind the exit's.
-
-use std::borrow::Cow;
 
 use nopal_abi::{KIND_EXTENDED, KIND_ONLY, KIND_ONLY_ARGS, Word};
 use nopal_trace::{Cost, Packet};
@@ -16,8 +14,10 @@ const NOTHING: Cost = Cost { call: 0, within: 0 };
 /// The clocks of one thread.
 pub struct Retimer {
     cost: Cost,
-    /// Recording takes time between the first and the second only; clocks behind the second become that.
+    /// Recording takes time between the first and the second only.
     window: (u64, u64),
+    /// Clocks behind this become it.
+    last: u64,
     /// The clock of the last record, as the trace has it.
     clock: u64,
     /// The same, set back. Clocks never go back, even if a call took less than `cost` says.
@@ -27,36 +27,32 @@ pub struct Retimer {
 }
 
 impl Retimer {
-    /// None if all clocks stay as they are.
-    pub fn new(cost: Option<Cost>, window: (u64, u64)) -> Option<Retimer> {
-        let changes = cost.is_some() || window != (0, u64::MAX);
-        changes.then_some(Retimer {
-            cost: cost.unwrap_or(NOTHING),
+    /// Takes a cost off the clocks within `window`.
+    pub fn new(cost: Cost, window: (u64, u64)) -> Retimer {
+        Retimer {
+            cost,
             window,
+            last: u64::MAX,
             clock: 0,
             net: 0,
             taken: 0,
-        })
+        }
     }
 
     /// A packet's records and the clock that it begins with, set back. It must be given all packets of a thread in
     /// order. The cost of the kernel's records is not known.
-    pub fn packet<'p>(&mut self, packet: &Packet<'p>) -> (Cow<'p, [u64]>, u64) {
-        if self.cost == NOTHING && packet.clock_end() <= self.window.1 {
-            self.passed(packet.clock_end());
-            return (packet.words().into(), packet.clock_begin());
-        }
+    pub fn packet(&mut self, packet: &Packet) -> (Vec<u64>, u64) {
         let cost = match packet.is_of_kernel() {
             true => NOTHING,
             false => self.cost,
         };
-        let (words, clock) = self.set_back(packet.words(), packet.clock_begin(), cost);
-        (words.into(), clock)
+        self.set_back(packet.words(), packet.clock_begin(), cost)
     }
 
     /// The end of the window, set back. It must be given all packets of a thread, and have no other use.
     pub fn end<'p>(mut self, packets: impl Iterator<Item = Packet<'p>>) -> u64 {
         let (from, until) = self.window;
+        self.last = until;
         let is_within =
             |packet: &Packet| packet.clock_end() >= from && packet.clock_begin() <= until;
         for packet in packets.filter(is_within) {
@@ -91,8 +87,7 @@ impl Retimer {
     /// `clock` set back.
     pub fn passed(&mut self, clock: u64) -> u64 {
         self.clock = clock;
-        let (from, until) = self.window;
-        let clock = clock.min(until.max(from));
+        let clock = clock.min(self.last);
         self.net = self.net.max(clock.saturating_sub(self.taken / PARTS));
         self.net
     }
@@ -238,7 +233,7 @@ mod tests {
     #[test]
     fn clocks_never_go_back() {
         let entry = |clock| Word::new(KIND_ENTRY, 0, 0, clock).0;
-        let mut net = Retimer::new(Some(COST), (0, u64::MAX)).unwrap();
+        let mut net = Retimer::new(COST, (0, u64::MAX));
         let (words, begin) = net.set_back(&[100, 101, 102, 103].map(entry), 100, COST);
         assert_eq!(begin, 100);
         assert_eq!(words, [100; 4].map(entry));

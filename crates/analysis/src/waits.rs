@@ -10,7 +10,7 @@ use std::ops::{Add, AddAssign, Sub};
 use anyhow::Result;
 use nopal_trace::{Clocks, KernelEvent, KernelRecord, TaskState, ThreadInfo, Trace};
 
-use crate::calls::{Ending, Frame, Sink, Style};
+use crate::calls::{Ending, Frame, Sink, timed};
 use crate::kernel_events::{events, left_and_got};
 use crate::text::{bound, duration};
 use crate::tracers::Numbers;
@@ -501,7 +501,7 @@ impl<'a> Waiting<'a> {
     }
 
     fn ended(&mut self, frame: &Frame, clock: u64) {
-        if frame.clock >= self.last_end || frame.style() == Style::Only {
+        if frame.clock >= self.last_end || !frame.has_end() {
             return;
         }
         let (from, until) = self.window;
@@ -523,12 +523,6 @@ fn waits_begin(waits: &[Wait], next: usize) -> u64 {
 /// Names a call among those of its thread.
 fn name(frame: &Frame) -> (u64, u64, u32) {
     (frame.clock, frame.slot, frame.site())
-}
-
-/// The innermost of the frames that is timed: the time of others is their caller's.
-fn timed(frames: &[Frame]) -> Option<&Frame> {
-    let timed = |frame: &&Frame| frame.style() != Style::Only;
-    frames.iter().rev().find(timed)
 }
 
 impl Sink for Waiting<'_> {
@@ -593,6 +587,11 @@ impl Sink for Waiting<'_> {
 
     fn short(&mut self, clock: u64, site: u32, calls: u32) {
         self.worker.short(clock, site, calls);
+    }
+
+    fn end_at(&mut self, clock: u64, innermost: Option<&Frame>) {
+        self.reach(clock, || innermost);
+        self.worker.end_at(clock, innermost);
     }
 
     /// The calls that were open have ended.

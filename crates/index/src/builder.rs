@@ -11,8 +11,11 @@ use crate::thread_index::{Checkpoint, ThreadIndex};
 pub const BLOCK_EVENTS: u64 = 4096;
 const BLOCK_WORDS: u64 = 1 << 16;
 
-/// A checkpoint takes at most one of this many bytes of records since the one before.
+/// A checkpoint and the lost calls since the one before take at most one of this many bytes of records since then.
 const CHECKPOINT_PART: u64 = 128;
+
+/// The bytes that a lost call takes at most, as a rule.
+const LOST_BYTES: usize = 20;
 
 /// Packets after which progress is reported and memory is released.
 const PAUSE_PACKETS: usize = 16;
@@ -27,6 +30,8 @@ pub struct Builder {
     unchecked: u64,
     enough: u64,
     block_events: u64,
+    /// The lost calls that no later record can change.
+    lost: usize,
 }
 
 impl Builder {
@@ -41,6 +46,7 @@ impl Builder {
             unchecked: 0,
             enough: 0,
             block_events,
+            lost: 0,
         };
         let index = ThreadIndex {
             process: thread.process,
@@ -60,12 +66,13 @@ impl Builder {
         until: usize,
         mut progress: impl FnMut(u64),
     ) {
+        index.lost.truncate(self.lost);
         let packets: Vec<_> = thread.packets_in(index.packets as usize..until).collect();
         for packets in packets.chunks(PAUSE_PACKETS) {
             let mut read = 0;
             for packet in packets {
                 if self.words == 0 {
-                    self.begin_block(index);
+                    self.begin_block(index, packet.clock_begin());
                 }
                 self.rebuilder.packet(packet, &mut self.chart);
                 index.packets += 1;
@@ -90,22 +97,38 @@ impl Builder {
         if self.words > 0 {
             self.end_block(index);
         }
+        index.lost.append(&mut self.chart.lost);
+        self.lost = index.lost.len();
+        self.lose_open(index, thread);
     }
 
-    fn begin_block(&mut self, index: &mut ThreadIndex) {
+    /// The calls that are open are lost unless there are more records.
+    fn lose_open(&self, index: &mut ThreadIndex, thread: &ThreadInfo) {
+        let mut rebuilder = self.rebuilder.clone();
+        let mut chart = Chart::new(&[], 0, Blocks::new(0));
+        chart.kept = self.chart.kept;
+        rebuilder.end(thread.alive_until, &mut chart);
+        index.lost.append(&mut chart.lost);
+    }
+
+    /// A block begins with a packet at `clock`.
+    fn begin_block(&mut self, index: &mut ThreadIndex, clock: u64) {
         self.rebuilder.forget_old_callers(&mut self.chart.past);
         let block = index.firsts.len() as u32;
         index.firsts.push(index.packets);
         if block == 0 || self.unchecked < self.enough {
             return;
         }
+        let lost = self.chart.lost.len() * LOST_BYTES;
         // A state that cannot be written is left out.
         let Ok(state) = self.rebuilder.checkpoint(&mut self.chart.past) else {
             return;
         };
-        self.enough = state.len() as u64 * CHECKPOINT_PART / 8;
+        self.enough = (state.len() + lost) as u64 * CHECKPOINT_PART / 8;
         if self.unchecked >= self.enough {
             self.unchecked = 0;
+            index.lost.append(&mut self.chart.lost);
+            self.chart.kept = clock;
             let state = state.into();
             index.checkpoints.push(Checkpoint { block, state });
         }

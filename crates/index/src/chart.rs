@@ -1,6 +1,7 @@
 //! Makes pieces of a thread's calls.
 
 use nopal_analysis::calls::{CallRebuilder, Ending, Frame, Past, Plain, RUN, Sink, Style};
+use nopal_analysis::range::LostCall;
 use nopal_trace::ThreadInfo;
 
 /// Takes the pieces of calls.
@@ -52,8 +53,12 @@ pub struct Chart<P> {
     now: u64,
     /// Entries and exits.
     pub events: u64,
-    /// The time since which the last call without a known entry was open.
+    /// The time since which a call without a known entry was open.
     pub stray: Option<u64>,
+    /// The clock of the last state of the thread that is kept, and calls that were open there and were lost since, as last
+    /// known to be open before.
+    pub kept: u64,
+    pub lost: Vec<LostCall>,
     pub past: Past,
     pub pieces: P,
 }
@@ -67,6 +72,8 @@ impl<P: Pieces> Chart<P> {
             now: clock,
             events: 0,
             stray: None,
+            kept: 0,
+            lost: Vec::new(),
             past: Past::default(),
             pieces,
         };
@@ -176,13 +183,17 @@ impl<P: Pieces> Sink for Chart<P> {
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {
+        if clock < self.kept {
+            self.lost.push(LostCall::new(frame, clock));
+        }
         self.past.lose(frame, clock, counted);
     }
 
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         self.now = ending.clock;
         if frame.clock < ending.clock {
-            self.stray = Some(frame.clock);
+            let since = self.stray.unwrap_or(u64::MAX);
+            self.stray = Some(since.min(frame.clock));
         }
     }
 

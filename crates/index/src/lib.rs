@@ -19,6 +19,7 @@ mod chart;
 pub mod find;
 mod grid;
 mod index;
+mod lost;
 mod packed;
 mod part;
 mod store;

@@ -19,7 +19,7 @@ use crate::part::Parts;
 use crate::thread_index::ThreadIndex;
 
 /// Changes whenever an index is made or written differently.
-const VERSION: &[u8; 8] = b"nopal-x9";
+const VERSION: &[u8; 8] = b"nopal-xa";
 
 const HEADER: usize = 32;
 

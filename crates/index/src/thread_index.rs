@@ -1,11 +1,12 @@
 use std::ops::Range;
 
 use nopal_analysis::calls::{CallRebuilder, Past};
-use nopal_analysis::range::ThreadCheckpoints;
+use nopal_analysis::range::{LostCall, ThreadCheckpoints};
 use nopal_trace::{ThreadInfo, ThreadKey};
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{FAN_OUT, Level};
+use crate::lost;
 use crate::part::{Part, Parts};
 
 /// The calls of a thread, summed up.
@@ -31,6 +32,9 @@ pub struct ThreadIndex {
     pub missing: Vec<(u64, u64)>,
     /// As in [`ThreadCheckpoints`].
     pub(crate) strays: Vec<(u64, u32)>,
+    /// As in [`ThreadCheckpoints`], in any order.
+    #[serde(with = "lost")]
+    pub(crate) lost: Vec<LostCall>,
 }
 
 /// The state of a thread at the begin of a block.
@@ -112,7 +116,10 @@ impl ThreadIndex {
         let states = self.checkpoints.iter();
         let states = states.map(|one| (packet(one.block), one.state.to_vec()));
         let strays = self.strays.iter();
+        let mut lost = self.lost.clone();
+        lost.sort_unstable();
         ThreadCheckpoints {
+            lost,
             states: states.collect(),
             strays: strays
                 .map(|(since, packet)| (*since, *packet as usize))

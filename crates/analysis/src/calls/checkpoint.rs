@@ -89,16 +89,26 @@ impl CallRebuilder {
         known.spent = outermost.min(clock).saturating_sub(known.since);
     }
 
+    /// Whether the last records show that all calls were open at `clock`, which began before.
+    pub fn has_gone_on(&self, clock: u64) -> bool {
+        self.has_passed(clock, |frame| self.known.alive(frame, clock) < clock)
+    }
+
     /// Whether no later record can tell more of the time before `clock`, except exits of calls whose entries are not
-    /// known. `is_cut`: all clocks from there on are `clock`. Else it does not matter when calls end whose sites `awaits`
-    /// does not name.
-    pub fn has_passed(&self, clock: u64, is_cut: bool, awaits: impl Fn(u32) -> bool) -> bool {
-        let is_decided = |frame: &Frame| match frame.clock < clock {
-            true if is_cut => self.known.alive(frame, clock) == clock,
-            true => !awaits(frame.site()),
-            false => true,
-        };
-        self.fibers.is_empty() && self.before >= clock && self.frames.iter().all(is_decided)
+    /// known. It does not matter when calls end whose sites `awaits` does not name.
+    pub fn has_ended(&self, clock: u64, awaits: impl Fn(u32) -> bool) -> bool {
+        self.has_passed(clock, |frame| awaits(frame.site()))
+    }
+
+    fn has_passed(&self, clock: u64, is_wanted: impl Fn(&Frame) -> bool) -> bool {
+        let is_wanted = |frame: &Frame| frame.clock < clock && is_wanted(frame);
+        self.fibers.is_empty() && self.before >= clock && !self.frames.iter().any(is_wanted)
+    }
+
+    /// The open calls of all stacks.
+    pub(super) fn all_frames(&self) -> impl Iterator<Item = &Frame> {
+        let aside = self.fibers.fibers().flat_map(|fiber| &fiber.frames);
+        self.frames.iter().chain(aside)
     }
 }
 

@@ -215,12 +215,20 @@ pub trait Sink {
     fn mark(&mut self, _clock: u64, _event: u32, _payload: &[u64], _frames: &[Frame]) {}
     /// Calls of a site that were left out of the trace since they were short, some time before `clock`.
     fn short(&mut self, _clock: u64, _site: u32, _calls: u32) {}
+    /// The selected time ends at `clock`, where this call was the innermost timed one: only calls that are open there end
+    /// from here on. Not called if the thread has no later record.
+    fn end_at(&mut self, _clock: u64, _innermost: Option<&Frame>) {}
     /// Records of the thread are missing for this many ticks, up to `clock`. All open calls have ended as lost.
     fn missing(&mut self, _clock: u64, _ticks: u64) {}
     /// The thread has left these frames, perhaps for good.
     fn aside(&mut self, _frames: &[Frame]) {}
     /// The thread has returned to these frames.
     fn resume(&mut self, _frames: &[Frame]) {}
+}
+
+/// The innermost of the frames that is timed: the time of others is their caller's.
+pub fn timed(frames: &[Frame]) -> Option<&Frame> {
+    frames.iter().rev().find(|frame| frame.has_end())
 }
 
 /// The begin or the end of a call in a run. For a begin, `ticks`, `own` and `under` mean nothing.

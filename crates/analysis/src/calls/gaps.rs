@@ -53,7 +53,7 @@ impl CallRebuilder {
     }
 
     /// While recording was stopped, the calls' own times are not known.
-    fn pass(&mut self, ticks: u64) {
+    pub(super) fn pass(&mut self, ticks: u64) {
         if ticks == 0 {
             return;
         }
@@ -157,7 +157,8 @@ impl CallRebuilder {
         let mut frame = Frame::new(ending.clock, self.cursor, key, Style::Wrapped);
         if is_older {
             frame.clock = self.known.since.min(ending.clock);
-            frame.child = self.known.spent.min(ending.clock - frame.clock);
+            let (end, spent) = self.known.end.unwrap_or((ending.clock, self.known.spent));
+            frame.child = spent.min(end.saturating_sub(frame.clock));
         }
         self.known.elsewhere(ending.clock);
         sink.stray(&frame, ending);

@@ -26,6 +26,9 @@ pub(super) struct Known {
     pub has_gaps: bool,
     /// The clock of the last jump, which may have left calls that began before.
     pub jumped: u64,
+    /// Where the selected time ends, if it has ended, and `spent` there.
+    #[serde(skip)]
+    pub end: Option<(u64, u64)>,
 }
 
 /// Before a thread's first record.
@@ -42,6 +45,7 @@ impl Default for Known {
             astray: false,
             has_gaps: false,
             jumped: 0,
+            end: None,
         }
     }
 }
@@ -87,6 +91,9 @@ impl Known {
     /// From `clock` on, any of the old calls may be the one that continues.
     pub fn elsewhere(&mut self, clock: u64) {
         self.spent = clock.saturating_sub(self.since);
+        if let Some((end, spent)) = &mut self.end {
+            *spent = end.saturating_sub(self.since);
+        }
     }
 }
 

@@ -30,6 +30,7 @@ mod kernel;
 mod known;
 mod past;
 mod rebuilder;
+mod remaining;
 mod runs;
 mod slots;
 mod stack;
@@ -39,10 +40,11 @@ mod written;
 
 pub use arguments::Arguments;
 pub use fibers::Fiber;
-pub use frame::{Ending, Frame, Plain, Sink};
+pub use frame::{Ending, Frame, Plain, Sink, timed};
 pub use nopal_abi::Style;
 pub use past::Past;
 pub use rebuilder::CallRebuilder;
+pub use remaining::Remaining;
 pub use runs::RUN;
 
 #[cfg(test)]

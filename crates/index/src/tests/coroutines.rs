@@ -1,6 +1,6 @@
-//! A late part of a trace of coroutines takes no more records than there are in it, and some before.
+//! A part of a trace of coroutines takes no more records than there are in it, and some before and behind it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use nopal_abi::RESYNC_STACK;
 use nopal_analysis::drive::Drive;
@@ -9,7 +9,7 @@ use nopal_analysis::names::Names;
 use nopal_analysis::range::{Checkpoints, Start};
 use nopal_analysis::{graph, report, span};
 use nopal_trace::synthetic::{Random, Recorder, clock};
-use nopal_trace::{Note, Session, ThreadInfo, Trace, Writer};
+use nopal_trace::{Note, Session, Trace, Writer};
 use tempfile::TempDir;
 
 use super::made::seeds;
@@ -100,15 +100,30 @@ fn traced(number: u64, seed: u64) -> (TempDir, Trace) {
     (directory, trace)
 }
 
-/// The words of records that a reader takes from a time on, and all of them.
-fn words(thread: &ThreadInfo, from: u64, checkpoints: &Checkpoints) -> (u64, u64) {
-    let words_from = |packet: usize| {
-        let packets = thread.packets_in(packet..usize::MAX);
-        packets.map(|packet| packet.words().len()).sum::<usize>()
+/// The words of records that a reader of a part takes, and all of them.
+fn words(trace: &Trace, filter: &Filter) -> (u64, u64) {
+    let [thread] = &trace.threads()[..] else {
+        panic!("one thread");
     };
-    let start = Start::before(Some(from), thread, checkpoints.get(&thread.key()));
-    let read = start.words_before + words_from(start.packet);
-    (read as u64, words_from(0) as u64)
+    let done = Mutex::new(Vec::new());
+    let progress = |words: u64, _: u64| done.lock().unwrap().push(words);
+    let drive = Drive {
+        workers: 1,
+        filter: Some(filter),
+        progress: Some(&progress),
+        ..Drive::default()
+    };
+    report::functions(trace, &drive).unwrap();
+    let done = done.into_inner().unwrap();
+    let [before, .., read, all] = done[..] else {
+        panic!("the words before the part, those in it and those behind it");
+    };
+    let checkpoints = filter
+        .checkpoints
+        .as_ref()
+        .and_then(|all| all.get(&thread.key()));
+    let start = Start::before(filter.from, thread, checkpoints);
+    (read - before + start.words_before as u64, all)
 }
 
 /// What a report and a graph say.
@@ -136,27 +151,49 @@ fn words_between(coroutines: u64) -> u64 {
     coroutines * 100 * 128 / 8 + (1 << 15)
 }
 
+/// A part of a trace is the same with checkpoints, and takes no more words than a part of them, and those between two
+/// checkpoints so many times.
+fn check(trace: &Trace, checkpoints: &Arc<Checkpoints>, part: Part, times: u64) {
+    let (begin, end) = (span::begin(trace), span::end(trace));
+    let moment = |tenths: u64| begin + (end - begin) / 10 * tenths;
+    let mut filter = Filter::default();
+    (filter.from, filter.until) = (part.from.map(moment), part.until.map(moment));
+    let whole = shown(trace, &filter);
+    filter.checkpoints = Some(Arc::clone(checkpoints));
+    let of = format!("{} coroutines, seed {}", part.coroutines, part.seed);
+    let (read, all) = words(trace, &filter);
+    let tenths = part.until.unwrap_or(10) - part.from.unwrap_or(0);
+    let most = all / 10 * tenths + all / 1000 + times * words_between(part.coroutines);
+    assert!(read <= most, "{of}: {read} words of {all}");
+    let shown = shown(trace, &filter);
+    assert!(shown == whole, "{of}: {shown:?} is not {whole:?}");
+}
+
+/// A part in tenths.
+struct Part {
+    coroutines: u64,
+    seed: u64,
+    from: Option<u64>,
+    until: Option<u64>,
+}
+
 #[test]
-fn the_last_tenth_of_a_trace_of_coroutines_takes_a_tenth_of_its_records() {
-    for (number, seed) in [10, 100, 300].into_iter().zip(seeds(3)) {
-        let (_directory, trace) = traced(number, seed);
-        let index = Index::make(&trace, 1, None);
-        let checkpoints = Arc::new(index.checkpoints());
-        let (begin, end) = (span::begin(&trace), span::end(&trace));
-        let from = end - (end - begin) / 10;
-        let mut filter = Filter::default();
-        filter.from = Some(from);
-        let whole = shown(&trace, &filter);
-        let (read, all) = words(&trace.threads()[0], from, &checkpoints);
-        assert!(
-            read <= all / 10 + all / 1000 + words_between(number),
-            "{number} coroutines, seed {seed}: {read} words of {all}"
-        );
-        filter.checkpoints = Some(checkpoints);
-        let part = shown(&trace, &filter);
-        assert!(
-            part == whole,
-            "{number} coroutines, seed {seed}: {part:?} is not {whole:?}"
-        );
+fn a_tenth_of_a_trace_of_coroutines_takes_a_tenth_of_its_records() {
+    for (coroutines, seed) in [10, 100, 300].into_iter().zip(seeds(3, &[])) {
+        let (_directory, trace) = traced(coroutines, seed);
+        let checkpoints = Arc::new(Index::make(&trace, 1, None).checkpoints());
+        for (from, until, times) in [
+            (Some(9), None, 1),
+            (None, Some(1), 1),
+            (Some(4), Some(5), 2),
+        ] {
+            let part = Part {
+                coroutines,
+                seed,
+                from,
+                until,
+            };
+            check(&trace, &checkpoints, part, times);
+        }
     }
 }

@@ -131,7 +131,7 @@ fn compare(trace: &Trace, seed: u64, random: &mut Random, workers: usize, mosts:
 
 #[test]
 fn the_heaviest_nodes_are_those_of_the_tree() {
-    for seed in seeds(9) {
+    for seed in seeds(9, &[]) {
         let mut random = Random::new(seed);
         let (_directory, trace) = made(seed, seed % 3 != 0);
         compare(&trace, seed, &mut random, 1, &[3, 1000]);

@@ -1,7 +1,5 @@
 //! Random small traces.
 
-use std::ops::Range;
-
 use nopal_abi as abi;
 use nopal_trace::synthetic::{Random, Recorder, clock};
 use nopal_trace::{Note, Session, Trace, Writer};
@@ -10,14 +8,14 @@ use tempfile::TempDir;
 const TOP: u64 = 0x7ffd_0000_8008;
 const BEGIN: u64 = 0x1_ffff_f000;
 
-/// So many seeds, or the one that a failed test has printed.
-pub fn seeds(number: u64) -> Range<u64> {
+/// So many seeds and those that have once failed, or the one that a failed test has printed.
+pub fn seeds(number: u64, more: &[u64]) -> Vec<u64> {
     match std::env::var("NOPAL_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
     {
-        Some(seed) => seed..seed + 1,
-        None => 1..number + 1,
+        Some(seed) => vec![seed],
+        None => (1..number + 1).chain(more.iter().copied()).collect(),
     }
 }
 

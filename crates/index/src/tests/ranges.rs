@@ -32,15 +32,21 @@ impl Pieces for Nothing {
 fn dense(trace: &Trace, random: &mut Random, every: u64) -> Checkpoints {
     let mut checkpoints = Index::make(trace, 1, None).checkpoints();
     for thread in trace.threads() {
-        let states = &mut checkpoints.get_mut(&thread.key()).unwrap().states;
+        let of_thread = checkpoints.get_mut(&thread.key()).unwrap();
+        of_thread.states.clear();
         let mut rebuilder = CallRebuilder::new();
         let mut chart = Chart::new(&[], 0, Nothing);
         for (number, packet) in thread.packets().enumerate() {
             if number > 0 && random.below(every) == 0 {
-                states.push((number, rebuilder.checkpoint(&mut chart.past).unwrap()));
+                let state = rebuilder.checkpoint(&mut chart.past).unwrap();
+                of_thread.states.push((number, state));
+                chart.kept = packet.clock_begin();
             }
             rebuilder.packet(&packet, &mut chart);
         }
+        rebuilder.end(thread.alive_until, &mut chart);
+        of_thread.lost = chart.lost;
+        of_thread.lost.sort_unstable();
     }
     checkpoints
 }
@@ -242,7 +248,7 @@ fn time(trace: &Trace, random: &mut Random) -> (u64, u64) {
 
 #[test]
 fn calls_in_a_part_of_a_trace_are_those_of_all_records() {
-    for seed in seeds(20) {
+    for seed in seeds(20, &[46, 50, 53]) {
         let mut random = Random::new(seed);
         let (_directory, trace) = made(seed, seed % 3 != 0);
         let checkpoints = Arc::new(dense(&trace, &mut random, 1 + seed % 5));
@@ -262,7 +268,7 @@ fn calls_in_a_part_of_a_trace_are_those_of_all_records() {
 
 #[test]
 fn a_part_of_a_trace_is_the_same_with_checkpoints() {
-    for seed in seeds(9) {
+    for seed in seeds(9, &[26, 32, 41]) {
         let mut random = Random::new(seed);
         let (_directory, trace) = made(seed, seed % 3 != 0);
         let checkpoints = Arc::new(dense(&trace, &mut random, 1 + seed % 5));
@@ -321,7 +327,7 @@ fn part(trace: &Trace, filter: &Filter) -> (tempfile::TempDir, Trace) {
 
 #[test]
 fn calls_in_a_part_that_is_a_trace_are_those_of_the_whole() {
-    for seed in seeds(20) {
+    for seed in seeds(20, &[]) {
         let mut random = Random::new(seed);
         let (_directory, trace) = made(seed, seed % 5 != 0);
         for number in 0..8 {

@@ -76,7 +76,7 @@ fn levels_that_do_not_fit_together_are_refused() {
 /// The checksum is valid, so that the parts are checked.
 #[test]
 fn a_hostile_index_is_refused_or_harmless() {
-    for seed in seeds(4) {
+    for seed in seeds(4, &[]) {
         let mut random = Random::new(seed);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("trace");
