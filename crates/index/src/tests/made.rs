@@ -2,7 +2,7 @@
 
 use nopal_abi as abi;
 use nopal_trace::synthetic::{Random, Recorder, clock};
-use nopal_trace::{Note, Session, Trace, Writer};
+use nopal_trace::{Field, FieldKind, Note, Session, Trace, Writer, event_number};
 use tempfile::TempDir;
 
 const TOP: u64 = 0x7ffd_0000_8008;
@@ -138,8 +138,67 @@ impl Thread {
     }
 }
 
+/// A thread's markers, and its calls in the kernel, which are in packets of their own.
+struct Inside {
+    kernel: Recorder,
+    random: Random,
+    /// Sites of the open calls.
+    stack: Vec<u32>,
+    marker: u32,
+}
+
+impl Inside {
+    fn step(&mut self, thread: &mut Thread) {
+        match self.random.below(16) {
+            0 => {
+                let value = self.random.below(100);
+                let slot = thread.slot(thread.stack.len());
+                thread.clock += self.random.below(20);
+                let recorder = &mut thread.recorder;
+                recorder.marker(thread.clock, self.marker, &[value], slot);
+            }
+            1 => {
+                self.work(thread);
+                // In the program no call is open in the kernel.
+                self.stack.clear();
+            }
+            _ => {}
+        }
+    }
+
+    fn work(&mut self, thread: &mut Thread) {
+        for _ in 0..self.random.below(8) {
+            thread.clock += self.random.below(20);
+            let (clock, slot) = (thread.clock, TOP - 0x40 * self.stack.len() as u64);
+            match self.random.below(20) {
+                0 => self.kernel.lose(1),
+                1 => self
+                    .kernel
+                    .exit(clock, 6 + self.random.below(3) as u32, slot),
+                2 => self.kernel.marker(clock, self.marker, &[100], slot),
+                3..12 => {
+                    let site = 6 + self.random.below(3) as u32;
+                    self.kernel.entry(clock, site, slot);
+                    self.stack.push(site);
+                }
+                _ => {
+                    if let Some(site) = self.stack.pop() {
+                        self.kernel.exit(clock, site, slot + 0x40);
+                    }
+                }
+            }
+        }
+        thread.clock += self.random.below(20);
+    }
+}
+
 /// A trace of two threads with packets of some records; with jumps, other stacks and exits without entries, if `is_wild`.
 pub fn made(seed: u64, is_wild: bool) -> (TempDir, Trace) {
+    made_with(seed, is_wild, false)
+}
+
+/// The same; with markers and functions of the kernel inside calls, if `has_inside`.
+pub fn made_with(seed: u64, is_wild: bool, has_inside: bool) -> (TempDir, Trace) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("trace");
     let mut writer = Writer::create(&path, Session::default()).unwrap();
@@ -157,6 +216,36 @@ pub fn made(seed: u64, is_wild: bool) -> (TempDir, Trace) {
             sites: sites.collect(),
         })
         .unwrap();
+    let fields = vec![Field {
+        name: "value".into(),
+        kind: FieldKind::Signed(64),
+        labels: Vec::new(),
+    }];
+    let marker = event_number(32, &fields);
+    if has_inside {
+        let kernel = Note::Image {
+            image: 2,
+            path: "kernel".into(),
+            identity: String::new(),
+        };
+        let sites = (6..9).map(|site| (site, u64::from(site) * 64, 64, format!("kernel_{site}")));
+        let sites = Note::Sites {
+            image: 2,
+            sites: sites.collect(),
+        };
+        let marker = Note::Marker {
+            event: marker,
+            image: 1,
+            name: "marker".into(),
+            format: String::new(),
+            fields,
+            file: String::new(),
+            line: 0,
+        };
+        for note in [kernel, sites, marker] {
+            writer.note(&note).unwrap();
+        }
+    }
     let mut end = BEGIN;
     for number in 0..2 {
         let mut thread = Thread {
@@ -171,8 +260,28 @@ pub fn made(seed: u64, is_wild: bool) -> (TempDir, Trace) {
             is_only: false,
             is_wild,
         };
+        let mut inside = has_inside.then(|| Inside {
+            kernel: Recorder::new(100, 100 + number, BEGIN + 1),
+            random: Random::new(!(seed << 1 | u64::from(number))),
+            stack: Vec::new(),
+            marker,
+        });
         for _ in 0..3200 {
             thread.step();
+            if let Some(inside) = &mut inside {
+                inside.step(&mut thread);
+            }
+        }
+        if let Some(inside) = inside {
+            let of_kernel = Note::Thread {
+                process: 100,
+                thread: 100 + number,
+                begin: BEGIN + 1,
+                name: "kernel".into(),
+                kernel: true,
+            };
+            writer.note(&of_kernel).unwrap();
+            inside.kernel.finish(&mut writer).unwrap();
         }
         thread.recorder.finish(&mut writer).unwrap();
         end = end.max(thread.clock);

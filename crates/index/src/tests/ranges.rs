@@ -17,7 +17,7 @@ use nopal_export as export;
 use nopal_trace::synthetic::Random;
 use nopal_trace::{Cost, Output, Trace};
 
-use super::made::{made, seeds};
+use super::made::{made_with, seeds};
 use crate::Index;
 use crate::chart::{Chart, Open, Pieces};
 
@@ -86,7 +86,10 @@ pub fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static
         filter: filter.clone(),
         ..Look::default()
     };
-    for what in [None, Some("function_1"), Some("function_2.result")] {
+    let has_markers = trace.markers().iter().next().is_some();
+    let field = has_markers.then_some(Some("marker.value"));
+    let of_calls = [None, Some("function_1"), Some("function_2.result")];
+    for what in of_calls.into_iter().chain(field) {
         let what = ValueSelection::new(what, &names, trace.markers()).unwrap();
         show("hist", &mut |out| {
             let by = By::Function;
@@ -142,17 +145,22 @@ pub fn shown(trace: &Trace, filter: &Filter, net: Option<Cost>) -> Vec<(&'static
 /// A part of a call: its site, its begin and end within a time, and whether these are the call's own.
 type Part = (u32, u64, u64, bool);
 
+/// A marker: its clock and field, and the site and the begin of the innermost call there.
+type Mark = (u64, u64, Option<(u32, u64)>);
+
+/// Calls, those of them whose entries are not known, and markers.
 #[derive(Default)]
-struct Parts(Vec<Part>, Vec<Part>);
+struct Parts(Vec<Part>, Vec<Part>, Vec<Mark>);
 
 impl Parts {
     fn add(&mut self, frame: &Frame, end: u64, is_whole: bool) {
         self.0.push((frame.site(), frame.clock, end, is_whole));
     }
 
-    fn sorted(mut self) -> Vec<Part> {
+    fn sorted(mut self) -> (Vec<Part>, Vec<Mark>) {
         self.0.sort_unstable();
-        self.0
+        self.2.sort_unstable();
+        (self.0, self.2)
     }
 }
 
@@ -173,6 +181,11 @@ impl Sink for Parts {
         self.add(frame, ending.clock, false);
         self.1.extend(self.0.last());
     }
+
+    fn mark(&mut self, clock: u64, _event: u32, fields: &[u64], frames: &[Frame]) {
+        let innermost = frames.last().map(|frame| (frame.site(), frame.clock));
+        self.2.push((clock, fields[0], innermost));
+    }
 }
 
 impl Worker for Parts {}
@@ -189,9 +202,10 @@ fn all(trace: &Trace) -> Parts {
     all
 }
 
-/// The parts of all calls within a time, by all records of a trace.
-fn replayed(trace: &Trace, time: (u64, u64)) -> Vec<Part> {
-    Parts(within(all(trace).0, time), Vec::new()).sorted()
+/// The parts of all calls and the markers within a time, by all records of a trace.
+fn replayed(trace: &Trace, time: (u64, u64)) -> (Vec<Part>, Vec<Mark>) {
+    let Parts(calls, strays, marks) = all(trace);
+    Parts(within(calls, time), strays, marks_within(marks, time)).sorted()
 }
 
 fn within(parts: Vec<Part>, (from, until): (u64, u64)) -> Vec<Part> {
@@ -203,9 +217,14 @@ fn within(parts: Vec<Part>, (from, until): (u64, u64)) -> Vec<Part> {
     parts.into_iter().filter_map(within).collect()
 }
 
+fn marks_within(mut marks: Vec<Mark>, (from, until): (u64, u64)) -> Vec<Mark> {
+    marks.retain(|mark| mark.0 > from && mark.0 < until);
+    marks
+}
+
 /// The same, without what only records behind the time tell: calls whose entry is not known, and how long calls went on
 /// that have not ended.
-fn told_before(trace: &Trace, time: (u64, u64)) -> Vec<Part> {
+fn told_before(trace: &Trace, time: (u64, u64)) -> (Vec<Part>, Vec<Mark>) {
     let mut all = all(trace);
     for stray in all.1.iter().filter(|stray| stray.2 >= time.1) {
         let at = all.0.iter().position(|part| part == stray);
@@ -215,11 +234,11 @@ fn told_before(trace: &Trace, time: (u64, u64)) -> Vec<Part> {
     for part in parts.iter_mut().filter(|part| !part.3) {
         part.2 = time.1;
     }
-    Parts(parts, Vec::new()).sorted()
+    Parts(parts, all.1, marks_within(all.2, time)).sorted()
 }
 
 /// The parts that a worker gets.
-fn read(trace: &Trace, filter: &Filter) -> Vec<Part> {
+fn read(trace: &Trace, filter: &Filter) -> (Vec<Part>, Vec<Mark>) {
     let mut workers = [Parts::default()];
     let drive = Drive {
         workers: 1,
@@ -246,11 +265,21 @@ fn time(trace: &Trace, random: &mut Random) -> (u64, u64) {
     time.into()
 }
 
+/// Each seed for a trace without markers and functions of the kernel, and for one with them.
+fn both(seeds: Vec<u64>) -> impl Iterator<Item = (u64, bool)> {
+    seeds
+        .into_iter()
+        .flat_map(|seed| [(seed, false), (seed, true)])
+}
+
 #[test]
 fn calls_in_a_part_of_a_trace_are_those_of_all_records() {
-    for seed in seeds(20, &[46, 50, 53]) {
+    for (seed, has_inside) in both(seeds(20, &[46, 50, 53])) {
         let mut random = Random::new(seed);
-        let (_directory, trace) = made(seed, seed % 3 != 0);
+        let (_directory, trace) = made_with(seed, seed % 3 != 0, has_inside);
+        let Parts(calls, _, marks) = all(&trace);
+        let has_kernel = calls.iter().any(|call| call.0 > 5 && call.3);
+        assert_eq!((has_kernel, !marks.is_empty()), (has_inside, has_inside));
         let checkpoints = Arc::new(dense(&trace, &mut random, 1 + seed % 5));
         for _ in 0..8 {
             let time = time(&trace, &mut random);
@@ -258,19 +287,22 @@ fn calls_in_a_part_of_a_trace_are_those_of_all_records() {
             (filter.from, filter.until) = (Some(time.0), Some(time.1));
             let all = replayed(&trace, time);
             let part = read(&trace, &filter);
-            assert!(all == part, "seed {seed}, {time:?}");
+            assert!(all == part, "seed {seed}, inside: {has_inside}, {time:?}");
             filter.checkpoints = Some(Arc::clone(&checkpoints));
             let part = read(&trace, &filter);
-            assert!(all == part, "seed {seed}, {time:?}, with checkpoints");
+            assert!(
+                all == part,
+                "seed {seed}, inside: {has_inside}, {time:?}, with checkpoints"
+            );
         }
     }
 }
 
 #[test]
 fn a_part_of_a_trace_is_the_same_with_checkpoints() {
-    for seed in seeds(9, &[26, 32, 41]) {
+    for (seed, has_inside) in both(seeds(9, &[26, 32, 41])) {
         let mut random = Random::new(seed);
-        let (_directory, trace) = made(seed, seed % 3 != 0);
+        let (_directory, trace) = made_with(seed, seed % 3 != 0, has_inside);
         let checkpoints = Arc::new(dense(&trace, &mut random, 1 + seed % 5));
         for _ in 0..3 {
             let (from, until) = time(&trace, &mut random);
@@ -301,7 +333,7 @@ fn a_part_of_a_trace_is_the_same_with_checkpoints() {
                 };
                 assert!(
                     whole.1 == part.1,
-                    "seed {seed}, {reader}, {asked}, {net:?}: {:#?}",
+                    "seed {seed}, inside: {has_inside}, {reader}, {asked}, {net:?}: {:#?}",
                     differs()
                 );
             }
@@ -327,9 +359,9 @@ fn part(trace: &Trace, filter: &Filter) -> (tempfile::TempDir, Trace) {
 
 #[test]
 fn calls_in_a_part_that_is_a_trace_are_those_of_the_whole() {
-    for seed in seeds(20, &[]) {
+    for (seed, has_inside) in both(seeds(20, &[])) {
         let mut random = Random::new(seed);
-        let (_directory, trace) = made(seed, seed % 5 != 0);
+        let (_directory, trace) = made_with(seed, seed % 5 != 0, has_inside);
         for number in 0..8 {
             let (from, until) = time(&trace, &mut random);
             let mut filter = Filter::default();
@@ -337,10 +369,14 @@ fn calls_in_a_part_that_is_a_trace_are_those_of_the_whole() {
             filter.until = (number % 2 == 0).then_some(until);
             let (_place, part) = part(&trace, &filter);
             let within = (from, filter.until.unwrap_or(u64::MAX));
-            let (whole, part) = match filter.until {
+            let ((whole, marks), (part, marks_of_part)) = match filter.until {
                 Some(_) => (told_before(&trace, within), told_before(&part, within)),
                 None => (replayed(&trace, within), replayed(&part, within)),
             };
+            assert!(
+                marks == marks_of_part,
+                "seed {seed}, inside: {has_inside}, {within:?}, markers"
+            );
             let mut only = [without(&whole, &part), without(&part, &whole)];
             if filter.until.is_some() {
                 // Whether calls that began before went on in the time is told only by records of their stack.
@@ -350,7 +386,7 @@ fn calls_in_a_part_that_is_a_trace_are_those_of_the_whole() {
             let [only_whole, only_part] = only;
             assert!(
                 only_whole.is_empty() && only_part.is_empty(),
-                "seed {seed}, {within:?}: {only_whole:?} of the whole, {only_part:?} of the part"
+                "seed {seed}, inside: {has_inside}, {within:?}: {only_whole:?} of the whole, {only_part:?} of the part"
             );
         }
     }

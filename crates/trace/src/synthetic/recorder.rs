@@ -56,6 +56,20 @@ impl Recorder {
         self.clock = clock;
     }
 
+    /// A marker, with the words of its fields, where the thread is at `slot`.
+    pub fn marker(&mut self, clock: u64, event: u32, fields: &[u64], slot: u64) {
+        if self.words.len() + 2 + fields.len() > CHUNK_BYTES / 8 {
+            self.end_chunk();
+        }
+        if self.words.is_empty() {
+            self.begin(clock, slot);
+        }
+        self.words.push(Word::extended(event, clock).0);
+        self.words.push(clock);
+        self.words.extend_from_slice(fields);
+        self.clock = clock;
+    }
+
     pub fn resync(&mut self, clock: u64, slot: u64, reason: u32) {
         if self.words.len() + RESYNC_WORDS > CHUNK_BYTES / 8 {
             self.end_chunk();
