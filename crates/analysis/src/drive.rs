@@ -156,6 +156,7 @@ impl<'a> Crew<'a, '_> {
             }
             let packets = thread.packets_in(number..number + PAUSE_PACKETS);
             let mut taken = 0;
+            let mut leap = None;
             for packet in packets.clone() {
                 if let Some(until) = until.filter(|_| remaining.is_none())
                     && packet.clock_begin() >= window.1
@@ -171,7 +172,15 @@ impl<'a> Crew<'a, '_> {
                         worker.awaits(site)
                     }),
                 };
-                if is_over {
+                leap = match times {
+                    Times::Near if !is_over => {
+                        stop.leap(number + taken, &packet, rebuilder, |site| {
+                            worker.awaits(site)
+                        })
+                    }
+                    _ => None,
+                };
+                if is_over || leap.is_some() {
                     break;
                 }
                 taken += 1;
@@ -183,7 +192,7 @@ impl<'a> Crew<'a, '_> {
                     _ => records.take(&packet, worker),
                 }
             }
-            let is_last = taken < PAUSE_PACKETS;
+            let is_last = taken < PAUSE_PACKETS && leap.is_none();
             if is_last {
                 let alive = match is_over {
                     true => 0,
@@ -208,6 +217,11 @@ impl<'a> Crew<'a, '_> {
             number += taken;
             if is_last {
                 break;
+            }
+            if let Some(leap) = leap {
+                self.count(thread.packets_in(number..leap.packet));
+                number = leap.packet;
+                records.rebuilder = leap.reopen(worker);
             }
             worker.pass(number, &records.rebuilder);
         }

@@ -27,7 +27,7 @@ pub struct ThreadCheckpoints {
 }
 
 /// A call whose end is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LostCall {
     pub begin: u64,
     pub slot: u64,
@@ -221,5 +221,73 @@ impl<'c> Stop<'c> {
             && number >= self.needed
             && packet.clock_begin() > self.until
             && rebuilder.has_ended(self.until, awaits)
+    }
+
+    /// The last state behind this packet of the thread, before which the rebuilder stands, at which all calls are still
+    /// open that are waited for. Nothing of interest happens until there.
+    pub fn leap(
+        &self,
+        number: usize,
+        packet: &Packet,
+        rebuilder: &CallRebuilder,
+        awaits: impl Fn(u32) -> bool,
+    ) -> Option<Leap> {
+        let states = &self.checkpoints?.states;
+        let at = states.binary_search_by_key(&number, |(packet, _)| *packet);
+        let at = at.ok()?;
+        if number < self.needed || packet.clock_begin() <= self.until {
+            return None;
+        }
+        let awaited = rebuilder.awaited(self.until, awaits);
+        let known: HashMap<LostCall, u32> = awaited
+            .map(|frame| (LostCall::new(frame, 0), frame.note))
+            .collect();
+        let resumed = |at: usize| {
+            let (packet, state) = states.get(at)?;
+            let (rebuilder, past) = CallRebuilder::resume(state).ok()?;
+            let mut open = known.clone();
+            for frame in rebuilder.awaited(self.until, |_| true) {
+                open.remove(&LostCall::new(frame, 0));
+            }
+            let is_open = open.is_empty() && rebuilder.can_reopen();
+            is_open.then_some((*packet, rebuilder, past))
+        };
+        // A call that is open at a state was so at all states since it began.
+        let (mut last, mut step) = (at, 1);
+        while resumed(last + step).is_some() {
+            last += step;
+            step *= 2;
+        }
+        while step > 1 {
+            step /= 2;
+            if resumed(last + step).is_some() {
+                last += step;
+            }
+        }
+        let (packet, rebuilder, past) = (last > at).then(|| resumed(last))??;
+        Some(Leap {
+            packet,
+            rebuilder,
+            past,
+            known,
+        })
+    }
+}
+
+/// A state from which reading goes on.
+pub struct Leap {
+    pub packet: usize,
+    rebuilder: CallRebuilder,
+    past: Past,
+    /// The notes of the calls of which the sink knows.
+    known: HashMap<LostCall, u32>,
+}
+
+impl Leap {
+    /// The rebuilder, of whose open calls the sink is told, but of those that it knows.
+    pub fn reopen(mut self, sink: &mut dyn Sink) -> CallRebuilder {
+        let known = |frame: &Frame| self.known.get(&LostCall::new(frame, 0)).copied();
+        self.rebuilder.reopen_others(&mut self.past, sink, known);
+        self.rebuilder
     }
 }

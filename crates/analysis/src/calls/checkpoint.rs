@@ -60,6 +60,17 @@ impl CallRebuilder {
     /// stack.
     pub fn reopen(&mut self, past: &mut Past, sink: &mut dyn Sink) {
         sink.begin_at(self.last_clock);
+        self.reopen_others(past, sink, |_| None);
+    }
+
+    /// The same, without those of which the sink knows: they have these notes.
+    pub fn reopen_others(
+        &mut self,
+        past: &mut Past,
+        sink: &mut dyn Sink,
+        known: impl Fn(&Frame) -> Option<u32>,
+    ) {
+        let mut reopening = Reopening { past, sink, known };
         let begin = |frames: &[Frame]| frames.first().map_or(u64::MAX, |frame| frame.clock);
         let now = begin(&self.frames);
         let mut aside: Vec<&mut Fiber> = self.fibers.iter_mut().collect();
@@ -67,12 +78,12 @@ impl CallRebuilder {
         let older = aside.partition_point(|fiber| begin(&fiber.frames) < now);
         let (older, newer) = aside.split_at_mut(older);
         for fiber in older {
-            reopen_aside(fiber, past, sink);
+            reopening.reopen_aside(fiber);
         }
         let callers = self.frames.callers();
-        reopen(&mut self.frames, callers, past, sink);
+        reopening.reopen(&mut self.frames, callers);
         for fiber in newer {
-            reopen_aside(fiber, past, sink);
+            reopening.reopen_aside(fiber);
         }
     }
 
@@ -91,18 +102,25 @@ impl CallRebuilder {
 
     /// Whether the last records show that all calls were open at `clock`, which began before.
     pub fn has_gone_on(&self, clock: u64) -> bool {
-        self.has_passed(clock, |frame| self.known.alive(frame, clock) < clock)
+        let is_unknown =
+            |frame: &Frame| frame.clock < clock && self.known.alive(frame, clock) < clock;
+        self.before >= clock && self.fibers.is_empty() && !self.frames.iter().any(is_unknown)
     }
 
-    /// Whether no later record can tell more of the time before `clock`, except exits of calls whose entries are not
-    /// known. It does not matter when calls end whose sites `awaits` does not name.
+    /// Whether those calls have ended that began before `clock` and that are waited for, and no later record can tell more
+    /// of the time before, except exits of calls whose entries are not known.
     pub fn has_ended(&self, clock: u64, awaits: impl Fn(u32) -> bool) -> bool {
-        self.has_passed(clock, |frame| awaits(frame.site()))
+        self.before >= clock && self.awaited(clock, awaits).next().is_none()
     }
 
-    fn has_passed(&self, clock: u64, is_wanted: impl Fn(&Frame) -> bool) -> bool {
-        let is_wanted = |frame: &Frame| frame.clock < clock && is_wanted(frame);
-        self.fibers.is_empty() && self.before >= clock && !self.frames.iter().any(is_wanted)
+    /// The open calls of all stacks that began before `clock`, of the sites that `awaits` names.
+    pub fn awaited(
+        &self,
+        clock: u64,
+        awaits: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = &Frame> {
+        let frames = self.all_frames();
+        frames.filter(move |frame| frame.clock < clock && awaits(frame.site()))
     }
 
     /// The open calls of all stacks.
@@ -112,31 +130,42 @@ impl CallRebuilder {
     }
 }
 
-/// Passes the calls of a stack that the thread has left to another sink.
-fn reopen_aside(fiber: &mut Fiber, past: &mut Past, sink: &mut dyn Sink) {
-    reopen(&mut fiber.frames, fiber.callers, past, sink);
-    if !fiber.counted {
-        sink.aside(&fiber.frames);
-    }
+/// Passes open calls to another sink.
+struct Reopening<'a, K> {
+    past: &'a mut Past,
+    sink: &'a mut dyn Sink,
+    /// The notes of the calls of which the sink knows.
+    known: K,
 }
 
-/// Passes the calls of a stack to another sink.
-fn reopen(frames: &mut [Frame], callers: Callers, past: &mut Past, sink: &mut dyn Sink) {
-    let mut open = Vec::with_capacity(frames.len());
-    for caller in past.callers.named(callers) {
-        open.push(caller.frame);
-        let note = sink.note_of_caller(&open, caller.arguments);
-        if let Some(caller) = open.last_mut() {
-            caller.note = note;
+impl<K: Fn(&Frame) -> Option<u32>> Reopening<'_, K> {
+    /// The calls of a stack that the thread has left.
+    fn reopen_aside(&mut self, fiber: &mut Fiber) {
+        self.reopen(&mut fiber.frames, fiber.callers);
+        if !fiber.counted {
+            self.sink.aside(&fiber.frames);
         }
     }
-    for frame in frames {
-        let arguments = past.take(frame);
-        frame.note = 0;
-        open.push(*frame);
-        frame.note = sink.reopen(&open, arguments);
-        if let Some(last) = open.last_mut() {
-            last.note = frame.note;
+
+    /// The calls of a stack.
+    fn reopen(&mut self, frames: &mut [Frame], callers: Callers) {
+        let mut open = Vec::with_capacity(frames.len());
+        for caller in self.past.callers.named(callers) {
+            open.push(caller.frame);
+            let note = self.sink.note_of_caller(&open, caller.arguments);
+            if let Some(caller) = open.last_mut() {
+                caller.note = note;
+            }
+        }
+        for frame in frames {
+            let arguments = self.past.take(frame);
+            frame.note = 0;
+            open.push(*frame);
+            let known = (self.known)(frame);
+            frame.note = known.unwrap_or_else(|| self.sink.reopen(&open, arguments));
+            if let Some(last) = open.last_mut() {
+                last.note = frame.note;
+            }
         }
     }
 }

@@ -296,17 +296,10 @@ pub fn collect_values<T: ValueSink>(
         let past = cases(trace, names, tracer, filter, &mut sink, |_| ())?;
         return Ok((vec![sink], past.describe()));
     }
-    let run = |times| {
-        let sinks = (0..drive.workers.max(1)).map(|_| new());
-        if what.needs.arguments || what.needs.result {
-            run::<T, false>(trace, names, what, filter, drive, times, sinks)
-        } else {
-            run::<T, true>(trace, names, what, filter, drive, times, sinks)
-        }
-    };
-    match filter.checkpoints.is_some() {
-        true => run(Times::Near).or_else(|_| run(Times::Own)),
-        false => run(Times::Own),
+    if what.needs.arguments || what.needs.result {
+        run::<T, false>(trace, names, what, filter, drive, new)
+    } else {
+        run::<T, true>(trace, names, what, filter, drive, new)
     }
 }
 
@@ -316,11 +309,10 @@ fn run<T: ValueSink, const PLAIN: bool>(
     what: &ValueSelection,
     filter: &Filter,
     drive: &Drive,
-    times: Times,
-    sinks: impl Iterator<Item = T>,
+    new: impl Fn() -> T,
 ) -> Result<(Vec<T>, Vec<String>)> {
     let sieve = Sieve::new(filter, trace);
-    let reader = |sink| Reader::<T, PLAIN> {
+    let reader = |times| Reader::<T, PLAIN> {
         sites: (0..names.sites() as u32)
             .map(|site| match names.number(site) {
                 number if what.functions[number as usize] => number,
@@ -336,20 +328,31 @@ fn run<T: ValueSink, const PLAIN: bool>(
         arguments: Arguments::default(),
         without: Without::default(),
         found: 0,
-        sink,
+        sink: new(),
     };
-    let mut readers: Vec<_> = sinks.map(reader).collect();
     let drive = Drive {
         filter: Some(filter),
         ..*drive
     };
-    drive.run(trace, &mut readers)?;
+    let read = |times| {
+        let mut readers: Vec<_> = (0..drive.workers.max(1)).map(|_| reader(times)).collect();
+        let read = drive.run(trace, &mut readers);
+        read.map(|()| readers)
+    };
+    let found = |readers: &[Reader<T, PLAIN>]| readers.iter().map(|one| one.found).sum::<u64>();
+    let mut readers = read(match filter.checkpoints {
+        Some(_) => Times::Near,
+        None => Times::Own,
+    })?;
+    if filter.checkpoints.is_some() && found(&readers) == 0 {
+        // Only all calls tell what the filter left out.
+        readers = read(Times::Own)?;
+    }
+    let found = found(&readers);
     let (mut left_out, mut without) = (LeftOut::default(), Without::default());
-    let mut found = 0;
     for reader in &readers {
         left_out.add(&reader.sieve.left_out);
         without.add(&reader.without);
-        found += reader.found;
     }
     let notes = without.describe(what);
     if found == 0 && without.calls > 0 {

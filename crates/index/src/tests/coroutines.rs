@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use nopal_abi::RESYNC_STACK;
-use nopal_analysis::drive::Drive;
+use nopal_analysis::calls::{Ending, Frame, Sink};
+use nopal_analysis::drive::{Drive, Times, Worker};
 use nopal_analysis::filter::Filter;
 use nopal_analysis::names::Names;
 use nopal_analysis::range::{Checkpoints, Start};
@@ -194,6 +195,88 @@ fn a_tenth_of_a_trace_of_coroutines_takes_a_tenth_of_its_records() {
                 until,
             };
             check(&trace, &checkpoints, part, times);
+        }
+    }
+}
+
+/// Counts the calls that a reader of whole calls near a time is told of.
+struct Near {
+    /// The site whose calls it waits for; None: all.
+    site: Option<u32>,
+    calls: u64,
+    /// The number of those that were open in the time, and ended.
+    ended: u64,
+    time: (u64, u64),
+}
+
+impl Sink for Near {
+    fn enter(&mut self, _: &[Frame], _: Option<[u64; 6]>) -> u32 {
+        self.calls += 1;
+        7
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _: &[Frame]) {
+        let is_in = frame.clock < self.time.1 && ending.clock > self.time.0;
+        let is_awaited = self.awaits(frame.site());
+        self.ended += u64::from(is_in && is_awaited && frame.note == 7);
+    }
+
+    fn lose(&mut self, _: &Frame, _: u64, _: bool) {}
+    fn stray(&mut self, _: &Frame, _: Ending) {}
+}
+
+impl Worker for Near {
+    fn times(&self) -> Times {
+        Times::Near
+    }
+
+    fn awaits(&self, site: u32) -> bool {
+        self.site.is_none_or(|wanted| wanted == site)
+    }
+}
+
+#[test]
+fn what_is_behind_a_part_is_passed_over_until_the_calls_in_it_end() {
+    let coroutines = 10;
+    for seed in seeds(1, &[]) {
+        let (_directory, trace) = traced(coroutines, seed);
+        let (begin, end) = (span::begin(&trace), span::end(&trace));
+        let moment = |tenths: u64| begin + (end - begin) / 10 * tenths;
+        let checkpoints = Arc::new(Index::make(&trace, 1, None).checkpoints());
+        // Each coroutine may end in another place.
+        for (site, places) in [
+            (Some(MAIN), 1),
+            (Some(SERVE), coroutines),
+            (None, coroutines + 1),
+        ] {
+            let time = (moment(4), moment(5));
+            let mut filter = Filter::default();
+            (filter.from, filter.until) = (Some(time.0), Some(time.1));
+            let read = |filter: &Filter| {
+                let mut worker = [Near {
+                    site,
+                    calls: 0,
+                    ended: 0,
+                    time,
+                }];
+                let drive = Drive {
+                    workers: 1,
+                    filter: Some(filter),
+                    ..Drive::default()
+                };
+                drive.run(&trace, &mut worker).unwrap();
+                (worker[0].calls, worker[0].ended)
+            };
+            let (all, ended) = read(&filter);
+            filter.checkpoints = Some(Arc::clone(&checkpoints));
+            let (calls, ended_near) = read(&filter);
+            let of = format!("seed {seed}, {site:?}");
+            assert_eq!(ended_near, ended, "{of}");
+            let most = all / 10 + (2 + places) * words_between(coroutines) / 2;
+            assert!(
+                calls <= most,
+                "{of}: {calls} calls of {all}, at most {most}"
+            );
         }
     }
 }
