@@ -241,6 +241,7 @@ pub fn made_with(seed: u64, is_wild: bool, has_inside: bool) -> (TempDir, Trace)
             fields,
             file: String::new(),
             line: 0,
+            tracepoint: false,
         };
         for note in [kernel, sites, marker] {
             writer.note(&note).unwrap();
