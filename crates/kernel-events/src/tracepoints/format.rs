@@ -294,6 +294,7 @@ mod tests {
             fields: format.fields.clone(),
             file: String::new(),
             line: 0,
+            is_tracepoint: true,
         };
         let values = marker.values(&words).unwrap();
         let shown = |value: &Value| match value {
