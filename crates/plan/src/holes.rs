@@ -83,12 +83,22 @@ impl Judge<'_> {
     ) -> Option<Range<u64>> {
         let &Start { address, end, .. } = function;
         let range = self.code.range(address)?;
-        if end <= address || end >= next || next > range.end() {
+        if end <= address || address >= next || next > range.end() {
             return None;
         }
         let bytes = |part: Range<u64>| {
             &range.bytes[(part.start - range.address) as usize..(part.end - range.address) as usize]
         };
+        // A function of unknown size reaches to the next one. If it had data, these could look like padding.
+        let inner = address + 1..next;
+        let end = match end < next {
+            true => end,
+            false if self.is_read(inner.clone()) || self.is_taken(inner) => return None,
+            false => address + arch::code_length(bytes(address..next)) as u64,
+        };
+        if end == next {
+            return None;
+        }
         if !arch::is_padding(bytes(end..next)) || !arch::ends_flow(bytes(address..end)) {
             return None;
         }
@@ -97,6 +107,7 @@ impl Judge<'_> {
         if numbers.any(|number| self.flow.reached.get(number))
             || self.frames.cover(end)
             || self.frames.cover(next - 1)
+            || self.is_read(end..next)
             || self.refuse_written(end..next).is_err()
         {
             return None;

@@ -342,7 +342,7 @@ impl Judge<'_> {
         }
 
         let window = self.window(start, function.size, least)?;
-        if self.is_read(&window) {
+        if self.is_read(window.start..window.end()) {
             return Err(Reason::ReadAsData);
         }
         if (number + 1..number + window.bytes.len()).any(|number| self.flow.reached.get(number)) {
@@ -384,13 +384,20 @@ impl Judge<'_> {
         })
     }
 
-    /// Whether an instruction reads bytes of the window as data.
-    fn is_read(&self, window: &Window<'_>) -> bool {
+    /// Whether an instruction reads some of these bytes as data.
+    pub fn is_read(&self, bytes: Range<u64>) -> bool {
         let read = &self.flow.read;
-        let before = read.partition_point(|read| read.0 < window.end());
+        let before = read.partition_point(|read| read.0 < bytes.end);
         let near = read[..before].iter().rev();
-        let mut near = near.take_while(|read| read.0.saturating_add(LONGEST_READ) > window.start);
-        near.any(|read| read.1 > window.start)
+        let mut near = near.take_while(|read| read.0.saturating_add(LONGEST_READ) > bytes.start);
+        near.any(|read| read.1 > bytes.start)
+    }
+
+    /// Whether an instruction takes the address of one of these bytes.
+    pub fn is_taken(&self, bytes: Range<u64>) -> bool {
+        let taken = &self.flow.taken;
+        let first = taken.partition_point(|taken| taken.0 < bytes.start);
+        taken.get(first).is_some_and(|taken| taken.0 < bytes.end)
     }
 
     /// The reason against displacing these bytes, anywhere in a function, if any.

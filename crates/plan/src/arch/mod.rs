@@ -25,4 +25,4 @@ pub(crate) use x86_64::{of_distances, of_return_addresses};
 pub(crate) use x86_64::{Callee, Displaced, Loops, Window, how, relocate};
 // The instructions of a function, and what stands behind it.
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{Instructions, ends_flow, is_padding};
+pub(crate) use x86_64::{Instructions, code_length, ends_flow, is_padding};

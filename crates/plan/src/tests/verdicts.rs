@@ -92,7 +92,30 @@ fn other_bytes_between_functions_are_no_room_for_short_jumps() {
     of("pop %rax", "");
     of("call g", "");
     of("lea 8f(%rip), %rax\nret", "");
+    of("movups 8f(%rip), %xmm0\nret", "");
     of("ret", ".section .data.rel.ro, \"aw\"\n.quad 8b\n.text");
+}
+
+#[test]
+fn padding_behind_a_function_of_unknown_size_is_room_for_a_short_jump() {
+    let planned = |last: &str| {
+        short_with(
+            &format!(
+                ".globl h\n.type h, @function\nh: {last}\n8: .byte 0x66, 0x90, 0xcc, 0xcc, 0xcc"
+            ),
+            "",
+        )
+    };
+    let usable = planned("mov $1, %eax\nret");
+    assert_eq!(usable.site("f").hole, Some(usable.address("f") - 5));
+    // What runs on; what its own code reads and takes.
+    for last in [
+        "mov $1, %eax",
+        "movb 8f(%rip), %al\nret",
+        "lea 7f(%rip), %rax\nret\n7: ret",
+    ] {
+        assert_eq!(planned(last).reason("f"), Reason::EnteredInside, "{last}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) use how::{Callee, how};
 pub(crate) use input::{Input, Start};
 pub(crate) use instructions::Instructions;
 pub(crate) use manners::Judged;
-pub(crate) use padding::{ends_flow, is_padding};
+pub(crate) use padding::{code_length, ends_flow, is_padding};
 pub(crate) use relocate::{Loops, STACK_POINTER, relocate};
 pub(crate) use special::{SPECIAL, is_restorer};
 pub(crate) use sweep::{Flow, sweep};

@@ -18,6 +18,19 @@ pub(crate) fn is_padding(bytes: &[u8]) -> bool {
     single <= 1
 }
 
+/// The bytes of these instructions before what linkers and assemblers fill up with.
+pub(crate) fn code_length(bytes: &[u8]) -> usize {
+    let mut length = 0;
+    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let mnemonic = decoder.decode().mnemonic();
+        if !matches!(mnemonic, Mnemonic::Int3 | Mnemonic::Nop) {
+            length = decoder.position();
+        }
+    }
+    length
+}
+
 /// Whether the last of these instructions leads nowhere behind itself, so that no thread runs on there, and no call
 /// returns there.
 pub(crate) fn ends_flow(bytes: &[u8]) -> bool {
