@@ -198,18 +198,26 @@ fn write_thread(
             words: vec![0; HEADER_WORDS],
             header,
         };
-        if let Some(from) = from.filter(|_| is_first) {
-            part.header.clock_begin = from;
-            let has_room = first >= RESYNC_WORDS;
-            if resumes || has_room && end > first {
+        match from.filter(|_| is_first) {
+            Some(from) if resumes => {
+                part.header.clock_begin = from;
                 part.resume(from);
+                // A packet that keeps its own RESYNC may be as long as one can be.
+                if first < RESYNC_WORDS {
+                    part.write((sequence, discarded), writer)?;
+                    sequence += 1;
+                    part.words.truncate(HEADER_WORDS);
+                }
             }
-            // A packet that keeps its own RESYNC may be as long as one can be.
-            if resumes && !has_room {
-                part.write((sequence, discarded), writer)?;
-                sequence += 1;
-                part.words.truncate(HEADER_WORDS);
+            Some(from) => {
+                let records = positions(packet.words(), entry.clock_begin);
+                let mut kept = records.skip_while(|(_, at)| at.start < first);
+                let begin = kept
+                    .next()
+                    .map_or(from, |(record, _)| record.clock.max(from));
+                part.header.clock_begin = begin;
             }
+            None => {}
         }
         if first == 0 {
             sequence += u64::from(entry.missing_before) + u64::from(entry.damage_before);

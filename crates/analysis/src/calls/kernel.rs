@@ -32,12 +32,10 @@ impl CallRebuilder {
 
     /// Records of the kernel are missing.
     #[cold]
-    pub(super) fn lose_stay(&mut self, stay: Stay, sink: &mut dyn Sink) {
+    pub(super) fn lose_stay(&mut self, mut stay: Stay, sink: &mut dyn Sink) {
         self.leave_above(stay.from, sink);
-        self.stay = Some(Stay {
-            since: u64::MAX,
-            ..stay
-        });
+        stay.lose();
+        self.stay = Some(stay);
     }
 
     /// Takes one record, as `step` does.

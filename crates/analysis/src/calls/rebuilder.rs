@@ -184,10 +184,17 @@ impl CallRebuilder {
                 self.give_up(fiber.frames, fiber.alive, fiber.counted, sink);
             }
         }
+        if let (Some(stay), Some(place)) = (&mut self.stay, packet.place())
+            && place.gaps
+        {
+            stay.lose();
+        }
         let calls = packet.open_calls();
         self.open(calls, from < clock, clock, sink);
         if let Some(last) = calls.last() {
-            self.cursor = last.slot;
+            if self.stay.is_none() {
+                self.cursor = last.slot;
+            }
             self.event_clock = self.event_clock.max(last.clock);
         }
         if let Some(place) = place {
@@ -244,6 +251,11 @@ impl CallRebuilder {
             given_up: self.known.given_up.iter().copied().collect(),
             aside: Vec::new(),
         }
+    }
+
+    /// Whether records of the thread's present work in the kernel are missing. None: it is in its program.
+    pub fn misses_kernel_records(&self) -> Option<bool> {
+        self.stay.map(|stay| !stay.is_complete())
     }
 
     /// The stacks that the thread has left and may go back to, in the order in which it has left them.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Stay {
     /// The number of frames of the program.
     pub from: usize,
-    /// Its records are complete since then.
+    /// Its records are complete since then. The greatest value: some are missing.
     pub since: u64,
 }
 
@@ -18,5 +18,14 @@ impl Stay {
             from: 0,
             since: u64::MAX,
         }
+    }
+
+    /// Some of its records are missing.
+    pub fn lose(&mut self) {
+        self.since = u64::MAX;
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.since < u64::MAX
     }
 }

@@ -151,8 +151,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The present calls of the program, with those on other stacks, and those of the kernel. No call is known to have
-    /// gone on until `from` in a thread that is not.
+    /// The present calls of the program, with those on other stacks, and those of the kernel, if the thread is there. No
+    /// call is known to have gone on until `from` in a thread that has ended by then.
     fn open(&self, from: u64) -> impl Iterator<Item = Note> + use<'_, 'a> {
         let goes_on = self.thread.clock_end() > from;
         let frames = match goes_on {
@@ -169,9 +169,14 @@ impl<'a> Reader<'a> {
             place.aside = aside.map(|fiber| self.aside(fiber)).collect();
         }
         let own = open(key, 0, self.calls(own), place);
-        let kernel = self.calls(kernel);
-        let is_some = !kernel.is_empty();
-        let kernel = is_some.then(|| open(in_kernel, 0, kernel, Place::default()));
+        let misses_some = self.rebuilder.misses_kernel_records();
+        let kernel = misses_some.filter(|_| goes_on).map(|gaps| {
+            let place = Place {
+                gaps,
+                ..Place::default()
+            };
+            open(in_kernel, 0, self.calls(kernel), place)
+        });
         [own].into_iter().chain(kernel)
     }
 

@@ -359,7 +359,7 @@ fn part(trace: &Trace, filter: &Filter) -> (tempfile::TempDir, Trace) {
 
 #[test]
 fn calls_in_a_part_that_is_a_trace_are_those_of_the_whole() {
-    for (seed, has_inside) in both(seeds(20, &[])) {
+    for (seed, has_inside) in both(seeds(20, &[25, 26, 82, 226, 233, 248])) {
         let mut random = Random::new(seed);
         let (_directory, trace) = made_with(seed, seed % 5 != 0, has_inside);
         for number in 0..8 {
@@ -373,9 +373,15 @@ fn calls_in_a_part_that_is_a_trace_are_those_of_the_whole() {
                 Some(_) => (told_before(&trace, within), told_before(&part, within)),
                 None => (replayed(&trace, within), replayed(&part, within)),
             };
+            let only = |some: &[Mark], other: &[Mark]| {
+                let only = some.iter().filter(|mark| !other.contains(mark));
+                only.copied().collect::<Vec<_>>()
+            };
             assert!(
                 marks == marks_of_part,
-                "seed {seed}, inside: {has_inside}, {within:?}, markers"
+                "seed {seed}, inside: {has_inside}, {within:?}: markers {:?} of the whole, {:?} of the part",
+                only(&marks, &marks_of_part),
+                only(&marks_of_part, &marks)
             );
             let mut only = [without(&whole, &part), without(&part, &whole)];
             if filter.until.is_some() {
