@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "NOPAL_LOST_TOO_MANY_THREADS",
             "NOPAL_LOST_UNKNOWN_THREAD",
             "NOPAL_REQUESTS",
+            "NOPAL_REQUEST_PAGE_BYTES",
             "NOPAL_RESYNC_BYTES",
             "NOPAL_TEXT_COUNTED",
             "NOPAL_TEXT_LIMIT",

@@ -36,7 +36,7 @@
 #define NOPAL_BREAKPOINTS 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
-#define NOPAL_PROCESS_UNWINDERS 24704
+#define NOPAL_PROCESS_UNWINDERS 41088
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number in the bits above an address */
 #define NOPAL_ATTEMPTS_SHIFT 4
 #define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: the number of retries */
@@ -101,11 +101,14 @@ enum nopal_part {
 	NOPAL_PART_STATES,
 };
 
-/* Generated code that the unwinder must find: [low, high), described by the .eh_frame_hdr at `header`. */
+/* Generated code that the unwinder must find: [low, high), described by the .eh_frame_hdr at `header`. The jumps that
+ * lead to it are in [text_low, text_high). */
 struct nopal_block {
 	uint64_t low;
 	uint64_t high;
 	uint64_t header;
+	uint64_t text_low;
+	uint64_t text_high;
 };
 
 /* An unwinding module, with the functions that the personality routine calls. A process may have several. */

@@ -270,6 +270,41 @@ static void hooks_make_requests(void)
 	all_requests_are_free();
 }
 
+/* The text that jumps are in is 0x5010 to 0x7000. */
+static void writable_text_makes_requests(void)
+{
+	begin();
+	process.blocks[0] = (struct nopal_block){ 0x100, 0x200, 0x180, 0, 0 };
+	process.blocks[1] = (struct nopal_block){ 0x200, 0x300, 0x280, 0x5010, 0x7000 };
+	process.block_count = 2;
+	const struct {
+		uint64_t address, bytes, access;
+		int32_t pages;
+	} calls[] = {
+		{ 0x5000, 0x1000, 7, 1 }, { 0x5000, 1, 2, 1 },	    { 0x5000, 0x1001, 6, 2 },
+		{ 0x6000, 0x4000, 3, 4 }, { 0, ~0ull, 7, INT32_MAX }, { 0x5000, 0x1000, 5, 0 },
+		{ 0x4000, 0x1000, 7, 0 }, { 0x7000, 0x1000, 7, 0 }, { 0x5000, 0, 7, 0 },
+	};
+	for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) {
+		seen = (struct nopal_request){ 0 };
+		waits = 0;
+		struct nopal_arguments arguments = given(calls[i].address, calls[i].bytes, calls[i].access);
+		nopal_before_protect(&arguments);
+		CHECK(seen.what == (calls[i].pages ? NOPAL_REQUEST_TEXT : 0));
+		CHECK(seen.descriptor == calls[i].pages && (!seen.what || seen.word == calls[i].address));
+	}
+	const uint64_t numbers[] = { 10, 329 };
+	for (unsigned i = 0; i < 2; i++) {
+		struct nopal_arguments arguments = given(numbers[i], 0x5000, 0x1000);
+		arguments.integer[3] = 7;
+		seen = (struct nopal_request){ 0 };
+		waits = 0;
+		nopal_before_system_call(&arguments);
+		CHECK(seen.what == NOPAL_REQUEST_TEXT && seen.word == 0x5000 && seen.descriptor == 1);
+	}
+	all_requests_are_free();
+}
+
 static int answer_of_mlockall;
 
 static int mlockall(int flags)
@@ -376,6 +411,7 @@ const struct test request_tests[] = {
 	{ "handler_makes_a_request_while_its_thread_does", handler_makes_a_request_while_its_thread_does },
 	{ "quiet_process_makes_requests_without_a_system_call", quiet_process_makes_requests_without_a_system_call },
 	{ "hooks_make_requests", hooks_make_requests },
+	{ "writable_text_makes_requests", writable_text_makes_requests },
 	{ "memory_is_locked_by_the_tool_where_the_kernel_does_not",
 	  memory_is_locked_by_the_tool_where_the_kernel_does_not },
 	{ "names_that_threads_give_themselves_are_in_their_chunks",

@@ -13,8 +13,8 @@ static const unsigned char elsewhere[] = { 0x90, 0x90, 0x90, 0x90, 0x90, 0x90 };
 static void begin(void)
 {
 	world_begin(1);
-	process.blocks[0] = (struct nopal_block){ (uint64_t)after_call, (uint64_t)(after_call + sizeof after_call), 0x111 };
-	process.blocks[1] = (struct nopal_block){ (uint64_t)elsewhere, (uint64_t)(elsewhere + sizeof elsewhere), 0x222 };
+	process.blocks[0] = (struct nopal_block){ (uint64_t)after_call, (uint64_t)(after_call + sizeof after_call), 0x111, 0, 0 };
+	process.blocks[1] = (struct nopal_block){ (uint64_t)elsewhere, (uint64_t)(elsewhere + sizeof elsewhere), 0x222, 0, 0 };
 	process.block_count = 2;
 }
 

@@ -102,6 +102,8 @@ pub struct Tracee {
     pub(crate) resting: HashMap<(u32, u64), Vec<Change>>,
     /// Sites with thunks whose jumps were taken out again, by address.
     pub taken_out: Vec<Change>,
+    /// Text that the program may write to, or could for a time: no jump is put there.
+    pub(crate) writable_text: Vec<Range<u64>>,
     /// The marker sites that generated code records, by address, and the words that their code tests.
     pub markers: BTreeMap<u64, Marked>,
     pub marker_words: HashSet<u64>,
@@ -221,6 +223,7 @@ impl Tracee {
             known: Known::default(),
             changes: Inserted::default(),
             taken_out: Vec::new(),
+            writable_text: writable_text(maps, modules),
             probe_sites: HashMap::new(),
             resting: HashMap::new(),
             markers: BTreeMap::new(),
@@ -248,6 +251,7 @@ impl Tracee {
             known: self.known.clone(),
             changes: self.changes.clone(),
             taken_out: self.taken_out.clone(),
+            writable_text: self.writable_text.clone(),
             probe_sites: self.probe_sites.clone(),
             resting: self.resting.clone(),
             markers: self.markers.clone(),
@@ -277,6 +281,8 @@ impl Tracee {
             let range = extent(module);
             self.taken_out
                 .retain(|change| !range.contains(&change.address));
+            self.writable_text
+                .retain(|text| text.end <= range.start || range.end <= text.start);
             self.forget_text_of_markers(&range);
             self.semaphores.retain(|address| !range.contains(address));
             let gone = self.changes.take(|change| range.contains(&change.address));
@@ -555,6 +561,22 @@ fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {
         resume,
         get_address,
     })
+}
+
+/// The code of modules that the program may write to.
+fn writable_text(maps: &[Mapping], modules: &[Loaded]) -> Vec<Range<u64>> {
+    let has_code = |map: &Mapping, module: &Loaded| {
+        let mut segments = module.file.image.segments().iter();
+        segments.any(|segment| {
+            let begin = module.base.wrapping_add(segment.address);
+            let end = begin.saturating_add(segment.memory_size);
+            segment.executable && map.start < end && begin < map.end
+        })
+    };
+    let is_text =
+        |map: &&Mapping| map.writable && modules.iter().any(|module| has_code(map, module));
+    let text = maps.iter().filter(is_text);
+    text.map(|map| map.start..map.end).collect()
 }
 
 /// The main stack with room to grow, the heap with room, and where threads' stacks are mapped.

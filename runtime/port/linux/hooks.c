@@ -10,6 +10,7 @@
 
 #include <asm/signal.h>
 #include <asm/unistd.h>
+#include <linux/mman.h>
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
 
@@ -111,6 +112,27 @@ void nopal_before_signal_action(struct nopal_arguments *arguments)
 		nopal_make_request(nopal_process, NOPAL_REQUEST_TRAPS, 0, NOPAL_NO_DESCRIPTOR);
 }
 
+/* mprotect and pkey_mprotect. A program that makes its text writable is about to change it, and may change a part of a
+ * jump, or look for the bytes that it displaced: the tool takes the jumps there out first. */
+void nopal_before_protect(struct nopal_arguments *arguments)
+{
+	uint64_t low = arguments->integer[0], bytes = arguments->integer[1];
+	if (!(arguments->integer[2] & PROT_WRITE) || !bytes)
+		return;
+	/* The last page counts as a whole. */
+	uint64_t pages = (bytes - 1) / NOPAL_REQUEST_PAGE_BYTES + 1, high = low + pages * NOPAL_REQUEST_PAGE_BYTES;
+	if (high <= low)
+		high = ~0ull;
+	uint32_t count = __atomic_load_n(&nopal_process->block_count, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct nopal_block *block = &nopal_process->blocks[i];
+		if (low >= block->text_high || high <= block->text_low)
+			continue;
+		nopal_make_request(nopal_process, NOPAL_REQUEST_TEXT, low, pages < INT32_MAX ? (int32_t)pages : INT32_MAX);
+		return;
+	}
+}
+
 void nopal_before_system_call(struct nopal_arguments *arguments)
 {
 	struct nopal_arguments rest;
@@ -126,6 +148,10 @@ void nopal_before_system_call(struct nopal_arguments *arguments)
 		break;
 	case __NR_seccomp:
 		nopal_before_seccomp(&rest);
+		break;
+	case __NR_mprotect:
+	case __NR_pkey_mprotect:
+		nopal_before_protect(&rest);
 		break;
 	case __NR_execve:
 		nopal_before_exec(&rest);

@@ -488,3 +488,23 @@ fn memory_that_is_counted_suffices_or_is_asked_for_before() {
 fn a_program_that_patches_its_own_functions() {
     Case::new(c("patches", &["-DHOLD"])).check_come_and_go();
 }
+
+/// Its text may be written to when nopal comes, and what it finds there may be as in the file.
+#[test]
+fn a_program_that_rewrites_its_instructions() {
+    for way in ["-DPLAIN", "-DBY_SYSTEM_CALL", "-DWITH_KEY", "-DALWAYS"] {
+        let case = || Case::new(c("rewritten", &[way]));
+        case().unchanged();
+        case().options(["--libs"]).check_come_and_go();
+    }
+}
+
+#[test]
+fn functions_in_text_that_becomes_writable_are_recorded_until_then() {
+    let case = Case::new(c("rewritten", &[]));
+    let traced = case.unchanged();
+    assert_eq!(traced.report.calls("constant"), 100);
+    assert_eq!(traced.report.calls("apart"), 200 * 100 + 1);
+    let told = "may change its code: 1 function is not recorded from then on";
+    assert!(traced.said.contains(told), "{}", traced.said);
+}

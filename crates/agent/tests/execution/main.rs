@@ -536,6 +536,7 @@ fn hooks_keep_registers() {
         Stub::Prctl,
         Stub::Seccomp,
         Stub::SignalAction,
+        Stub::Protect,
         Stub::SystemCall,
     ]
     .map(|stub| world.hook(stub, observed()));

@@ -168,6 +168,7 @@ impl Model {
             low: block.low,
             high: block.high,
             header: block.header,
+            ..BlockEntry::default()
         };
         memory.put(process + nopal_agent::blocks_offset(), published.as_bytes());
         code.make_executable(arena, CODE_BYTES)?;

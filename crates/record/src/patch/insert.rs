@@ -5,9 +5,11 @@ use crate::sites::modules::extent;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::Result;
 use nopal_analysis::text::several;
+use nopal_plan::JUMP;
 use nopal_process::{Behind, Mapping, Outcome, Stopped};
 use std::collections::{BTreeMap, HashSet};
 use std::io::Error;
+use std::ops::Range;
 
 impl Tracee {
     /// Puts jumps into the text of a program that has not run yet, and has these files mapped.
@@ -49,6 +51,9 @@ impl Tracee {
         changes: Vec<Change>,
         context: &mut PatchContext,
     ) -> Result<()> {
+        let (writable, changes): (Vec<Change>, Vec<Change>) = changes
+            .into_iter()
+            .partition(|change| self.is_writable(change));
         self.uncover(&changes)?;
         self.list_breakpoints(&changes)?;
         let (holes, changes): (Vec<Change>, Vec<Change>) =
@@ -62,11 +67,13 @@ impl Tracee {
             .memory
             .write_patches_over(behind, &Patches::of(&changes).insertion())?;
         let mut left = BTreeMap::<(&str, String), u64>::new();
+        let writable = writable.iter().filter(|change| !change.is_hole());
+        let writable = writable.map(|change| (change, WRITABLE.to_owned()));
         let lost = lost.iter().map(|change| (change, DIFFERS.to_owned()));
         let unwritten = changes.iter().zip(&outcomes);
         let unwritten =
             unwritten.filter_map(|(change, outcome)| Some((change, why_unwritten(outcome)?)));
-        for (change, why) in unwritten.chain(lost) {
+        for (change, why) in unwritten.chain(lost).chain(writable) {
             let module = self.module_at(change.address);
             let module = module.map_or("?", |module| &module.name);
             *left.entry((module, why)).or_default() += 1;
@@ -81,6 +88,17 @@ impl Tracee {
         let written = written.filter(|(_, outcome)| *outcome == Outcome::Written);
         self.changes.add(written.map(|(change, _)| change));
         self.settle_markers(context)
+    }
+
+    /// Whether the program has made the place of a jump writable, or that of the jump in its hole.
+    pub(crate) fn is_writable(&self, change: &Change) -> bool {
+        let hole = change.hole().map(|hole| hole..hole + JUMP as u64);
+        let is_there = |range: &Range<u64>| {
+            let hole = hole.as_ref();
+            change.overlaps(range)
+                || hole.is_some_and(|hole| hole.start < range.end && range.start < hole.end)
+        };
+        self.writable_text.iter().any(is_there)
     }
 
     /// Writes the jumps in holes, over earlier ones to other thunks. Nothing runs that could be in one of them.
@@ -176,6 +194,7 @@ impl Tracee {
     }
 }
 
+const WRITABLE: &str = "the program may change its code, which is or was writable";
 const DIFFERS: &str = "the code in memory differs from the file";
 
 /// `None` if the change was written.

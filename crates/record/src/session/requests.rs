@@ -14,7 +14,10 @@ use crate::sites::modules::named_runtime_among;
 use crate::sites::signs::handles_stacks_because;
 use crate::tracee::Tracee;
 use anyhow::{Result, ensure};
-use nopal_abi::{REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_TRAPS};
+use nopal_abi::{
+    REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_PAGE_BYTES, REQUEST_TEXT, REQUEST_TRAPS,
+};
+use nopal_analysis::text::several;
 use nopal_process::{ExecFollower, Followed, Mapping, Options as Trace, Thread};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +75,11 @@ impl Session {
             },
             REQUEST_TRAPS => {
                 let left = self.leave_traps(region, request.process);
+                region.answer(request);
+                left
+            }
+            REQUEST_TEXT => {
+                let left = self.leave_text(region, request);
                 region.answer(request);
                 left
             }
@@ -252,6 +260,28 @@ impl Session {
         if left {
             self.context.warnings.push(format!(
                 "process {process} uses SIGTRAP itself: its probes by breakpoints were removed"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The program is about to make text writable: it gets it as it is in the file.
+    fn leave_text(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<()> {
+        let pages = request.descriptor.max(0) as u64;
+        let text = request.word
+            ..request
+                .word
+                .saturating_add(pages * REQUEST_PAGE_BYTES as u64);
+        self.processes.known_or_forked(region, request.process)?;
+        let Some(tracee) = self.processes.tracees.get_mut(&request.process) else {
+            return Ok(());
+        };
+        let left = tracee.leave_text(text, &mut self.context)?;
+        if left > 0 {
+            self.context.warnings.push(format!(
+                "process {} may change its code: {} not recorded from then on",
+                request.process,
+                several(left as u64, "function is", "functions are")
             ));
         }
         Ok(())

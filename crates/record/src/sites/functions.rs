@@ -17,6 +17,7 @@ use nopal_control::SiteKey;
 use nopal_plan::Site;
 use nopal_process::Stopped;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 /// The number of attempts at sites into whose windows a thread is about to return, and the time that it gets for that.
@@ -191,6 +192,29 @@ impl Tracee {
         self.settle_markers(context)?;
         self.held = stopped.let_go();
         Ok(())
+    }
+
+    /// The program makes text writable: takes its jumps out for good, but for those of hooks, without which calls that are
+    /// wrapped could not end. Returns the number of functions that are not recorded any more.
+    pub fn leave_text(&mut self, text: Range<u64>, context: &mut PatchContext) -> Result<usize> {
+        self.writable_text.push(text);
+        let leaves = |change: &&Change| change.function().is_some() || change.is_probe();
+        let sites = self.changes.iter().filter(leaves);
+        let sites: Vec<Change> = sites.filter(|it| self.is_writable(it)).copied().collect();
+        let goes = |change: &&Change| {
+            let found = sites.binary_search_by_key(&change.address, |site| site.address);
+            found.is_ok() || change.is_hole() && sites.iter().any(|site| change.serves(site))
+        };
+        let out: Vec<Change> = self.changes.iter().filter(goes).copied().collect();
+        if !out.is_empty() {
+            self.take_out(&out, context)?;
+        }
+        for change in &out {
+            self.probe_sites.remove(&change.address);
+        }
+        self.prepare_switches();
+        let functions = out.iter().filter(|change| change.function().is_some());
+        Ok(functions.count())
     }
 
     /// The numbers of our changes at these functions, ascending.

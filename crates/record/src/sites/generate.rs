@@ -80,6 +80,7 @@ impl Tracee {
                 low: base,
                 high: base + image.len() as u64,
                 header: base + IMAGE_UNWIND_HEADER,
+                ..BlockEntry::default()
             })?;
         }
         mapped
@@ -164,10 +165,13 @@ impl Tracee {
             self.wrapping
                 .push(Wrapping::new(code, block.low, block.entries_only));
         }
+        let all = changes.iter().chain(&chosen.markers);
         self.publish_block(BlockEntry {
             low: block.low,
             high: block.high,
             header: block.header,
+            text_low: all.clone().map(|one| one.address).min().unwrap_or(0),
+            text_high: all.map(|one| one.window().end).max().unwrap_or(0),
         })?;
         self.add_markers(&chosen.markers, &chosen.marker_words);
         let own = changes.iter().zip(&chosen.sites);

@@ -9,7 +9,7 @@ use nopal_process::Memory;
 use nopal_symbols::Image;
 use std::collections::HashSet;
 
-const HOOKS: [(&str, Stub); 17] = [
+const HOOKS: [(&str, Stub); 19] = [
     ("_dl_debug_state", Stub::Libraries),
     ("_dl_find_object", Stub::FindObject),
     ("dl_iterate_phdr", Stub::IterateObjects),
@@ -27,6 +27,8 @@ const HOOKS: [(&str, Stub); 17] = [
     ("seccomp", Stub::Seccomp),
     // All functions that libc has for it lead there.
     ("__libc_sigaction", Stub::SignalAction),
+    ("mprotect", Stub::Protect),
+    ("pkey_mprotect", Stub::Protect),
     ("syscall", Stub::SystemCall),
 ];
 
