@@ -563,7 +563,8 @@ fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {
     })
 }
 
-/// The code of modules that the program may write to.
+/// The code of modules that the program may write to. Memory without a file has been made writable to move code there,
+/// as to huge pages.
 fn writable_text(maps: &[Mapping], modules: &[Loaded]) -> Vec<Range<u64>> {
     let has_code = |map: &Mapping, module: &Loaded| {
         let mut segments = module.file.image.segments().iter();
@@ -573,8 +574,9 @@ fn writable_text(maps: &[Mapping], modules: &[Loaded]) -> Vec<Range<u64>> {
             segment.executable && map.start < end && begin < map.end
         })
     };
-    let is_text =
-        |map: &&Mapping| map.writable && modules.iter().any(|module| has_code(map, module));
+    let is_text = |map: &&Mapping| {
+        map.writable && map.inode != 0 && modules.iter().any(|module| has_code(map, module))
+    };
     let text = maps.iter().filter(is_text);
     text.map(|map| map.start..map.end).collect()
 }
