@@ -241,11 +241,18 @@ const steps = {
 			rows.map(row => row.cells[2].textContent));
 		assert.deepEqual(bars, plan.hist.groups[0].bars.map(bar => bar.count.toLocaleString("en")));
 
-		// The longest calls of the function that is searched, of all times.
+		// The longest calls of the call that was clicked, and of the function that is searched, of all times.
 		await page.evaluate(() => {
 			window.nopal[0].view.range = null;
 			window.nopal[0].view.changed();
 		});
+		await page.mouse.click(640, 145);
+		await page.waitForSelector("#panel-call table");
+		const clicked = await page.textContent("#panel-call caption");
+		await page.click("#tab-longest");
+		await page.waitForFunction(clicked => document.querySelector("#panel-longest caption")?.textContent.endsWith(
+			` calls of ${clicked}, of the whole trace`), clicked);
+		await page.keyboard.press("Escape");
 		await page.fill("#pattern", plan.wanted);
 		await page.press("#pattern", "Enter");
 		await page.click("#tab-longest");
@@ -341,7 +348,19 @@ const steps = {
 		await page.click("#theme");
 		assert.ok(await page.evaluate(() => document.documentElement.classList.contains("light")));
 		await picture(page, "phone");
-		await page.focus("#tab-call");
+		const tops = await page.locator("header button:visible, header input").evaluateAll(all => all.map(one =>
+			one.getBoundingClientRect().top));
+		assert.ok(Math.max(...tops) - Math.min(...tops) < 10, `${tops}`);
+		// The name of each function is in sight beside its first numbers.
+		await page.click("#tab-functions");
+		await page.waitForSelector("#panel-functions tbody tr");
+		const [left, right] = await page.locator("#panel-functions tbody td.function").first().evaluate(cell => {
+			const { left, right } = cell.getBoundingClientRect();
+			return [left, right];
+		});
+		assert.ok(left > 150 && right <= 360, `${left} ${right}`);
+		await picture(page, "phone-functions");
+		await page.click("#tab-call");
 		await page.keyboard.press("ArrowLeft");
 		assert.ok(await page.isVisible("#panel-export table"));
 		await done(page);

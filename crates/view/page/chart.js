@@ -488,7 +488,7 @@ export class Chart {
 		context.lineWidth = 1;
 	}
 
-	/** @type {{thread: number, depth: number, begin: number, end: number} | null} */
+	/** @type {{thread: number, function: number, depth: number, begin: number, end: number} | null} */
 	call = null;
 
 	/**

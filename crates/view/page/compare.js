@@ -111,7 +111,7 @@ function show(details, comparison) {
 	const columns = MEASURES.length * PARTS.length;
 	for (const name of ["p", "function", "module"]) {
 		groups.append(element("th"));
-		names.append(element("th", name, name === "p" ? "" : "name"));
+		names.append(element("th", name, name === "p" ? "" : name === "function" ? "name function" : "name"));
 	}
 	const body = table.createTBody();
 	for (const row of rows.slice(0, MOST_ROWS)) {
@@ -121,7 +121,7 @@ function show(details, comparison) {
 		}
 		const { p, significant } = row;
 		const probability = p === null ? "-" : `${p < 0.001 ? "<0.001" : p.toFixed(3)}${significant ? "*" : ""}`;
-		const cell = element("td", "", "name");
+		const cell = element("td", "", "name function");
 		const button = element("button", row.function);
 		button.type = "button";
 		button.addEventListener("click", () => {

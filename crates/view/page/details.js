@@ -141,7 +141,7 @@ export class Details {
 			threads: () => this.threads(),
 			export: () => showExport(this),
 		}[view.panel];
-		const more = { markers: `${view.from},${view.until}`, longest: [...this.chart.found].join(), histogram: view.subject, tracks: [...view.tracks, ...this.chart.tracks?.refused.keys() ?? []].join() }[view.panel];
+		const more = { markers: `${view.from},${view.until}`, longest: this.sought().join(), histogram: view.subject, tracks: [...view.tracks, ...this.chart.tracks?.refused.keys() ?? []].join() }[view.panel];
 		const key = more === undefined ? of : of + more;
 		if (fill && this.shown.get(view.panel) !== key && !(isCompared && this.isComparing)) {
 			this.shown.set(view.panel, key);
@@ -179,6 +179,12 @@ export class Details {
 			...range ? { from: Math.round(range[0]), until: Math.round(range[1]) } : {},
 			...chosen.size > 0 ? { threads: [...chosen].join(",") } : {},
 		};
+	}
+
+	/** The functions that the search has found, otherwise that of the call that was clicked. */
+	sought() {
+		const { found, call } = this.chart;
+		return found.size > 0 ? [...found] : call ? [call.function] : [];
 	}
 
 	/** The selection, in words. */
@@ -388,8 +394,9 @@ export class Details {
 		const table = element("table");
 		table.append(element("caption", `${count(rows.length)} functions, of ${this.subject()}`));
 		const head = table.createTHead().insertRow();
+		const kind = (/** @type {number} */ at) => at === 9 ? "name function" : at > 9 ? "name" : "";
 		COLUMNS.forEach(([name], at) => {
-			const cell = element("th", "", at > 8 ? "name" : "");
+			const cell = element("th", "", kind(at));
 			cell.scope = "col";
 			cell.ariaSort = at !== this.sort ? "none" : at > 8 ? "ascending" : "descending";
 			const button = element("button", name);
@@ -405,7 +412,7 @@ export class Details {
 		for (const row of rows.slice(0, MOST_ROWS)) {
 			const line = body.insertRow();
 			COLUMNS.forEach(([name, , text], at) => {
-				const cell = element("td", at === 9 ? "" : text(row), at > 8 ? "name" : "");
+				const cell = element("td", at === 9 ? "" : text(row), kind(at));
 				if (name === "function") {
 					const button = element("button", text(row));
 					button.type = "button";

@@ -54,7 +54,7 @@ export function showTree(details, graph) {
 		row.ariaLevel = String(level);
 		const texts = [duration(total), `${(total / all * 100).toFixed(1)} %`, ...more];
 		const cell = element("td", "", "name");
-		cell.style.paddingLeft = `${(level - 1) * 14}px`;
+		cell.style.paddingLeft = `calc(${level - 1} * var(--indent))`;
 		row.append(...texts.map(text => element("td", text)), cell);
 		return { row, cell };
 	};

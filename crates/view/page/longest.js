@@ -1,4 +1,4 @@
-// The longest calls of the functions that the search has found.
+// The longest calls of the functions that the search has found, or of the one whose call was clicked.
 
 /** @import {Details} from "./details.js" */
 
@@ -6,16 +6,16 @@ import { byId, count, duration, element, moment } from "./text.js";
 
 /** @param {Details} details */
 export async function showLongest(details) {
-	const { chart, view } = details;
+	const { view } = details;
 	const panel = byId("panel-longest");
-	const functions = [...chart.found];
+	const functions = details.sought();
 	if (functions.length === 0) {
-		panel.replaceChildren(element("p", "Search functions, or click on one, to see their longest calls here."));
+		panel.replaceChildren(element("p", "Search functions, or click on a call, to see the longest calls here."));
 		return;
 	}
 	panel.replaceChildren(element("p", "Looking for the longest …"));
 	const calls = await view.api.longest(functions, details.selection());
-	if (functions.join() !== [...chart.found].join()) {
+	if (functions.join() !== details.sought().join()) {
 		return;
 	}
 	const table = element("table");

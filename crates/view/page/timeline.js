@@ -183,7 +183,7 @@ export class Timeline {
 	 */
 	showCall(thread, stack) {
 		const { call } = stack;
-		this.chart.call = call && { thread, depth: call.depth, begin: call.begin, end: call.end };
+		this.chart.call = call && { thread, function: call.function, depth: call.depth, begin: call.begin, end: call.end };
 		if (call) {
 			this.view.subject = this.nameOf(call.function);
 		}
