@@ -261,7 +261,10 @@ pub const ROWS: &[Row] = &[
         plain("copied").refused("mixed").refused("added")
     })
     .also_with_libs(),
-    row("handlers that share a frame", || plain("handlers")).also_with_libs(),
+    row("handlers that share a frame", || {
+        plain("handlers").options(["--block"])
+    })
+    .also_with_libs(),
     row("frames found by 32-bit distances", || plain("distances")).also_with_libs(),
     row("values in all kinds of places", || {
         Case::new(c("conventions", &["-lm"]))

@@ -8,8 +8,6 @@ enum { ROUNDS = 100000 };
 enum { ROUNDS = 200 };
 #endif
 
-// calls: 200 interpret
-
 KEPT __attribute__((used)) long triple(long value)
 {
 	EFFECT();
@@ -41,6 +39,6 @@ int main(void)
 	unsigned long sum = 0;
 	for (int round = 0; round < ROUNDS; round++)
 		sum += (unsigned long)interpret(code, 100);
-	printf("%lx\n", sum);
+	printf("%lx\ncalls: %d interpret\n", sum, ROUNDS);
 	return 0;
 }
