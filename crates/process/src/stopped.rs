@@ -55,6 +55,9 @@ const ENOUGH_TO_CHOOSE_FROM: usize = 64;
 const LOOKS: u32 = 4;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
+/// The longest wait for a thread that was let run for a moment: it may need a processor first.
+const LONGEST_MOMENT: Duration = Duration::from_millis(500);
+
 /// The time between looks at the other threads, while one is waited for.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(10);
 
@@ -388,9 +391,16 @@ impl Stopped {
     ///
     /// If it executes a program in that moment, the kernel ends all others, and makes it wait until those that are
     /// traced have been waited for: then the error is [`StopError::Executes`].
-    pub fn run_for_a_moment(&mut self, thread: usize) -> Result<Event> {
+    ///
+    /// `None`: it waits in the kernel, perhaps for what another thread does, as after a fault that the program handles
+    /// itself (`userfaultfd`). It is among [`Stopped::late`] then.
+    pub fn run_for_a_moment(&mut self, thread: usize) -> Result<Option<Event>> {
         self.threads[thread].run_for_a_moment()?;
-        let event = self.settle(thread)?;
+        let Some(event) = self.settle(thread)? else {
+            let waiting = self.threads.remove(thread);
+            self.late.push(waiting);
+            return Ok(None);
+        };
         if let Event::Ended(_) = event {
             let ended = self.threads.remove(thread);
             // The kernel has not reported its end yet.
@@ -398,12 +408,13 @@ impl Stopped {
                 self.first = Some(ended);
             }
         }
-        Ok(event)
+        Ok(Some(event))
     }
 
-    /// Waits until a thread that was let run has stopped again, or ended.
-    fn settle(&mut self, thread: usize) -> Result<Event> {
-        loop {
+    /// Waits until a thread that was let run has stopped again, or ended. `None`: it takes too long.
+    fn settle(&mut self, thread: usize) -> Result<Option<Event>> {
+        let begun = Instant::now();
+        while begun.elapsed() < LONGEST_MOMENT {
             let running = &mut self.threads[thread];
             match running.settle_until(Instant::now() + BETWEEN_SWEEPS)? {
                 Some(Event::Stopped(Stop::Executed)) => return Err(StopError::Executes.into()),
@@ -420,7 +431,7 @@ impl Stopped {
                         // Killed where it stood: its end is the next event.
                         Some(Err(_)) if running.is_swept_away()? => {}
                         Some(Err(error)) => return Err(error),
-                        _ => return Ok(event),
+                        _ => return Ok(Some(event)),
                     }
                 }
                 // A thread that is not held has executed a program, and has its id now.
@@ -433,11 +444,12 @@ impl Stopped {
             }
             if self.threads[thread].is_zombie() {
                 if !any_is_gone {
-                    return Ok(Event::Ended(Ending::Unknown));
+                    return Ok(Some(Event::Ended(Ending::Unknown)));
                 }
                 std::thread::sleep(BETWEEN_SWEEPS);
             }
         }
+        Ok(None)
     }
 
     /// Threads that sleep in the kernel, uninterruptibly: the parent of a `vfork` until the child executes or exits, a

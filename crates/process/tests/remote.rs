@@ -274,7 +274,7 @@ fn a_moment_is_some_instructions() {
     thread.set_registers(&registers).unwrap();
     for _ in 0..20 {
         let event = stopped.run_for_a_moment(0).unwrap();
-        assert_eq!(event, Event::Stopped(Stop::Interrupted));
+        assert_eq!(event, Some(Event::Stopped(Stop::Interrupted)));
         let registers = stopped.threads()[0].registers().unwrap();
         let rip = registers.instruction_pointer();
         assert!([start, start + 2].contains(&rip));

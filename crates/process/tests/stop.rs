@@ -242,7 +242,7 @@ fn a_process_that_executes_while_one_thread_runs_survives() {
         while goes_on {
             for thread in (0..stopped.threads().len()).rev() {
                 match stopped.run_for_a_moment(thread) {
-                    Ok(event) => goes_on &= matches!(event, Event::Stopped(_)),
+                    Ok(event) => goes_on &= matches!(event, Some(Event::Stopped(_))),
                     Err(error) => {
                         let expected = Some(&StopError::Executes);
                         assert_eq!(error.downcast_ref(), expected, "{error:#}");
@@ -269,7 +269,7 @@ fn a_thread_that_ends_while_it_runs_for_a_moment_is_not_held_any_more() {
         let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
         for thread in (0..stopped.threads().len()).rev() {
             let held = stopped.threads().len();
-            if let Event::Ended(_) = stopped.run_for_a_moment(thread).unwrap() {
+            if let Some(Event::Ended(_)) = stopped.run_for_a_moment(thread).unwrap() {
                 ended += 1;
                 assert_eq!(stopped.threads().len(), held - 1);
                 break;

@@ -15,7 +15,7 @@ use nopal_process::{Event, Mapping, Memory, Pages, Search, StopError, Stopped, T
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The time that threads may take to stop.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,6 +27,9 @@ const MOST_MOMENTS: usize = 200;
 /// time.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// The time in which threads do what others have waited for.
+const FOR_OTHERS: Duration = Duration::from_millis(100);
 
 /// The time between looks at a frozen process.
 const WHILE_FROZEN: Duration = Duration::from_millis(20);
@@ -144,19 +147,21 @@ fn unneeded(holes: &[Change], journal: &Journal, memory: &Memory) -> Vec<Change>
     holes.copied().collect()
 }
 
-/// Lets threads go that did not stop, and that cannot be stopped again before; those of a frozen process, when it goes
-/// on. Returns whether that was possible: others may sleep in the kernel for ever.
+/// Lets threads go that did not stop, and that cannot be stopped again before: those that waited for others, in a while,
+/// and those of a frozen process, when it goes on. Returns whether that was possible: others may sleep in the kernel for
+/// ever.
 fn let_go(process: i32, mut late: Vec<Thread>) -> bool {
+    let begun = Instant::now();
     loop {
         let was_frozen = is_frozen(process);
         late = late
             .into_iter()
             .filter_map(|thread| thread.detach().err())
             .collect();
-        if late.is_empty() || !was_frozen {
+        if late.is_empty() || !was_frozen && begun.elapsed() >= FOR_OTHERS {
             return late.is_empty();
         }
-        std::thread::sleep(WHILE_FROZEN);
+        std::thread::sleep(if was_frozen { WHILE_FROZEN } else { PAUSE });
     }
 }
 
@@ -275,8 +280,9 @@ pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Res
             }
             any_ran = true;
             out = match stopped.run_for_a_moment(number)? {
-                Event::Ended(_) => true,
-                Event::Stopped(_) => is_out(&stopped.threads()[number])?,
+                Some(Event::Ended(_)) => true,
+                Some(Event::Stopped(_)) => is_out(&stopped.threads()[number])?,
+                None => break,
             };
         }
         all_out &= out;
