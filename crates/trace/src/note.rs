@@ -338,6 +338,9 @@ pub struct Place {
     /// Keys of calls that were given up since the records are complete: exits of equal keys may be theirs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given_up: Vec<u32>,
+    /// The slot of the next event, if a record has told it, and whether that may be on another stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<(u64, bool)>,
     /// Calls on other stacks, in the order in which the thread has left them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aside: Vec<Aside>,

@@ -201,6 +201,9 @@ impl CallRebuilder {
             if place.slot != 0 {
                 self.cursor = place.slot;
             }
+            if let Some((slot, elsewhere)) = place.next {
+                self.arrival = Some(Arrival { slot, elsewhere });
+            }
             self.event_clock = self.event_clock.max(place.clock.min(clock));
             self.known.has_gaps |= place.gaps;
             self.known.astray |= place.astray;
@@ -249,6 +252,7 @@ impl CallRebuilder {
             jumped: self.known.jumped,
             doubts: self.known.doubts.clone(),
             given_up: self.known.given_up.iter().copied().collect(),
+            next: self.arrival.map(|next| (next.slot, next.elsewhere)),
             aside: Vec::new(),
         }
     }
