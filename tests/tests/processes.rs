@@ -144,7 +144,8 @@ fn a_process_that_executes_programs_while_nopal_attaches() {
         let words = ["attach", "--for", "100ms", "-o"].map(Into::into);
         start.words.extend(words);
         start.words.push(trace.clone().into());
-        start.words.push(program.id().to_string().into());
+        let id = program.id();
+        start.words.push(id.to_string().into());
         let ended = start.run("");
         let is_over = program.has_ended();
         let of_program = program.wait();
@@ -153,13 +154,14 @@ fn a_process_that_executes_programs_while_nopal_attaches() {
         assert_eq!(of_program.stdout, "the last one\n", "{what}");
         assert_eq!(of_program.stderr, "", "{what}");
         let has_just_begun = ended.stderr.contains("no thread control block");
+        let refused = |why: &str| format!("nopal: process {id} is not traced: the process {why}");
         let begins = match ended.end {
-            End::Code(0) => "nopal: tracing process ",
-            _ if is_over && ended.stderr.contains("has ended") => "nopal: ",
-            _ if has_just_begun => "nopal: the process has no thread control block: try again",
-            _ => "nopal: the process is executing another program: try again\n",
+            End::Code(0) => "nopal: tracing process ".to_owned(),
+            _ if is_over && ended.stderr.contains("has ended") => "nopal: ".to_owned(),
+            _ if has_just_begun => refused("has no thread control block: try again"),
+            _ => refused("is executing another program: try again\n"),
         };
-        assert!(ended.stderr.starts_with(begins), "{what}");
+        assert!(ended.stderr.starts_with(&begins), "{what}");
         met += u64::from(ended.end == End::Code(0));
     }
     println!("met a program in {met} of {TRIES} tries");
