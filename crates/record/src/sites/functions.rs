@@ -197,6 +197,11 @@ impl Tracee {
     /// The program makes text writable: takes its jumps out for good, but for those of hooks, without which calls that are
     /// wrapped could not end. Returns the number of functions that are not recorded any more.
     pub fn leave_text(&mut self, text: Range<u64>, context: &mut PatchContext) -> Result<usize> {
+        let covers = |known: &Range<u64>| known.start <= text.start && text.end <= known.end;
+        // Programs change the same text again and again.
+        if self.writable_text.iter().any(covers) {
+            return Ok(0);
+        }
         self.writable_text.push(text);
         let leaves = |change: &&Change| change.function().is_some() || change.is_probe();
         let sites = self.changes.iter().filter(leaves);
