@@ -1,5 +1,5 @@
-// Takes the pictures of the page that docs/view.md shows: `pictures.mjs DIRECTORY PROGRAM TRACKS OLD NEW`, the last four
-// addresses of `nopal view`. docs/contributing.md has the commands.
+// Takes the pictures of the page that docs/view.md shows: `pictures.mjs DIRECTORY PROGRAM TRACKS BESIDE`, the last three
+// addresses of `nopal view`. docs/contributing.md tells of which traces.
 
 import { browser, open, settled } from "./browser.mjs";
 

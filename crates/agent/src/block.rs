@@ -5,6 +5,7 @@
 use crate::arch::{self, DISTANCE, NEVER_RUN, RED_ZONE, RETURN_ADDRESS, STACK_POINTER};
 use crate::headers::{self, Mark};
 use crate::process::COUNTED_BYTES;
+use crate::stub::Stub;
 use crate::{field, image, put, put_mirror};
 use anyhow::{Result, ensure};
 use nopal_abi::{
@@ -45,44 +46,6 @@ pub enum Values {
 
 /// In place of a register in a [`Fetch`].
 pub const FETCH_CONSTANT: u8 = headers::FETCH_CONSTANT as u8;
-
-/// The handler of a hook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stub {
-    Jump,
-    Libraries,
-    Exec,
-    ExecAt,
-    ExecDescriptor,
-    LockAll,
-    Prctl,
-    Seccomp,
-    SignalAction,
-    Protect,
-    SystemCall,
-    FindObject,
-    IterateObjects,
-}
-
-impl Stub {
-    fn offset(self) -> usize {
-        match self {
-            Stub::Jump => image::STUB_JUMP,
-            Stub::Libraries => image::STUB_LIBRARIES,
-            Stub::Exec => image::STUB_EXEC,
-            Stub::ExecAt => image::STUB_EXEC_AT,
-            Stub::ExecDescriptor => image::STUB_EXEC_DESCRIPTOR,
-            Stub::LockAll => image::STUB_LOCK_ALL,
-            Stub::Prctl => image::STUB_PRCTL,
-            Stub::Seccomp => image::STUB_SECCOMP,
-            Stub::SignalAction => image::STUB_SIGNAL_ACTION,
-            Stub::Protect => image::STUB_PROTECT,
-            Stub::SystemCall => image::STUB_SYSTEM_CALL,
-            Stub::FindObject => image::STUB_FIND_OBJECT,
-            Stub::IterateObjects => image::STUB_ITERATE_OBJECTS,
-        }
-    }
-}
 
 /// How a thunk treats calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,13 @@
 mod arch;
 mod block;
 mod process;
+mod stub;
 
 pub use arch::{BREAKPOINT, jump, reads_pointer, short_jump};
 
 pub use block::{
     BLOCK_BOUND, Block, BlockBuilder, EntryOnly, FETCH_CONSTANT, FETCH_LOADS, FETCHES, Fetch,
-    Probe, Recorder, Stub, Switched, Thunk, Values, detour_bound, thunk_bound,
+    Probe, Recorder, Switched, Thunk, Values, detour_bound, thunk_bound,
 };
 pub use process::{
     BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BEGIN, CONTEXT_BYTES, CONTEXT_PROCESS,
@@ -18,6 +19,7 @@ pub use process::{
     blocks_offset, counted_place, process_bytes, stack_part, thread_place, traps_offset,
     unwinders_offset,
 };
+pub use stub::Stub;
 
 use headers::{
     PATCH_DEPTH_LIMIT, PATCH_MAPPED, PATCH_MARK, PATCH_MIRROR, PATCH_ORDER, PATCH_POINTER,

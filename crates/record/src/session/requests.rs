@@ -276,12 +276,16 @@ impl Session {
         let Some(tracee) = self.processes.tracees.get_mut(&request.process) else {
             return Ok(());
         };
-        let left = tracee.leave_text(text, &mut self.context)?;
-        if left > 0 {
+        let (functions, probes) = tracee.leave_text(text, &mut self.context)?;
+        let left = [
+            (functions, ["function is", "functions are"]),
+            (probes, ["probe is", "probes are"]),
+        ];
+        for (number, [one, more]) in left.into_iter().filter(|left| left.0 > 0) {
             self.context.warnings.push(format!(
                 "process {} may change its code: {} not recorded from then on",
                 request.process,
-                several(left as u64, "function is", "functions are")
+                several(number as u64, one, more)
             ));
         }
         Ok(())

@@ -195,12 +195,16 @@ impl Tracee {
     }
 
     /// The program makes text writable: takes its jumps out for good, but for those of hooks, without which calls that are
-    /// wrapped could not end. Returns the number of functions that are not recorded any more.
-    pub fn leave_text(&mut self, text: Range<u64>, context: &mut PatchContext) -> Result<usize> {
+    /// wrapped could not end. Returns the numbers of functions and of probes that are not recorded any more.
+    pub fn leave_text(
+        &mut self,
+        text: Range<u64>,
+        context: &mut PatchContext,
+    ) -> Result<(usize, usize)> {
         let covers = |known: &Range<u64>| known.start <= text.start && text.end <= known.end;
         // Programs change the same text again and again.
         if self.writable_text.iter().any(covers) {
-            return Ok(0);
+            return Ok((0, 0));
         }
         self.writable_text.push(text);
         let leaves = |change: &&Change| change.function().is_some() || change.is_probe();
@@ -218,8 +222,8 @@ impl Tracee {
             self.probe_sites.remove(&change.address);
         }
         self.prepare_switches();
-        let functions = out.iter().filter(|change| change.function().is_some());
-        Ok(functions.count())
+        let probes = sites.iter().filter(|site| site.is_probe()).count();
+        Ok((sites.len() - probes, probes))
     }
 
     /// The numbers of our changes at these functions, ascending.
