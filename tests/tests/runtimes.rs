@@ -211,10 +211,12 @@ fn a_library_that_follows_frame_pointers() {
 #[test]
 fn a_program_that_follows_jumps() {
     let said = Case::new(c("follows", &["-rdynamic", "-DHOLD"])).check_come_and_go();
-    // All but the code was given back.
+    // All but the code was given back. The last session can come too late.
     let failed = ["nopal: process ", "nopal: cannot "];
     let mut lines = said.lines();
-    let has_failed = |line: &str| failed.iter().any(|begin| line.starts_with(begin));
+    let has_failed = |line: &str| {
+        failed.iter().any(|begin| line.starts_with(begin)) && !line.ends_with("or it has ended")
+    };
     assert!(!lines.any(has_failed), "{said}");
 }
 
