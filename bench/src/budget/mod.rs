@@ -1,6 +1,8 @@
 //! SQLite within a budget of 5 %, every function on: the cost, launched cold and with the last run's profile, and after
-//! a step in load; the part of the calls that the trace knows; and the same of other tracers that leave something out.
+//! a step in load; the part of the calls that the trace knows, and the times that it estimates; and the same of other
+//! tracers that leave something out.
 
+mod estimates;
 mod peers;
 mod step;
 
@@ -135,6 +137,7 @@ pub fn measure(paths: &Paths, programs: &Programs, program: &Path) -> Result<Vec
         Row::new("changes of state", "", knows(cold, &|known| known.changes)),
         Row::new("events lost", "", knows(cold, &|known| known.lost)),
     ];
+    rows.extend(estimates::measure(paths, program, rounds)?);
     rows.push(step::measure(paths, program)?);
     rows.extend(peers::measure(paths, programs, program)?);
     Ok(rows)
@@ -165,7 +168,7 @@ impl Made {
         for rounds in ["1", "2", "3"] {
             paths.record(&["--block"], program, &[ROWS, rounds])?;
             ensure!(paths.lost()? == 0, "events were lost");
-            let calls = rows(paths)?
+            let calls = rows(paths, &[])?
                 .into_iter()
                 .filter(|row| program.ends_with(&row.function.1))
                 .map(|row| (row.function, row.calls));
@@ -194,7 +197,7 @@ fn known(paths: &Paths, made: &Made, rounds: u64) -> Result<Known> {
         }
     }
     untimed.retain(|_, state| *state != SiteState::Timed);
-    let rows = rows(paths)?;
+    let rows = rows(paths, &[])?;
     let called = rows.len() as f64;
     let exact: Vec<bool> = rows
         .iter()
@@ -216,18 +219,34 @@ struct Reported {
     function: Function,
     calls: u64,
     was_off: bool,
+    own_ns: f64,
+    /// The self time has an estimate in it, and nothing of callees that were not timed.
+    is_estimated: bool,
 }
 
-fn rows(paths: &Paths) -> Result<Vec<Reported>> {
+impl Reported {
+    fn own_of_each(&self) -> f64 {
+        self.own_ns / self.calls as f64
+    }
+}
+
+fn rows(paths: &Paths, options: &[&str]) -> Result<Vec<Reported>> {
     let mut command = Command::new(&paths.nopal);
-    let text = output(command.args(["report", "--json"]).arg(paths.trace()))?;
+    command.args(["report", "--json"]).args(options);
+    let text = output(command.arg(paths.trace()))?;
     let rows: Vec<Value> = serde_json::from_str(&text)?;
     let reported = rows.iter().map(|row| {
         let text = |field: &str| Some(row[field].as_str()?.to_owned());
+        let estimated = row["estimated_self_ns"].as_f64();
+        let was_off = row.get("off_ns").is_some();
         Some(Reported {
             function: (text("function")?, text("module")?),
             calls: row["calls"].as_u64()?,
-            was_off: row.get("off_ns").is_some(),
+            was_off,
+            own_ns: estimated.or_else(|| row["self_ns"].as_f64())?,
+            is_estimated: estimated.is_some()
+                && !was_off
+                && row.get("self_with_untimed_callees").is_none(),
         })
     });
     let reported: Option<Vec<Reported>> = reported.collect();
