@@ -2,7 +2,8 @@
 
 use nopal_trace::Trace;
 
-/// The counter where the trace begins: at the first record of a thread, if it has any.
+/// The counter where the trace begins: at the first record of a thread, if it has any, or else when its clocks were first
+/// read.
 pub fn begin(trace: &Trace) -> u64 {
     let threads = trace.threads();
     let of_threads = threads.iter().filter_map(|thread| thread.packets().next());
@@ -11,6 +12,7 @@ pub fn begin(trace: &Trace) -> u64 {
     let begin = of_threads.map(|packet| packet.clock_begin()).min();
     begin
         .or_else(|| of_processors.map(|packet| packet.clock_begin()).min())
+        .or_else(|| Some(trace.clocks().snapshots().first()?.counter))
         .unwrap_or(0)
 }
 
@@ -22,5 +24,6 @@ pub fn end(trace: &Trace) -> u64 {
     let of_processors = of_processors.filter_map(|processor| processor.packets().next_back());
     let end = of_threads.map(|thread| thread.clock_end()).max();
     end.or_else(|| of_processors.map(|packet| packet.clock_end()).max())
+        .or_else(|| Some(trace.clocks().snapshots().last()?.counter))
         .unwrap_or(0)
 }

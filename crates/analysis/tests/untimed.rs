@@ -206,3 +206,18 @@ fn self_times_with_untimed_callees_are_marked() {
         }
     }
 }
+
+/// As a service that did nothing, or whose functions are all counted.
+#[test]
+fn times_of_a_trace_without_records_count_from_its_first_clock() {
+    let (_directory, trace) = made(0, true);
+    let mut text = Vec::new();
+    nopal_analysis::info::info(&trace, &mut text, 200).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let line = |begin: &str| {
+        let found = text.lines().find(|line| line.starts_with(begin));
+        found.unwrap_or_else(|| panic!("no {begin} in\n{text}"))
+    };
+    assert!(line("time ").ends_with(" 500 ms"), "{text}");
+    assert!(text.contains("10.0 ms  counted"), "{text}");
+}
