@@ -249,6 +249,38 @@ fn a_lock_that_may_have_been_given_back_in_between_is_no_case() {
     assert_eq!(past.missing.never_ended, 1);
 }
 
+/// The end that is seen may be that of another request, which began unseen.
+#[test]
+fn no_request_spans_missing_records() {
+    let (mut one, mut two) = (Thread::new(1), Thread::new(2));
+    one.call(100, 110, GET, 7, 0);
+    one.call(200, 210, GET, 8, 0);
+    one.0.end_chunk();
+    one.0.lose(9);
+    one.call(5000, 5010, PUT, 7, 0);
+    two.call(6000, 6010, PUT, 8, 0);
+    one.call(7000, 7010, GET, 7, 0);
+    two.call(7020, 7030, PUT, 7, 0);
+    let (cases, past) = found("get.arg1..put.arg1", vec![one, two]).unwrap();
+    assert_eq!(cases, [(7, 20, 2)]);
+    assert_eq!((past.missing.never_ended, past.missing.ends_alone), (2, 2));
+    assert_eq!(past.open, 0);
+}
+
+#[test]
+fn no_section_of_a_thread_spans_missing_records() {
+    let (mut one, mut two) = (Thread::new(1), Thread::new(2));
+    two.call(100, 110, GET, 0, 0);
+    one.call(200, 210, GET, 0, 0);
+    one.0.end_chunk();
+    one.0.lose(9);
+    one.call(5000, 5010, PUT, 0, 0);
+    two.call(6000, 6010, PUT, 0, 0);
+    let (cases, past) = found("get..put", vec![one, two]).unwrap();
+    assert_eq!(cases, [(1, 5900, 2)], "the other thread's");
+    assert_eq!((past.missing.never_ended, past.open), (1, 0));
+}
+
 /// As when its function had been recorded without arguments before.
 #[test]
 fn a_lock_may_have_been_given_back_where_it_is_not_known_which() {

@@ -206,6 +206,17 @@ impl Latency {
         found.then(|| Case::of(&given_up))
     }
 
+    /// Drops the open cases that were begun by such threads. For tracers without ranks.
+    pub fn give_up(&mut self, is_of: impl Fn(u32) -> bool) {
+        for open in &mut self.raw.open {
+            // Nobody changes an entry meanwhile: it is free, or has the mark of its key.
+            if open.mark != 0 && is_of(open.begin_thread) {
+                open.mark = 0;
+                self.raw.never_ended += 1;
+            }
+        }
+    }
+
     pub fn missing(&self) -> Missing {
         Missing {
             begins_lost: self.raw.begins_lost,

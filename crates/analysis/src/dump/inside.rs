@@ -180,6 +180,7 @@ impl Sink for Inside<'_> {
 
     fn missing(&mut self, clock: u64, ticks: u64) {
         self.watcher.missing(clock, ticks);
+        self.watcher.latency_events.clear();
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {

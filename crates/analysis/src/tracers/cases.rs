@@ -31,6 +31,8 @@ struct Pairing {
     /// The processes of the last begins of values: at most `REMEMBERED`, and as many older ones.
     last: HashMap<u64, u32>,
     older: HashMap<u64, u32>,
+    /// Whether an end was in another process than its begin.
+    is_across: bool,
 }
 
 /// As many cases as the mechanism has open.
@@ -63,7 +65,13 @@ impl Pairing {
             self.last.remove(&value);
             self.older.remove(&value);
         }
+        self.is_across |= of_begin != process;
         of_begin
+    }
+
+    /// Whether the end of a thread's case may be among missing records of a process.
+    fn may_end_in(&self, process: u32, thread: u32) -> bool {
+        self.is_across || self.of_threads.get(&thread) == Some(&process)
     }
 
     /// The key of a value in a process, and the value of such a key.
@@ -151,6 +159,15 @@ impl Run {
         }
     }
 
+    /// Records of a thread are missing: a case may have ended unseen, and what seems to be its end be that of another one.
+    fn lose(&mut self, thread: u32, process: u32) {
+        let (pairing, latency) = (&self.pairing, &mut self.latency);
+        match pairing {
+            Some(pairing) => latency.give_up(|begun_by| pairing.may_end_in(process, begun_by)),
+            None => latency.give_up(|begun_by| begun_by == thread),
+        }
+    }
+
     /// Whether an event ends a case that had ended earlier, since the kernel did not report that the thread ran.
     fn has_ended_unseen(&mut self, latency_event: &LatencyEvent) -> bool {
         let thread = &latency_event.value;
@@ -231,6 +248,12 @@ impl Cases {
                     && run.expire(1, latency_event.clock).is_some()
                 {}
             }
+            return;
+        }
+        if latency_event.what == EventKind::Unseen {
+            let sections = self.runs.iter_mut();
+            let sections = sections.filter(|run| matches!(run.tracer, Tracer::Section(_)));
+            sections.for_each(|run| run.lose(thread, process));
             return;
         }
         for (at, run) in self.runs.iter_mut().enumerate() {
@@ -383,6 +406,21 @@ mod tests {
         tell(&mut cases, 8, Begun, 0x80, 30);
         let case = tell(&mut cases, 9, Ended, 0x80, 50).unwrap();
         assert_eq!((case.begin_thread, case.ticks()), (8, 20));
+    }
+
+    #[test]
+    fn requests_that_end_in_other_processes_do_not_span_missing_records_of_those() {
+        use EventKind::{Begun, Ended, Unseen};
+        let mut cases = by_value();
+        tell(&mut cases, 8, Begun, 0x70, 10);
+        tell(&mut cases, 9, Unseen, 0, 20);
+        // None has ended elsewhere, and that process has none of its own.
+        assert!(tell(&mut cases, 9, Ended, 0x70, 30).is_some());
+        tell(&mut cases, 8, Begun, 0x70, 40);
+        tell(&mut cases, 9, Unseen, 0, 50);
+        assert_eq!(tell(&mut cases, 9, Ended, 0x70, 60), None);
+        let missing = cases.runs()[0].missing();
+        assert_eq!((missing.never_ended, missing.ends_alone), (1, 1));
     }
 
     #[test]

@@ -126,6 +126,8 @@ pub enum EventKind {
     CriticalEnded = 13,
     /// Kernel events are missing: what has begun may have ended.
     Lost = 14,
+    /// Records of the thread are missing up to here: what has begun may have ended, and begun again.
+    Unseen = 15,
 }
 
 impl Tracer {

@@ -38,7 +38,7 @@ impl Past {
             (self.open, "had not ended when the trace ended"),
             (
                 self.missing.never_ended,
-                "never ended: they began again, kernel events were lost, or calls were not recorded any more",
+                "never ended: they began again, events were lost, or calls were not recorded any more",
             ),
             (self.missing.ends_alone, "ended without a begin"),
             (
@@ -176,7 +176,7 @@ fn all(
     sort::by_key(&mut turns, |turn| turn.clock);
     let mut turns = turns.into_iter().peekable();
     let mut tell = |thread: u32, latency_event: &LatencyEvent| {
-        seen += 1;
+        seen += u64::from(latency_event.what != EventKind::Unseen);
         while let Some(turn) = turns.next_if(|turn| turn.clock <= latency_event.clock) {
             cases.turn(&turn);
         }

@@ -250,10 +250,14 @@ impl Sink for Watcher<'_> {
 
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 
-    /// Locks may have been released meanwhile.
-    fn missing(&mut self, _clock: u64, _ticks: u64) {
+    /// Locks may have been released meanwhile. Of the cases of sections, neither those that are open where the time begins nor
+    /// those that other threads have begun in it can be followed.
+    fn missing(&mut self, clock: u64, ticks: u64) {
         self.state.held.clear();
         self.state.blocked = Blocked::default();
+        for clock in [clock.saturating_sub(ticks), clock] {
+            self.emit(EventKind::Unseen, None, 0, clock);
+        }
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
