@@ -176,6 +176,8 @@ fn a_full_recording_is_followed_by_another_one() {
     assert!(refused.stderr.contains("the trace is full"), "{refused:?}");
     signal(&daemon, libc::SIGHUP);
     scene.wait_for("nopal_service_recordings_total", "", 2.0);
+    let traces = scene.traces();
+    assert_eq!(traces.len(), 2, "the full one is not kept: {traces:?}");
     signal(&daemon, libc::SIGTERM);
     let ended = daemon.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);

@@ -244,11 +244,13 @@ impl Followed {
     }
 }
 
-/// The most bytes of a recording: half of what is kept, since earlier ones need the rest, and half of the free space.
+/// The size at which a recording ends, so that with its last records and notes it has at most half of what is kept, since
+/// an earlier one needs the rest, and at most half of the free space.
 fn most_bytes(keep: u64, directory: &Path) -> u64 {
     let disk = rustix::fs::statvfs(directory);
     let free = disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
-    keep.min(free) / 2
+    let most = keep.min(free) / 2;
+    most - most / 16
 }
 
 /// Runs in the child, before it executes nopal. nopal must have no signal blocked or ignored, and end its recording
