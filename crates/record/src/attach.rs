@@ -40,7 +40,15 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
     );
     let left = left_in(process);
     let examined = nopal_process::examine(process)?;
-    take_out(&left?)?;
+    // While one of its threads executes another program, a process has neither memory nor a program to look at.
+    let or_executes = |error: anyhow::Error| {
+        let cause = error.root_cause().downcast_ref::<std::io::Error>();
+        match cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::NotFound) {
+            true => StopError::Executes.into(),
+            false => error,
+        }
+    };
+    take_out(&left.map_err(or_executes)?)?;
     let mut threads = nopal_process::threads(process)?.into_iter();
     let strict = |thread| {
         nopal_process::thread_status(process, thread).is_ok_and(|status| status.seccomp == STRICT)
@@ -53,14 +61,7 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         !under_new_filter(process) || may_suspend(),
         "a seccomp filter of the process may kill it for system calls that nopal needs; a nopal of root's that is under no filter itself can suspend it meanwhile"
     );
-    let image = Image::open(&executed(process)).map_err(|error| {
-        let cause = error.root_cause().downcast_ref::<std::io::Error>();
-        // While one of its threads executes another program, a process has none.
-        match cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::NotFound) {
-            true => StopError::Executes.into(),
-            false => error,
-        }
-    })?;
+    let image = Image::open(&executed(process)).map_err(or_executes)?;
     ensure_not_go(&image, &"this")
 }
 
