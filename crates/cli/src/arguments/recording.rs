@@ -322,7 +322,8 @@ struct Recording {
         long,
         num_args = 2,
         value_names = ["N", "SECTION"],
-        conflicts_with = "block"
+        conflicts_with = "block",
+        conflicts_with_all = KERNEL
     )]
     keep_slowest: Option<Vec<String>>,
 
@@ -353,9 +354,18 @@ struct WhenFullArguments {
     block: bool,
 
     /// When the buffer is full, drop the oldest records
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = KERNEL)]
     flight: bool,
 }
+
+/// What records events of the kernel: a flight recorder has none.
+const KERNEL: [&str; 5] = [
+    "events",
+    "kernel",
+    "patterns",
+    "kernel_markers",
+    "kernel_probes",
+];
 
 /// A kernel event, as perf and trace-cmd name it.
 #[derive(Clone, Debug)]
