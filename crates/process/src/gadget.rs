@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use nopal_beside::Mutex;
 
 use crate::arch::{LONGEST_OF_GADGET, RESTORERS, SYSTEM_CALL, SYSTEM_CALL_AND_RETURN};
+use crate::initial::Initial;
 use crate::{Mapping, Memory, Module, auxiliary, modules};
 
 /// Existing instructions of a process at which its threads make system calls for us.
@@ -40,7 +41,8 @@ pub fn find_system_call_gadget(pid: i32) -> Result<Gadget> {
     find_system_call_gadget_in(pid, modules(pid)?)
 }
 
-/// The same, in one of the files that the process is known to have mapped.
+/// The same, in one of the files that the process is known to have mapped. Of several copies of libc, the one that stays
+/// is taken.
 pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<Gadget> {
     let memory = Memory::open(pid)?;
     let loader = auxiliary(pid)?.loader_base;
@@ -56,6 +58,11 @@ pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<
         )
     };
     modules.sort_by_key(rank);
+    let is_librarys = |module: &&Module| !rank(module).0;
+    if modules.iter().filter(is_librarys).count() > 1 {
+        let initial = Initial::of(pid, &memory);
+        modules.sort_by_cached_key(|module| (rank(module), !initial.has(module)));
+    }
     let texts = modules.iter().flat_map(|module| &module.mappings);
     // Text that the process itself cannot read is read like any other.
     let texts = texts.filter(|mapping| mapping.executable);

@@ -39,6 +39,7 @@ mod ending;
 mod executed;
 mod gadget;
 mod information;
+mod initial;
 mod launch;
 mod loader;
 mod maps;

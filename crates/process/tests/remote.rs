@@ -54,6 +54,19 @@ fn a_gadget_that_has_been_changed_is_not_used() {
     assert!(there.is_in(&Memory::open(other).unwrap()));
 }
 
+/// Others may be unloaded while a thread is in them.
+#[test]
+fn the_gadget_is_in_the_libc_that_stays() {
+    let program = compile("copies");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let gadget = find_system_call_gadget(running.pid()).unwrap();
+    running.tell("\n");
+    assert_eq!(running.line(), "unloaded");
+    let memory = Memory::open(running.pid()).unwrap();
+    assert!(gadget.is_in(&memory), "{gadget:x?} is in no libc any more");
+}
+
 #[test]
 fn every_thread_can_map_memory_and_make_files_and_notices_nothing() {
     let program = compile("sleepers");
