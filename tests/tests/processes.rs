@@ -185,7 +185,10 @@ fn children_that_share_memory_and_thread_area() {
 /// Processes that share memory stop as well while nopal changes text that they execute.
 #[test]
 fn processes_in_the_memory_of_another_while_nopal_comes_and_goes() {
-    Case::new(c("sharers", &["-DHOLD"])).check_come_and_go();
+    for way in ["children", "siblings", "orphans"] {
+        let case = Case::new(c("sharers", &["-DHOLD"])).arguments([way]);
+        case.check_come_and_go();
+    }
 }
 
 /// The children wait for nopal, which begins with one after the other.

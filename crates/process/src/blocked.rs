@@ -90,9 +90,10 @@ fn children(pid: i32, tid: i32) -> Vec<i32> {
     numbers.filter_map(|child| child.parse().ok()).collect()
 }
 
-/// The processes of their own that run in the same memory, as `clone` makes them with `CLONE_VM` alone: those that are
-/// parents or children of each other. `parents`: the threads of the process whose children are looked at. A process
-/// that waits for its `vfork` child executes nothing meanwhile, and is not among them.
+/// The processes of their own that run in the same memory, as `clone` makes them with `CLONE_VM` alone: parents and
+/// children of each other, and children of a process above, which become that by `CLONE_PARENT`, or when their parent
+/// ends. `parents`: the threads of the process whose children are looked at. A process that waits for its `vfork` child
+/// executes nothing meanwhile, and is not among them.
 pub(crate) fn sharers(pid: i32, parents: &[i32]) -> Vec<i32> {
     let mut found = vec![pid];
     let mut next = 0;
@@ -109,7 +110,10 @@ pub(crate) fn sharers(pid: i32, parents: &[i32]) -> Vec<i32> {
         let parent = parent.filter(|&parent| parent > 1 && share_memory(pid, parent));
         let children = threads.iter().flat_map(|&tid| children(process, tid));
         let children = children.filter(|&child| share_memory(pid, child));
-        let relatives: Vec<i32> = children.chain(parent.filter(|it| !waits(it))).collect();
+        let others = ancestors(process).flat_map(children_of);
+        let others = others.filter(|&other| other != process && share_memory(pid, other));
+        let beside = parent.chain(others).filter(|it| !waits(it));
+        let relatives: Vec<i32> = children.chain(beside).collect();
         for relative in relatives {
             if !found.contains(&relative) {
                 found.push(relative);
@@ -118,6 +122,16 @@ pub(crate) fn sharers(pid: i32, parents: &[i32]) -> Vec<i32> {
         next += 1;
     }
     found.split_off(1)
+}
+
+/// The parent, its parent, and so on, as far as they can be seen from here.
+fn ancestors(pid: i32) -> impl Iterator<Item = i32> {
+    let above = |process: &i32| parent(*process).ok().filter(|&parent| parent > 0);
+    std::iter::successors(above(&pid), above)
+}
+
+fn children_of(pid: i32) -> impl Iterator<Item = i32> {
+    threads_of(pid).flat_map(move |tid| children(pid, tid))
 }
 
 fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
