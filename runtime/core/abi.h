@@ -15,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 6
+#define NOPAL_ABI_VERSION 7
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *
@@ -214,6 +214,8 @@ struct nopal_region {
 	uint32_t waited_in_vain;    /* `freed` when a thread last waited for a chunk in vain; 0: none has */
 	uint32_t unanswered_executions; /* requests without an answer, after which the thread went on */
 	uint32_t unanswered_libraries;
+	uint32_t silent_since;      /* `heartbeat` when a thread last gave up a wait for the next one */
+	uint32_t silences;          /* how often threads have given up at that one */
 	uint32_t counter_pages;     /* how many have been asked for: as many are given out, or all */
 };
 

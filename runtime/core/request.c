@@ -19,6 +19,23 @@
 #define STEPS_WITHOUT_HEARTBEAT 16000
 #define STEPS_AT_MOST 100000
 
+/* Half as long as the last time for a heartbeat that has stood still since: a tool and a guardian that were both killed
+ * cost a program twice the time in all, however often it asks, and a tool that was only held up is waited for again. */
+static uint32_t steps_without_heartbeat(const struct nopal_region *region, uint32_t heartbeat)
+{
+	if (__atomic_load_n(&region->silent_since, __ATOMIC_RELAXED) != heartbeat)
+		return STEPS_WITHOUT_HEARTBEAT;
+	uint32_t silences = __atomic_load_n(&region->silences, __ATOMIC_RELAXED);
+	return silences < 32 ? STEPS_WITHOUT_HEARTBEAT >> silences : 0;
+}
+
+static void count_silence(struct nopal_region *region, uint32_t heartbeat)
+{
+	if (__atomic_exchange_n(&region->silent_since, heartbeat, __ATOMIC_RELAXED) != heartbeat)
+		__atomic_store_n(&region->silences, 0, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&region->silences, 1, __ATOMIC_RELAXED);
+}
+
 bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value)
 {
 	struct nopal_region *region = process->region;
@@ -27,9 +44,12 @@ bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patie
 		patience->heartbeat = heartbeat;
 		patience->heard = patience->steps;
 	}
-	if (patience->steps >= STEPS_AT_MOST || patience->steps - patience->heard > STEPS_WITHOUT_HEARTBEAT ||
-	    __atomic_load_n(&region->tool_gone, __ATOMIC_RELAXED))
+	if (patience->steps >= STEPS_AT_MOST || __atomic_load_n(&region->tool_gone, __ATOMIC_RELAXED))
 		return false;
+	if (patience->steps - patience->heard > steps_without_heartbeat(region, heartbeat)) {
+		count_silence(region, heartbeat);
+		return false;
+	}
 	uint32_t steps = 1;
 	if (process->quiet)
 		for (int i = 0; i < SPINS_A_STEP; i++)

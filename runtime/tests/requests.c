@@ -77,6 +77,23 @@ static void request_is_given_up(void)
 	all_requests_are_free();
 }
 
+/* The heartbeat does not go on: all requests together wait for less than two seconds. Then it goes on. */
+static void a_silent_tool_is_not_waited_for_again(void)
+{
+	begin();
+	sim.in_wait = nobody_answers;
+	uint64_t before = sim.clock;
+	for (uint32_t i = 0; i < 1000; i++)
+		CHECK(!nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR));
+	CHECK(sim.clock - before >= 700000000 && sim.clock - before < 2000000000);
+	CHECK(region->unanswered_libraries == 1000);
+	region->heartbeat++;
+	before = sim.clock;
+	CHECK(!nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR));
+	CHECK(sim.clock - before >= 700000000);
+	all_requests_are_free();
+}
+
 /* Signals end naps early: such naps do not count as time without the tool, and still there is a bound. */
 static void request_is_given_up_no_sooner_where_signals_come(void)
 {
@@ -406,6 +423,7 @@ const struct test request_tests[] = {
 	{ "answer_comes_early_or_late", answer_comes_early_or_late },
 	{ "thread_dies_during_its_request", thread_dies_during_its_request },
 	{ "handler_makes_a_request_at_any_point", handler_makes_a_request_at_any_point },
+	{ "a_silent_tool_is_not_waited_for_again", a_silent_tool_is_not_waited_for_again },
 	{ "request_does_not_wait_for_a_tool_that_is_gone", request_does_not_wait_for_a_tool_that_is_gone },
 	{ "more_requests_than_slots", more_requests_than_slots },
 	{ "handler_makes_a_request_while_its_thread_does", handler_makes_a_request_while_its_thread_does },
