@@ -353,6 +353,10 @@ fn a_section_begins_and_ends_where_it_is_said() {
             "the marker served has no number named \"number\"",
         ),
         (
+            "get.arg7..put.arg1",
+            "the function get has no \"arg7\", only end, result and arg1 to arg6",
+        ),
+        (
             "get.arg1..put",
             "a section is paired by a value that both ends have, or by the thread: only one of get.arg1 and put has a value",
         ),

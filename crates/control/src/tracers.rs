@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
-use nopal_analysis::tracers::{Finding, Live, Need, Report, Section, Tracer};
+use nopal_analysis::tracers::{Finding, Live, Need, Point, Report, Section, Tracer};
 use nopal_symbols::{nearest, or_nearest};
 
 use crate::command;
@@ -211,42 +211,78 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// For people: the ends of a section that are nothing yet. They may come with a library.
+    /// For people: the ends of a section that are nothing yet, and whether the ends can be paired. They may come with a
+    /// library.
     pub fn missing_ends(&mut self, section: &Section) -> Result<String> {
         let mut lines = String::new();
+        let mut values = Vec::new();
         for point in [&section.from, &section.to] {
-            let need = point.need();
-            let mut is_there = false;
-            for name in need.patterns.iter().chain(&need.or) {
-                is_there |= !self.lookup.find(&Location::Names(name.clone()))?.is_empty();
+            match self.value_of_end(point)? {
+                Some(has_value) => values.push(has_value),
+                None => {
+                    let _ = writeln!(lines, "{}", self.why_no_end(point)?);
+                }
             }
-            let stem = point.stem();
-            for name in [&*point.text, stem] {
-                is_there |= !self.lookup.markers(name)?.is_empty();
-            }
-            let mut probes = self.state.probes.iter();
-            is_there |= probes.any(|active| active.probe.name == stem);
-            if is_there {
-                continue;
-            }
-            let whole = need.or.first().unwrap_or(&point.text);
-            if self.may_come(whole)? {
-                let _ = writeln!(lines, "{} waits for its library", quoted(&point.text));
-                continue;
-            }
-            let location = Location::Names(stem.to_owned());
-            let mut near = self.lookup.nearest(Missing::Functions(&location));
-            let markers = self.lookup.nearest(Missing::Marker(stem));
-            near.retain(|name| !markers.contains(name));
-            near.extend(markers);
-            let _ = writeln!(
-                lines,
-                "no function or marker is named {} yet{}",
-                quoted(stem),
-                or_nearest(&near)
-            );
+        }
+        if let [from, to] = values[..]
+            && from != to
+        {
+            let _ = writeln!(lines, "{}", section.why_unpaired());
         }
         Ok(lines)
+    }
+
+    /// Whether an end of a section has a value; `None`: it is nothing yet.
+    fn value_of_end(&mut self, point: &Point) -> Result<Option<bool>> {
+        let need = point.need();
+        let (whole, stem) = (&*point.text, point.stem());
+        if self.is_function(whole)? || self.is_marker(whole)? {
+            return Ok(Some(false));
+        }
+        for name in &need.or {
+            if self.is_function(name)? {
+                return Ok(Some(need.capture.arguments));
+            }
+        }
+        Ok(self.is_marker(stem)?.then_some(true))
+    }
+
+    fn is_function(&mut self, name: &str) -> Result<bool> {
+        let found = self.lookup.find(&Location::Names(name.to_owned()))?;
+        Ok(!found.is_empty())
+    }
+
+    /// A probe is one, too.
+    fn is_marker(&mut self, name: &str) -> Result<bool> {
+        let mut probes = self.state.probes.iter();
+        Ok(
+            probes.any(|active| active.probe.name == name)
+                || !self.lookup.markers(name)?.is_empty(),
+        )
+    }
+
+    /// Why an end of a section is nothing yet.
+    fn why_no_end(&mut self, point: &Point) -> Result<String> {
+        let (need, stem) = (point.need(), point.stem());
+        let whole = need.or.first().unwrap_or(&point.text);
+        if self.may_come(whole)? {
+            return Ok(format!("{} waits for its library", quoted(&point.text)));
+        }
+        if let Some(why) = point.why_no_part()
+            && self.is_function(stem)?
+        {
+            return Ok(why);
+        }
+        let location = Location::Names(stem.to_owned());
+        let mut near = self.lookup.nearest(Missing::Functions(&location));
+        let markers = self.lookup.nearest(Missing::Marker(stem));
+        near.retain(|name| !markers.contains(name));
+        near.extend(markers);
+        Ok(format!(
+            "no function or marker is named {} yet{}",
+            quoted(stem),
+            or_nearest(&near)
+        ))
     }
 
     /// For people: the ends that are nothing yet, of all sections that are measured.

@@ -143,10 +143,20 @@ fn a_section_of_nothing_leaves_nothing() {
         &mut fake,
         "section u remove\nsection v remove",
     );
-    obey(
+    let told = obey(&mut control, &mut fake, "section main.arg7 main.end new w");
+    assert_eq!(
+        told,
+        "the function main has no \"arg7\", only end, result and arg1 to arg6\n"
+    );
+    obey(&mut control, &mut fake, "section w remove");
+    let told = obey(
         &mut control,
         &mut fake,
         "section main.arg1 parse_line new t",
+    );
+    assert!(
+        told.ends_with("only one of main.arg1 and parse_line has a value\n"),
+        "{told}"
     );
     let message = refused(&mut control, &mut fake, "tracer s on");
     assert!(message.ends_with("no recorded function or marker is named \"nobody\""));

@@ -92,9 +92,10 @@ const SLOWEST: [&str; 4] = ["lockhold", "lockwait", "sigoff", "critical"];
 /// The first commands for `N TRACER`.
 fn slowest(words: &str) -> Result<Vec<Command>> {
     let (most, tracer) = words.split_once(' ').unwrap_or((words, ""));
-    let most = most
-        .parse()
-        .with_context(|| format!("--keep-slowest {most}: expected a number of cases a minute"))?;
+    let most = most.parse().ok().filter(|most| *most > 0);
+    let most = most.with_context(|| {
+        format!("--keep-slowest {words}: expected a number of cases a minute, such as 20")
+    })?;
     let parsed = Tracer::parse(tracer).filter(|tracer| !tracer.is_of_kernel_events());
     let tracer = parsed.with_context(|| {
         let nearest = nearest(SLOWEST, tracer);

@@ -30,7 +30,7 @@ pub use live::{AskTask, Finding, Live, LiveSubscriber, Report, SlowCase};
 pub use past::{Past, longest, of_trace, selected};
 pub use roles::Roles;
 pub use scheduling::{Numbers, Scheduling};
-pub use section::Section;
+pub use section::{Point, Section};
 pub use watcher::{LatencyEvent, State, Watcher};
 
 /// A tracer.

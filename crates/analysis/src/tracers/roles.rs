@@ -263,12 +263,7 @@ impl Roles {
             match self.values[at] {
                 [None, _] => bail!("{}", why(&section.from)),
                 [_, None] => bail!("{}", why(&section.to)),
-                [from, to] => ensure!(
-                    from == to,
-                    "a section is paired by a value that both ends have, or by the thread: only one of {} and {} has a value",
-                    section.from.text,
-                    section.to.text
-                ),
+                [from, to] => ensure!(from == to, "{}", section.why_unpaired()),
             }
         }
         Ok(())

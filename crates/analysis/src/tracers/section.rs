@@ -69,6 +69,14 @@ impl Section {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Why it has no cases if one end has a value, and the other one none.
+    pub fn why_unpaired(&self) -> String {
+        format!(
+            "a section is paired by a value that both ends have, or by the thread: only one of {} and {} has a value",
+            self.from.text, self.to.text
+        )
+    }
 }
 
 impl fmt::Display for Section {
@@ -86,6 +94,14 @@ impl Point {
     /// The function or marker, without what it is of it.
     pub fn stem(&self) -> &str {
         self.parts().map_or(&self.text, |(stem, _)| stem)
+    }
+
+    /// What is wrong with it if the part before its last dot is a function.
+    pub fn why_no_part(&self) -> Option<String> {
+        let (stem, end) = self.parts()?;
+        in_call(end).is_none().then(|| {
+            format!("the function {stem} has no {end:?}, only end, result and arg1 to arg6")
+        })
     }
 
     /// The places in calls that it may be, with patterns of functions. The first pattern that matches any function
@@ -134,15 +150,17 @@ impl Point {
     /// Why nothing is such a point, of these functions and markers.
     pub fn why_nothing<'a>(
         &self,
-        functions: impl Iterator<Item = &'a str>,
+        functions: impl Iterator<Item = &'a str> + Clone,
         markers: impl Iterator<Item = &'a Marker>,
     ) -> String {
         let text = &self.text;
         let markers: Vec<&str> = markers.map(|marker| &*marker.name).collect();
+        let is_function = |stem: &str| functions.clone().any(|function| function == stem);
         match self.parts() {
             Some((name, field)) if markers.contains(&name) => {
                 format!("the marker {name} has no number named {field:?}")
             }
+            Some((stem, _)) if is_function(stem) => self.why_no_part().unwrap_or_default(),
             _ => {
                 let near = nearest(functions.chain(markers), self.stem());
                 let near = or_nearest(&near);

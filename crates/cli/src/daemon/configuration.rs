@@ -418,6 +418,10 @@ mod tests {
                 "3: snapshot-when: \"when retrn call do snapshot\": expected return or functions, found \"retrn\"",
             ),
             (
+                "process = 'a'\nkeep-slowest = '0 a..b'",
+                "2: keep-slowest: --keep-slowest 0 a..b: expected a number of cases a minute",
+            ),
+            (
                 "process = 'a'\nkeep-slowest = '20 ab'",
                 "2: keep-slowest: --keep-slowest 20 ab: expected a section",
             ),
