@@ -115,6 +115,10 @@ struct nopal_patience {
 /* Waits for a step for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
 bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value);
 
+/* The tool is gone: waits until its jumps are, too, which another process takes out. Never longer than a bound, and not
+ * again after a wait in vain. */
+void nopal_wait_for_text(struct nopal_process *process);
+
 /* ---- hook.c ---- */
 
 /* From now on, this thread does not read the clock, and nothing is recorded in it. */

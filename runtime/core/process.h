@@ -36,7 +36,7 @@
 #define NOPAL_BREAKPOINTS 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
-#define NOPAL_PROCESS_UNWINDERS 41088
+#define NOPAL_PROCESS_UNWINDERS 41096
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number in the bits above an address */
 #define NOPAL_ATTEMPTS_SHIFT 4
 #define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: the number of retries */
@@ -159,6 +159,8 @@ struct nopal_process {
 	uint32_t unwinder_count;            /* the same */
 	uint32_t chunk_limit;               /* chunks that the region has room for */
 	uint32_t code_stays;                /* generated code stays mapped when nopal leaves: the program may have its addresses */
+	uint32_t text_is_back;              /* nopal leaves, and the text has no jumps of functions and probes any more */
+	uint32_t unused;
 	struct nopal_block blocks[NOPAL_BLOCKS];
 	struct nopal_unwinder unwinders[NOPAL_UNWINDERS];
 	struct nopal_traps traps;

@@ -36,20 +36,8 @@ static void count_silence(struct nopal_region *region, uint32_t heartbeat)
 	__atomic_add_fetch(&region->silences, 1, __ATOMIC_RELAXED);
 }
 
-bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value)
+static void nap(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value)
 {
-	struct nopal_region *region = process->region;
-	uint32_t heartbeat = __atomic_load_n(&region->heartbeat, __ATOMIC_RELAXED);
-	if (heartbeat != patience->heartbeat) {
-		patience->heartbeat = heartbeat;
-		patience->heard = patience->steps;
-	}
-	if (patience->steps >= STEPS_AT_MOST || __atomic_load_n(&region->tool_gone, __ATOMIC_RELAXED))
-		return false;
-	if (patience->steps - patience->heard > steps_without_heartbeat(region, heartbeat)) {
-		count_silence(region, heartbeat);
-		return false;
-	}
 	uint32_t steps = 1;
 	if (process->quiet)
 		for (int i = 0; i < SPINS_A_STEP; i++)
@@ -64,7 +52,34 @@ bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patie
 		patience->nap = nap < LONGEST_NAP ? nap : LONGEST_NAP;
 	}
 	patience->steps += steps;
+}
+
+bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value)
+{
+	struct nopal_region *region = process->region;
+	uint32_t heartbeat = __atomic_load_n(&region->heartbeat, __ATOMIC_RELAXED);
+	if (heartbeat != patience->heartbeat) {
+		patience->heartbeat = heartbeat;
+		patience->heard = patience->steps;
+	}
+	if (patience->steps >= STEPS_AT_MOST || __atomic_load_n(&region->tool_gone, __ATOMIC_RELAXED))
+		return false;
+	if (patience->steps - patience->heard > steps_without_heartbeat(region, heartbeat)) {
+		count_silence(region, heartbeat);
+		return false;
+	}
+	nap(process, patience, word, value);
 	return true;
+}
+
+void nopal_wait_for_text(struct nopal_process *process)
+{
+	struct nopal_patience patience = { 0 };
+	while (!__atomic_load_n(&process->text_is_back, __ATOMIC_ACQUIRE))
+		if (patience.steps < STEPS_AT_MOST)
+			nap(process, &patience, &process->text_is_back, 0);
+		else
+			__atomic_store_n(&process->text_is_back, 1, __ATOMIC_RELAXED);
 }
 
 static struct nopal_request *claim(struct nopal_region *region)

@@ -322,6 +322,49 @@ static void writable_text_makes_requests(void)
 	all_requests_are_free();
 }
 
+static void text_comes_back(uint32_t *word, uint32_t value)
+{
+	if (word != &process.text_is_back)
+		return;
+	CHECK(value == 0);
+	if (++waits == 5)
+		process.text_is_back = 1;
+}
+
+/* A tool that leaves takes the jumps out a little later. */
+static void text_is_waited_for_when_the_tool_is_gone(void)
+{
+	begin();
+	process.blocks[0] = (struct nopal_block){ 0x200, 0x300, 0x280, 0x5000, 0x7000 };
+	process.block_count = 1;
+	region->tool_gone = 1;
+	sim.in_wait = text_comes_back;
+	struct nopal_arguments arguments = given(0x5000, 0x1000, 7);
+	nopal_before_protect(&arguments);
+	CHECK(waits == 5);
+	sim.in_wait = nobody_answers;
+	nopal_before_protect(&arguments);
+	CHECK(waits == 5);
+	all_requests_are_free();
+}
+
+static void text_that_nobody_puts_back_is_waited_for_once(void)
+{
+	begin();
+	process.blocks[0] = (struct nopal_block){ 0x200, 0x300, 0x280, 0x5000, 0x7000 };
+	process.block_count = 1;
+	region->tool_gone = 1;
+	sim.in_wait = nobody_answers;
+	uint64_t before = sim.clock;
+	struct nopal_arguments arguments = given(0x5000, 0x1000, 7);
+	nopal_before_protect(&arguments);
+	CHECK(sim.clock - before > 1000000000 && sim.clock - before < 8000000000);
+	before = sim.clock;
+	nopal_before_protect(&arguments);
+	CHECK(sim.clock == before);
+	all_requests_are_free();
+}
+
 static int answer_of_mlockall;
 
 static int mlockall(int flags)
@@ -430,6 +473,8 @@ const struct test request_tests[] = {
 	{ "quiet_process_makes_requests_without_a_system_call", quiet_process_makes_requests_without_a_system_call },
 	{ "hooks_make_requests", hooks_make_requests },
 	{ "writable_text_makes_requests", writable_text_makes_requests },
+	{ "text_is_waited_for_when_the_tool_is_gone", text_is_waited_for_when_the_tool_is_gone },
+	{ "text_that_nobody_puts_back_is_waited_for_once", text_that_nobody_puts_back_is_waited_for_once },
 	{ "memory_is_locked_by_the_tool_where_the_kernel_does_not",
 	  memory_is_locked_by_the_tool_where_the_kernel_does_not },
 	{ "names_that_threads_give_themselves_are_in_their_chunks",

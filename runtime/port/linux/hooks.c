@@ -123,12 +123,17 @@ void nopal_before_protect(struct nopal_arguments *arguments)
 	uint64_t pages = (bytes - 1) / NOPAL_REQUEST_PAGE_BYTES + 1, high = low + pages * NOPAL_REQUEST_PAGE_BYTES;
 	if (high <= low)
 		high = ~0ull;
+	if (__atomic_load_n(&nopal_process->text_is_back, __ATOMIC_ACQUIRE))
+		return;
 	uint32_t count = __atomic_load_n(&nopal_process->block_count, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < count; i++) {
 		const struct nopal_block *block = &nopal_process->blocks[i];
 		if (low >= block->text_high || high <= block->text_low)
 			continue;
-		nopal_make_request(nopal_process, NOPAL_REQUEST_TEXT, low, pages < INT32_MAX ? (int32_t)pages : INT32_MAX);
+		int32_t number = pages < INT32_MAX ? (int32_t)pages : INT32_MAX;
+		if (!nopal_make_request(nopal_process, NOPAL_REQUEST_TEXT, low, number) &&
+		    __atomic_load_n(&nopal_process->region->tool_gone, __ATOMIC_RELAXED))
+			nopal_wait_for_text(nopal_process);
 		return;
 	}
 }

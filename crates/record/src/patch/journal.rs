@@ -31,7 +31,9 @@ pub struct Journal {
     /// The tool of the session that made it, and its guardian, while they live.
     pub tool: Option<i32>,
     pub guardian: Option<i32>,
-    /// The process structure with the table of stack parts, and the contexts.
+    /// The address of the process structure.
+    head: u64,
+    /// That with the table of stack parts, and the contexts.
     private: Vec<Range<u64>>,
     stack_parts: u64,
     /// The address at which the process structure says what is done at a SIGTRAP.
@@ -98,6 +100,12 @@ impl Journal {
     /// Shows the runtime that there is no collector any more.
     pub fn mark_gone(&self, memory: &Memory) -> Result<()> {
         let word = self.region.start + offset_of!(Layout, tool_gone) as u64;
+        memory.write(word, &1u32.to_le_bytes())
+    }
+
+    /// Lets threads go on that are about to make text writable, and waited until nopal's jumps are out.
+    pub fn mark_text_back(&self, memory: &Memory) -> Result<()> {
+        let word = self.head + offset_of!(ProcessHead, text_is_back) as u64;
         memory.write(word, &1u32.to_le_bytes())
     }
 }
@@ -196,6 +204,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
         inode: region.inode,
         tool: owner(owners & 0xffff_ffff),
         guardian: owner(owners >> 32),
+        head: head_at,
         private,
         stack_parts: head.stack_parts,
         traps: head_at + nopal_agent::traps_offset(),

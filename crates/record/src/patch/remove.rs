@@ -42,7 +42,7 @@ const NEAR: u64 = 8 << 10;
 /// The bytes to search for stacks that no thread is on.
 const ELSEWHERE: u64 = 8 << 20;
 
-/// 1. no thread waits for the tool any more
+/// 1. no thread waits for the tool any more; one that is about to make text writable waits for step 3
 /// 2. stop all threads, when the process is not frozen
 /// 3. put the text back, but for the hooks; no new frame is wrapped by threads that are out of generated code
 /// 4. let those in it run out of it, for moments
@@ -58,12 +58,17 @@ const ELSEWHERE: u64 = 8 << 20;
 /// where the program has patched its own functions and may write jumps back, or where it may have code that calls
 /// thunks.
 pub fn remove(journal: &Journal) -> Result<()> {
-    match take_out(journal) {
+    let memory = Memory::open(journal.process)?;
+    let done = take_out(journal, &memory);
+    if done.is_err() {
+        let _ = journal.mark_text_back(&memory);
+    }
+    match done {
         // A process that has executed a program has lost all that was in it.
         Err(error) if error.downcast_ref() == Some(&StopError::Executes) => {
             let left = Journal::read_all(journal.process).unwrap_or_default();
             match left.iter().find(|left| left.inode == journal.inode) {
-                Some(left) => take_out(left),
+                Some(left) => take_out(left, &Memory::open(left.process)?),
                 None => Ok(()),
             }
         }
@@ -73,9 +78,8 @@ pub fn remove(journal: &Journal) -> Result<()> {
     }
 }
 
-fn take_out(journal: &Journal) -> Result<()> {
-    let memory = Memory::open(journal.process)?;
-    journal.mark_gone(&memory)?;
+fn take_out(journal: &Journal, memory: &Memory) -> Result<()> {
+    journal.mark_gone(memory)?;
     // Markers go with the hooks: the code that they call is there until nothing calls it.
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
         .changes
@@ -86,7 +90,7 @@ fn take_out(journal: &Journal) -> Result<()> {
     // Two bytes may be a jump of another library's own by now: ours leads to a jump of ours.
     let is_held = |at: u64| {
         let mut holes = holes.iter();
-        holes.any(|hole| hole.address == at && hole.is_made(&memory))
+        holes.any(|hole| hole.address == at && hole.is_made(memory))
     };
     sites.retain(|site| site.hole().is_none_or(is_held));
     for attempt in 0..ATTEMPTS {
@@ -94,19 +98,23 @@ fn take_out(journal: &Journal) -> Result<()> {
             std::thread::sleep(WHILE_FROZEN);
         }
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
-        restore::take_back(&sites, &memory)?;
+        restore::take_back(&sites, memory)?;
+        let made = holes.iter().filter(|hole| hole.is_made(memory));
+        let free = without_threads(&mut stopped, &made.copied().collect::<Vec<_>>())?;
+        restore::take_back(&unneeded(&free, journal, memory), memory)?;
+        journal.mark_text_back(memory)?;
         let out = run_out(journal, &mut stopped, &[])?;
         let search =
             stopped.search_stacks_and_live_ones(&journal.ways, ELSEWHERE, &journal.unwinders)?;
         let careful = attempt + 1 < ATTEMPTS;
-        let unwinding = unwinding(journal, &stopped, &memory, &search, careful)?;
-        let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
-        let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search);
+        let unwinding = unwinding(journal, &stopped, memory, &search, careful)?;
+        let wrapped = unwrap_frames(journal, memory, &unwinding)?;
+        let needed = !unwinding.is_empty() || is_needed(journal, &stopped, memory, &search);
         // A signal handler that has interrupted generated code may unwind through it.
         if out && !wrapped && !(needed && careful) {
-            restore::take_back(&hooks, &memory)?;
-            if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
-                restore::take_back(&unneeded(&holes, journal, &memory), &memory)?;
+            restore::take_back(&hooks, memory)?;
+            if !needed && traps::give_back(&mut stopped, memory, journal.traps).unwrap_or(false) {
+                restore::take_back(&unneeded(&holes, journal, memory), memory)?;
                 if journal.code_stays {
                     // Each takes more than one store, so no thread may run.
                     let own = |thread: &&mut Thread| thread.pid() == journal.process;
@@ -115,9 +123,9 @@ fn take_out(journal: &Journal) -> Result<()> {
                         return Ok(());
                     };
                     let changes = hooks.iter().chain(probes(&sites));
-                    restore::lead_past(changes, journal, &mut injector, &memory)?;
+                    restore::lead_past(changes, journal, &mut injector, memory)?;
                 }
-                return give_back(journal, &mut stopped, &memory);
+                return give_back(journal, &mut stopped, memory);
             }
         }
         let late = stopped.detach_all();
@@ -145,6 +153,35 @@ fn unneeded(holes: &[Change], journal: &Journal, memory: &Memory) -> Vec<Change>
         .collect();
     let holes = holes.iter().filter(|hole| !needed.contains(&hole.address));
     holes.copied().collect()
+}
+
+/// The holes, among these, that no thread comes to any more when their short jumps are out. A thread that is at one goes
+/// on in its thunk; a signal handler may return to another.
+pub fn without_threads(stopped: &mut Stopped, holes: &[Change]) -> Result<Vec<Change>> {
+    if holes.is_empty() {
+        return Ok(Vec::new());
+    }
+    for thread in stopped.threads_mut() {
+        let mut registers = thread.registers()?;
+        let at = registers.instruction_pointer();
+        if let Some(hole) = holes.iter().find(|hole| hole.address == at) {
+            registers.set_instruction_pointer(hole.entry);
+            thread.set_registers(&registers)?;
+        }
+    }
+    let mut ways: Vec<u64> = holes.iter().map(|hole| hole.address).collect();
+    ways.sort_unstable();
+    ways.dedup();
+    let ways: Vec<Range<u64>> = ways.into_iter().map(|way| way..way + 1).collect();
+    let search = stopped.search_stacks(&ways, 0)?;
+    if search.hidden || !stopped.late().is_empty() {
+        return Ok(Vec::new());
+    }
+    let returned: HashSet<u64> = search.found.iter().map(|(_, word)| *word).collect();
+    let free = holes
+        .iter()
+        .filter(|hole| !returned.contains(&hole.address));
+    Ok(free.copied().collect())
 }
 
 /// Lets threads go that did not stop, and that cannot be stopped again before: those that waited for others, in a while,
@@ -380,14 +417,19 @@ fn injector(thread: &mut Thread) -> Result<Option<Injector<'_>>> {
     Injector::new(thread).map(Some)
 }
 
-/// No thread will come into generated code any more: the others may go on.
+/// No thread will come into generated code any more: most of this is done while the others go on.
 fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Result<()> {
+    let mut ours = journal.memory(memory)?;
+    // A thread that ran could make a page writable after it was compared, and write what would be dropped.
+    let text = restore::examine_text(journal, memory)?;
+    let own = |thread: &&mut Thread| thread.pid() == journal.process;
+    let thread = stopped.threads_mut().iter_mut().find(own);
+    if let Some(mut injector) = thread.map(injector).transpose()?.flatten() {
+        injector.give_back(&text.unchanged)?;
+    }
     let Some(mut injector) = stopped.keep_one().map(injector).transpose()?.flatten() else {
         return Ok(());
     };
-    let text = restore::examine_text(journal, memory)?;
-    let mut ours = journal.memory(memory)?;
-    injector.give_back(&text.unchanged)?;
     let is_function = |change: &&Change| change.function().is_some();
     let leads_past = |change: &Change| change.function().is_some() || change.is_hole();
     if !text.patched.iter().all(leads_past) {

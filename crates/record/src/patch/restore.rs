@@ -5,10 +5,14 @@ use crate::patch::change::{Change, Patches};
 use crate::patch::journal::Journal;
 use anyhow::Result;
 use nopal_process::{Mapping, Memory, Module};
+use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
+
+/// Pages that are this near are compared, and dropped, together: each call of the process takes time.
+const BETWEEN: u64 = 16 * PAGE;
 
 /// Takes changes back that are still as they were made. Changes of unloaded libraries may overlap those of later ones.
 pub fn take_back(changes: &[Change], memory: &Memory) -> Result<()> {
@@ -36,79 +40,105 @@ pub struct Text {
     pub patched: Vec<Change>,
 }
 
+/// Looks at the pages that had jumps, and those between them. No thread runs that could write to text.
 pub fn examine_text(journal: &Journal, memory: &Memory) -> Result<Text> {
-    let mut changed: Vec<u64> = Vec::with_capacity(journal.changes.len());
-    for change in &journal.changes {
-        let window = change.window();
-        changed.extend([window.start / PAGE, (window.end - 1) / PAGE]);
-    }
-    changed.sort_unstable();
-    changed.dedup();
+    let mut changes: Vec<&Change> = journal.changes.iter().collect();
+    changes.sort_unstable_by_key(|change| change.address);
     let mut found = Text::default();
     for module in nopal_process::modules(journal.process)? {
-        for text in module
-            .mappings
-            .iter()
-            .filter(|map| map.executable && !map.shared)
-        {
-            let pages = text.start / PAGE..text.end / PAGE;
-            let from = changed.partition_point(|page| *page < pages.start);
-            let to = changed.partition_point(|page| *page < pages.end);
+        let is_text = |map: &&Mapping| map.executable && !map.shared;
+        for text in module.mappings.iter().filter(is_text) {
+            let from = changes.partition_point(|change| change.address < text.start);
+            let to = changes.partition_point(|change| change.address < text.end);
             if from < to {
-                let _ = compare(journal, &module, text, memory, &mut found);
+                let _ = compare(
+                    journal,
+                    &module,
+                    text,
+                    &changes[from..to],
+                    memory,
+                    &mut found,
+                );
             }
         }
     }
     Ok(found)
 }
 
-/// Adds the state of `text`, compared with its file.
+/// Adds the state of `text`, compared with its file where it has these `changes`.
 fn compare(
     journal: &Journal,
     module: &Module,
     text: &Mapping,
+    changes: &[&Change],
     memory: &Memory,
     found: &mut Text,
 ) -> Result<()> {
     let file = nopal_process::open_module(journal.process, module)?;
     // The process may have mapped any length behind the end of the file.
     let bytes = file.metadata()?.len().saturating_sub(text.offset);
-    let length = (text.end - text.start).min(bytes.next_multiple_of(PAGE)) as usize;
-    let (mut held, mut original) = (vec![0; length], vec![0; length]);
-    memory.read(text.start, &mut held)?;
+    let end = text.start + (text.end - text.start).min(bytes.next_multiple_of(PAGE));
+    // Code that the process has copied to memory without a file has no other copy.
+    let of_file = (text.device, text.inode) == (module.device, module.inode);
+    let mut left = changes;
+    while let Some(first) = left.first() {
+        let mut run = pages(first);
+        let together = left.iter().take_while(|change| {
+            let near = pages(change).start <= run.end + BETWEEN;
+            run.end = run.end.max(if near { pages(change).end } else { 0 });
+            near
+        });
+        let (changes, later) = left.split_at(together.count());
+        left = later;
+        run.end = run.end.min(end);
+        if run.start >= run.end {
+            break;
+        }
+        let length = (run.end - run.start) as usize;
+        let (mut held, mut original) = (vec![0; length], vec![0; length]);
+        memory.read(run.start, &mut held)?;
+        read_file(&file, text.offset + (run.start - text.start), &mut original)?;
+        let pages = held
+            .chunks(PAGE as usize)
+            .zip(original.chunks(PAGE as usize));
+        for (page, (held, original)) in (run.start..).step_by(PAGE as usize).zip(pages) {
+            if held != original || !of_file {
+                continue;
+            }
+            match found.unchanged.last_mut() {
+                Some(last) if last.end == page => last.end += PAGE,
+                _ => found.unchanged.push(page..page + PAGE),
+            }
+        }
+        let is_patched = |change: &&&Change| {
+            let window = change.window();
+            if window.end > run.end {
+                return false;
+            }
+            let window = (window.start - run.start) as usize..(window.end - run.start) as usize;
+            original[window.clone()] == *change.before() && held[window] != *change.before()
+        };
+        let patched = changes.iter().filter(is_patched);
+        found.patched.extend(patched.copied().copied());
+    }
+    Ok(())
+}
+
+/// The whole pages of a change.
+fn pages(change: &Change) -> Range<u64> {
+    let window = change.window();
+    window.start / PAGE * PAGE..window.end.next_multiple_of(PAGE)
+}
+
+/// The rest behind the end of the file stays zero.
+fn read_file(file: &File, offset: u64, into: &mut [u8]) -> Result<()> {
     let mut filled = 0;
-    while filled < length {
-        match file.read_at(&mut original[filled..], text.offset + filled as u64)? {
-            // The rest of the last page is zero.
+    while filled < into.len() {
+        match file.read_at(&mut into[filled..], offset + filled as u64)? {
             0 => break,
             count => filled += count,
         }
     }
-    // Code that the process has copied to memory without a file has no other copy.
-    let of_file = (text.device, text.inode) == (module.device, module.inode);
-    let pages = held
-        .chunks(PAGE as usize)
-        .zip(original.chunks(PAGE as usize));
-    for (page, (held, original)) in (text.start..).step_by(PAGE as usize).zip(pages) {
-        if held != original || !of_file {
-            continue;
-        }
-        match found.unchanged.last_mut() {
-            Some(last) if last.end == page => last.end += PAGE,
-            _ => found.unchanged.push(page..page + PAGE),
-        }
-    }
-    let is_patched = |change: &&Change| {
-        let window = change.window();
-        if window.start < text.start || window.end > text.start + length as u64 {
-            return false;
-        }
-        let window = (window.start - text.start) as usize..(window.end - text.start) as usize;
-        original[window.clone()] == *change.before() && held[window] != *change.before()
-    };
-    found
-        .patched
-        .extend(journal.changes.iter().filter(is_patched));
     Ok(())
 }
 
