@@ -21,7 +21,7 @@ use anyhow::Result;
 use nopal_control::{Control, Facts};
 use nopal_symbols::demangle;
 use nopal_trace::{Subscriber, Writer};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,6 +50,7 @@ pub(crate) fn session(
         kernel_events: KernelEventKinds::default(),
         subscribers: Subscribers::default(),
         unfollowed: Unfollowed::default(),
+        left_text: BTreeMap::new(),
         attached: Vec::new(),
         met: Met::default(),
         lost_before: 0,

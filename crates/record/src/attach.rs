@@ -18,7 +18,7 @@ use crate::sites::modules::{self, executed, extent};
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::text::several;
-use nopal_process::{Auxiliary, Memory, StopError, Stopped, Thread};
+use nopal_process::{Auxiliary, Memory, Module, StopError, Stopped, Thread};
 use nopal_symbols::Image;
 use std::time::{Duration, Instant};
 
@@ -232,12 +232,16 @@ impl Session {
             }
             changes.retain(|change| tracee.module_at(change.address).is_some());
             let stopped = Stopped::stop(process, PATIENCE)?;
-            if tracee.known.are(&modules::with_code(process)?) {
+            let loaded = modules::with_code(process)?;
+            if tracee.known.are(&loaded) {
+                leave_out_writable_text(tracee, &loaded);
                 return Ok(stopped);
             }
         }
         let stopped = Stopped::stop(process, PATIENCE)?;
-        let new = tracee.look_at_libraries(&modules::with_code(process)?, &mut self.context)?;
+        let loaded = modules::with_code(process)?;
+        let new = tracee.look_at_libraries(&loaded, &mut self.context)?;
+        leave_out_writable_text(tracee, &loaded);
         changes.retain(|change| tracee.module_at(change.address).is_some());
         if !new.is_empty() {
             tracee.entry_only = true;
@@ -249,6 +253,11 @@ impl Session {
         }
         Ok(stopped)
     }
+}
+
+/// The process may have made text writable since its mappings were read first: no jump told of that.
+fn leave_out_writable_text(tracee: &mut Tracee, loaded: &[Module]) {
+    tracee.leave_out_writable_text(loaded.iter().flat_map(|module| &module.mappings));
 }
 
 /// A stopped thread that makes calls for us, which no filter of its own forbids.

@@ -55,12 +55,14 @@ impl Processes {
     /// The process that asks: known, or a forked child of one that is.
     pub fn known_or_forked(&mut self, region: &Arc<Region>, process: i32) -> Result<&mut Tracee> {
         if !self.tracees.contains_key(&process) {
-            let parent = self
-                .tracees
-                .values()
-                .find(|tracee| Arc::ptr_eq(&tracee.region, region))
+            let known = self.tracees.values();
+            let related = known.filter(|tracee| Arc::ptr_eq(&tracee.region, region));
+            // Most like its parent, where that lives.
+            let parent = nopal_process::parent(process).unwrap_or_default();
+            let nearest = related
+                .max_by_key(|tracee| tracee.process == parent)
                 .context("its memory belongs to no traced process")?;
-            let child = parent.fork(process)?;
+            let child = nearest.fork(process)?;
             self.tracees.insert(process, child);
         }
         self.tracees.get_mut(&process).context("unknown process")

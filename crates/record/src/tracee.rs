@@ -11,6 +11,7 @@ use crate::memory::space::Space;
 use crate::patch::change::Change;
 use crate::patch::inserted::Inserted;
 use crate::patch::journal::mirrored_parts;
+use crate::patch::restore::joined;
 use crate::sites::choose::{Loaded, boundary};
 use crate::sites::chosen::Chosen;
 use crate::sites::files::Files;
@@ -20,6 +21,7 @@ use crate::sites::markers;
 use crate::sites::modules::{self, Known, extent};
 use crate::sites::program;
 use crate::sites::signs::{self, entries_only};
+use crate::sites::writable_text::writable_text;
 use anyhow::{Context, Result};
 use nopal_abi::Capture;
 use nopal_agent::{
@@ -102,8 +104,10 @@ pub struct Tracee {
     pub(crate) resting: HashMap<(u32, u64), Vec<Change>>,
     /// Sites with thunks whose jumps were taken out again, by address.
     pub taken_out: Vec<Change>,
-    /// Text that the program may write to, or could for a time: no jump is put there.
+    /// Text that the program may write to, or could for a time: no jump is put there. In order, none touch.
     pub(crate) writable_text: Vec<Range<u64>>,
+    /// The changes that were taken out of it for good.
+    pub(crate) left_text: Vec<Change>,
     /// The marker sites that generated code records, by address, and the words that their code tests.
     pub markers: BTreeMap<u64, Marked>,
     pub marker_words: HashSet<u64>,
@@ -223,7 +227,8 @@ impl Tracee {
             known: Known::default(),
             changes: Inserted::default(),
             taken_out: Vec::new(),
-            writable_text: writable_text(maps, modules),
+            writable_text: joined(writable_text(maps, modules)),
+            left_text: Vec::new(),
             probe_sites: HashMap::new(),
             resting: HashMap::new(),
             markers: BTreeMap::new(),
@@ -240,7 +245,7 @@ impl Tracee {
     pub fn fork(&self, process: i32) -> Result<Tracee> {
         let mut places = self.places.clone();
         places.arenas = places.arenas.iter().map(Arena::fork).collect();
-        Ok(Tracee {
+        let mut child = Tracee {
             process,
             held: None,
             memory: Memory::open(process)?,
@@ -252,6 +257,7 @@ impl Tracee {
             changes: self.changes.clone(),
             taken_out: self.taken_out.clone(),
             writable_text: self.writable_text.clone(),
+            left_text: self.left_text.clone(),
             probe_sites: self.probe_sites.clone(),
             resting: self.resting.clone(),
             markers: self.markers.clone(),
@@ -261,7 +267,9 @@ impl Tracee {
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
             walked: self.walked,
-        })
+        };
+        child.take_up_left_text();
+        Ok(child)
     }
 
     /// The loader has changed the list of libraries, and `modules` are mapped now. Forgets what is gone, and returns
@@ -281,8 +289,7 @@ impl Tracee {
             let range = extent(module);
             self.taken_out
                 .retain(|change| !range.contains(&change.address));
-            self.writable_text
-                .retain(|text| text.end <= range.start || range.end <= text.start);
+            self.forget_writable_text(&range);
             self.forget_text_of_markers(&range);
             self.semaphores.retain(|address| !range.contains(address));
             let gone = self.changes.take(|change| range.contains(&change.address));
@@ -300,7 +307,10 @@ impl Tracee {
         }
         self.modules.retain(|old| there.contains(&key(old)));
         let is_new = |new: &Loaded| !before.contains(&key(new));
-        Ok(now.into_iter().filter(is_new).collect())
+        let new: Vec<Loaded> = now.into_iter().filter(is_new).collect();
+        let maps = modules.iter().flat_map(|module| &module.mappings);
+        self.add_writable_text(writable_text(maps, &new));
+        Ok(new)
     }
 
     /// Traces what is new; `thread` stands still in the runtime. Whether all sites are switched as is wanted.
@@ -561,24 +571,6 @@ fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {
         resume,
         get_address,
     })
-}
-
-/// The code of modules that the program may write to. Memory without a file has been made writable to move code there,
-/// as to huge pages.
-fn writable_text(maps: &[Mapping], modules: &[Loaded]) -> Vec<Range<u64>> {
-    let has_code = |map: &Mapping, module: &Loaded| {
-        let mut segments = module.file.image.segments().iter();
-        segments.any(|segment| {
-            let begin = module.base.wrapping_add(segment.address);
-            let end = begin.saturating_add(segment.memory_size);
-            segment.executable && map.start < end && begin < map.end
-        })
-    };
-    let is_text = |map: &&Mapping| {
-        map.writable && map.inode != 0 && modules.iter().any(|module| has_code(map, module))
-    };
-    let text = maps.iter().filter(is_text);
-    text.map(|map| map.start..map.end).collect()
 }
 
 /// The main stack with room to grow, the heap with room, and where threads' stacks are mapped.

@@ -519,6 +519,23 @@ fn a_program_that_rewrites_its_instructions() {
     }
 }
 
+/// It finds no jump, and keeps what it writes, at whatever moment nopal comes or goes.
+#[test]
+fn a_program_that_changes_its_text_while_nopal_comes_and_goes() {
+    for way in ["-DAPART", "-DCALLED"] {
+        Case::new(c("rewritten_pages", &[way])).check_come_and_go();
+    }
+}
+
+#[test]
+fn forks_that_change_their_text_after_each_other() {
+    for way in ["-DONCE", "-DIN_PARENT"] {
+        let traced = Case::new(c("rewritten_forks", &[way])).unchanged();
+        let told = "may change its code: 1 function is not recorded from then on";
+        assert_eq!(traced.said.matches(told).count(), 2, "{}", traced.said);
+    }
+}
+
 #[test]
 fn functions_in_text_that_becomes_writable_are_recorded_until_then() {
     let case = Case::new(c("rewritten", &[]));

@@ -148,6 +148,12 @@ impl Change {
         self.window().start < other.end && other.start < self.window().end
     }
 
+    /// The same of what leads to its thunk: it, or the jump in its hole.
+    pub fn touches(&self, text: &Range<u64>) -> bool {
+        let in_hole = |hole: u64| hole < text.end && text.start < hole + JUMP as u64;
+        self.overlaps(text) || self.hole().is_some_and(in_hole)
+    }
+
     /// The change that switches a marker on, whose code is at `on`.
     pub fn of_marker(address: u64, off: [u8; JUMP], on: u64) -> Result<Change> {
         let mut before = [0; LONGEST_WINDOW];

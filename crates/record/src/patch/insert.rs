@@ -5,11 +5,9 @@ use crate::sites::modules::extent;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::Result;
 use nopal_analysis::text::several;
-use nopal_plan::JUMP;
 use nopal_process::{Behind, Mapping, Outcome, Stopped};
 use std::collections::{BTreeMap, HashSet};
 use std::io::Error;
-use std::ops::Range;
 
 impl Tracee {
     /// Puts jumps into the text of a program that has not run yet, and has these files mapped.
@@ -91,14 +89,9 @@ impl Tracee {
     }
 
     /// Whether the program has made the place of a jump writable, or that of the jump in its hole.
-    pub(crate) fn is_writable(&self, change: &Change) -> bool {
-        let hole = change.hole().map(|hole| hole..hole + JUMP as u64);
-        let is_there = |range: &Range<u64>| {
-            let hole = hole.as_ref();
-            change.overlaps(range)
-                || hole.is_some_and(|hole| hole.start < range.end && range.start < hole.end)
-        };
-        self.writable_text.iter().any(is_there)
+    fn is_writable(&self, change: &Change) -> bool {
+        let mut texts = self.writable_text.iter();
+        texts.any(|text| change.touches(text))
     }
 
     /// Writes the jumps in holes, over earlier ones to other thunks. Nothing runs that could be in one of them.

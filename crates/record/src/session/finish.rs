@@ -66,6 +66,7 @@ impl Session {
         self.unfollowed
             .add_many(Unfollowed::UNANSWERED, counts.executions_unanswered);
         self.context.warnings.extend(self.unfollowed.describe());
+        self.context.warnings.extend(self.describe_left_text());
         if counts.libraries_unanswered > 0 {
             self.context.warnings.push(format!(
                 "{} not traced: nopal could not answer in time",

@@ -44,7 +44,7 @@ use nopal_serve::Server;
 use nopal_trace::{Note, SubscriberId};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -76,6 +76,8 @@ pub struct Session {
     pub(crate) kernel_events: KernelEventKinds,
     pub(crate) subscribers: Subscribers,
     pub(crate) unfollowed: Unfollowed,
+    /// By process, the numbers of functions and of probes in text that was made writable.
+    pub(crate) left_text: BTreeMap<i32, [usize; 2]>,
     /// The processes that ran before us, where there are any: they are let go when the session ends, not waited for.
     pub(crate) attached: Vec<i32>,
     pub(crate) met: Met,

@@ -80,7 +80,10 @@ impl Session {
             }
             REQUEST_TEXT => {
                 let left = self.leave_text(region, request);
-                region.answer(request);
+                match left {
+                    Ok(()) => region.grant(request),
+                    Err(_) => region.answer(request),
+                }
                 left
             }
             _ => {
@@ -273,22 +276,37 @@ impl Session {
                 .word
                 .saturating_add(pages * REQUEST_PAGE_BYTES as u64);
         self.processes.known_or_forked(region, request.process)?;
-        let Some(tracee) = self.processes.tracees.get_mut(&request.process) else {
-            return Ok(());
-        };
-        let (functions, probes) = tracee.leave_text(text, &mut self.context)?;
-        let left = [
-            (functions, ["function is", "functions are"]),
-            (probes, ["probe is", "probes are"]),
-        ];
-        for (number, [one, more]) in left.into_iter().filter(|left| left.0 > 0) {
-            self.context.warnings.push(format!(
-                "process {} may change its code: {} not recorded from then on",
-                request.process,
-                several(number as u64, one, more)
-            ));
+        let (mut owner, mut left) = (request.process, [0; 2]);
+        for (process, tracee) in &mut self.processes.tracees {
+            if *process != request.process {
+                // The child of a `vfork` changes its parent's text.
+                if !nopal_process::share_memory(*process, request.process) {
+                    continue;
+                }
+                owner = *process;
+            }
+            let (functions, probes) = tracee.leave_text(text.clone(), &mut self.context)?;
+            left = [left[0].max(functions), left[1].max(probes)];
+        }
+        if left != [0; 2] {
+            let sums = self.left_text.entry(owner).or_default();
+            *sums = [sums[0] + left[0], sums[1] + left[1]];
         }
         Ok(())
+    }
+
+    /// For people: what is not recorded any more since programs may change it.
+    pub(crate) fn describe_left_text(&self) -> Vec<String> {
+        let describe = |(process, left): (&i32, &[usize; 2])| {
+            let kinds = [["function is", "functions are"], ["probe is", "probes are"]];
+            let some = left.iter().zip(kinds).filter(|(number, _)| **number > 0);
+            let lines = some.map(|(number, [one, more])| {
+                let what = several(*number as u64, one, more);
+                format!("process {process} may change its code: {what} not recorded from then on")
+            });
+            lines.collect::<Vec<_>>()
+        };
+        self.left_text.iter().flat_map(describe).collect()
     }
 
     fn exec(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<()> {

@@ -17,7 +17,6 @@ use nopal_control::SiteKey;
 use nopal_plan::Site;
 use nopal_process::Stopped;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Duration;
 
 /// The number of attempts at sites into whose windows a thread is about to return, and the time that it gets for that.
@@ -183,47 +182,24 @@ impl Tracee {
     /// Writes back the instructions that these of our jumps, by address, have displaced.
     pub fn take_out(&mut self, out: &[Change], context: &mut PatchContext) -> Result<()> {
         let stopped = self.stop()?;
+        self.take_out_at_rest(out, context)?;
+        self.held = stopped.let_go();
+        Ok(())
+    }
+
+    /// The same while all threads stand still.
+    pub(crate) fn take_out_at_rest(
+        &mut self,
+        out: &[Change],
+        context: &mut PatchContext,
+    ) -> Result<()> {
         self.memory.write_patches(&Patches::of(out).removal())?;
         let is_out = |change: &mut Change| {
             let found = out.binary_search_by_key(&change.address, |out| out.address);
             found.is_ok()
         };
         self.changes.take(is_out).for_each(drop);
-        self.settle_markers(context)?;
-        self.held = stopped.let_go();
-        Ok(())
-    }
-
-    /// The program makes text writable: takes its jumps out for good, but for those of hooks, without which calls that are
-    /// wrapped could not end. Returns the numbers of functions and of probes that are not recorded any more.
-    pub fn leave_text(
-        &mut self,
-        text: Range<u64>,
-        context: &mut PatchContext,
-    ) -> Result<(usize, usize)> {
-        let covers = |known: &Range<u64>| known.start <= text.start && text.end <= known.end;
-        // Programs change the same text again and again.
-        if self.writable_text.iter().any(covers) {
-            return Ok((0, 0));
-        }
-        self.writable_text.push(text);
-        let leaves = |change: &&Change| change.function().is_some() || change.is_probe();
-        let sites = self.changes.iter().filter(leaves);
-        let sites: Vec<Change> = sites.filter(|it| self.is_writable(it)).copied().collect();
-        let goes = |change: &&Change| {
-            let found = sites.binary_search_by_key(&change.address, |site| site.address);
-            found.is_ok() || change.is_hole() && sites.iter().any(|site| change.serves(site))
-        };
-        let out: Vec<Change> = self.changes.iter().filter(goes).copied().collect();
-        if !out.is_empty() {
-            self.take_out(&out, context)?;
-        }
-        for change in &out {
-            self.probe_sites.remove(&change.address);
-        }
-        self.prepare_switches();
-        let probes = sites.iter().filter(|site| site.is_probe()).count();
-        Ok((sites.len() - probes, probes))
+        self.settle_markers(context)
     }
 
     /// The numbers of our changes at these functions, ascending.
@@ -305,6 +281,7 @@ impl Tracee {
                 std::thread::sleep(PAUSE);
             }
             let mut stopped = self.stop()?;
+            self.leave_out_writable_text(&nopal_process::maps(self.process)?);
             changes = self.insert_stopped(&mut stopped, changes, context)?;
             self.held = stopped.let_go();
         }

@@ -19,3 +19,4 @@ pub mod signs;
 pub mod spots;
 pub mod statics;
 pub mod values;
+pub mod writable_text;
