@@ -5,6 +5,7 @@ use nopal_trace::{Note, SiteStates, Trace, losses};
 use crate::filter::Filter;
 use crate::names::Names;
 use crate::span::{begin, end};
+use crate::text::{count, duration, several};
 
 /// The line below a table of calls some of whose functions were off.
 pub const OFF: &str = "off: so long the function was not recorded, to hold the budget; its calls then are missing (≥), and their time is that of their callers";
@@ -120,6 +121,37 @@ impl Off {
             true => self.at(function).calls,
             false => 0,
         }
+    }
+
+    /// The calls of some functions that have no records, in lines.
+    pub fn describe(&self, functions: impl Iterator<Item = u32>) -> Vec<String> {
+        let (mut counted, mut are_unknown, mut off, mut off_ns) = (0u64, false, 0, 0);
+        for function in functions {
+            counted = counted.saturating_add(self.counted(function));
+            are_unknown |= self.at(function).calls > 0 && !self.knows_counted();
+            off += u64::from(self.was(function));
+            off_ns = off_ns.max(self.of(function));
+        }
+        let mut lines = Vec::new();
+        if counted > 0 {
+            let calls = several(counted, "call", "calls");
+            lines.push(format!("left out: {calls} that were only counted"));
+        }
+        if are_unknown {
+            lines.push("left out: calls that were only counted".into());
+        }
+        let off_ns = duration(off_ns);
+        match off {
+            0 => {}
+            1 => lines.push(format!(
+                "left out: calls while the function was off, for {off_ns}"
+            )),
+            _ => lines.push(format!(
+                "left out: calls while {} functions were off, for up to {off_ns}",
+                count(off)
+            )),
+        }
+        lines
     }
 
     /// Whether it is known how many of them were counted.

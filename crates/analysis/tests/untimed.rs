@@ -5,11 +5,13 @@ use std::path::Path;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::{Filter, Wanted};
 use nopal_analysis::graph::{self, Shown};
+use nopal_analysis::hist::{self, By};
 use nopal_analysis::names::Names;
 use nopal_analysis::prototypes::Prototypes;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report;
 use nopal_analysis::slow::{self, Places};
+use nopal_analysis::values::ValueSelection;
 use nopal_trace::synthetic::{Recorder, clock};
 use nopal_trace::{Note, Session, SiteState, Trace, Writer};
 
@@ -220,4 +222,35 @@ fn times_of_a_trace_without_records_count_from_its_first_clock() {
     };
     assert!(line("time ").ends_with(" 500 ms"), "{text}");
     assert!(text.contains("10.0 ms  counted"), "{text}");
+}
+
+#[test]
+fn a_distribution_tells_how_many_calls_it_lacks() {
+    let (_directory, trace) = made(1, true);
+    let names = Names::new(&trace);
+    let found = |text: &str| {
+        let what = ValueSelection::new(Some(text), &names, trace.markers()).unwrap();
+        let filter = Filter::default();
+        hist::distributions(
+            &trace,
+            &names,
+            &what,
+            &filter,
+            By::Nothing,
+            &Drive::default(),
+        )
+    };
+    assert!(found("leaf").unwrap().1.is_empty());
+    let (groups, notes) = found("*").unwrap();
+    assert_eq!(groups[0].distribution.count(), 4);
+    let expected = [
+        "left out: 1,324 calls that were only counted",
+        "left out: calls while the function was off, for 100 ms",
+    ];
+    assert_eq!(notes, expected);
+    let error = found("hash").err().unwrap().to_string();
+    assert_eq!(
+        error,
+        "hash: no call was recorded; left out: 14 calls that were only counted"
+    );
 }

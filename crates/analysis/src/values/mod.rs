@@ -13,6 +13,7 @@ use crate::calls::{Arguments, Ending, Frame, Plain, Sink, Style};
 use crate::drive::{Drive, Times, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
+use crate::off::Off;
 use crate::text::{Quantity, several};
 use crate::tracers::{self, Case, Past, Tracer};
 pub use condition::{Condition, Met};
@@ -354,7 +355,17 @@ fn run<T: ValueSink, const PLAIN: bool>(
         left_out.add(&reader.sieve.left_out);
         without.add(&reader.without);
     }
-    let notes = without.describe(what);
+    let wanted = (0..).zip(&what.functions).filter(|(_, wanted)| **wanted);
+    let untimed = Off::new(trace, names, Some(filter)).describe(wanted.map(|(number, _)| number));
+    if found == 0 && left_out.seen == 0 && !untimed.is_empty() {
+        bail!(
+            "{}: no call was recorded; {}",
+            what.text,
+            untimed.join("; ")
+        );
+    }
+    let mut notes = without.describe(what);
+    notes.extend(untimed);
     if found == 0 && without.calls > 0 {
         bail!(
             "{}: the calls were recorded without arguments and results: record with --args",
