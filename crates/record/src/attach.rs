@@ -272,8 +272,10 @@ fn one_of(stopped: &mut Stopped) -> Result<&mut Thread> {
 }
 
 /// Stops one thread where its thread pointer leads to its control block: a program may have put it elsewhere for a while,
-/// and has none before its loader, or the start of a static program, has made the first.
+/// and has none before its loader, or the start of a static program, has made the first. No thread can be kept while the
+/// only one waits for a `vfork` child, as it may nearly all the time.
 fn stop_where_libc_is(process: i32) -> Result<Stopped> {
+    const LONGEST_WAIT: Duration = Duration::from_secs(2);
     const LEAST_TRIES: usize = 8;
     const LEAST_TIME: Duration = Duration::from_millis(100);
     const NAP: Duration = Duration::from_millis(1);
@@ -287,7 +289,12 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
     for others in 0.. {
         let mut stopped = Stopped::stop_one(process, others, PATIENCE)?;
         let Some(thread) = stopped.keep_one() else {
-            return Ok(stopped);
+            if begun.elapsed() > LONGEST_WAIT {
+                return Ok(stopped);
+            }
+            drop(stopped);
+            std::thread::sleep(NAP);
+            continue;
         };
         let has_pointer = thread.thread_pointer()? != 0;
         let is_over = others >= LEAST_TRIES && begun.elapsed() > LEAST_TIME;

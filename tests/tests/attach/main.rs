@@ -303,6 +303,21 @@ fn libraries_load_fast_though_tool_and_guardian_were_killed() {
     assert_eq!(program.wait().end, End::Code(0));
 }
 
+/// Its only thread can make calls for nopal in few moments.
+#[test]
+fn a_process_that_waits_for_vfork_children_nearly_all_the_time() {
+    let scratch = scratch();
+    let case = Case::new(c("vforks", &[]));
+    let mut program = running(&case, "ready");
+    for round in 0..5 {
+        let trace = scratch.path().join(format!("trace {round}"));
+        interrupt(case.attach(program.id(), &trace));
+        assert_nothing_left(program.id());
+    }
+    drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(0));
+}
+
 /// Without tool and guardian, only the next nopal restores the code.
 #[test]
 fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
