@@ -48,7 +48,8 @@ fn a_thread_has_the_last_of_its_names() {
         line.find("\"thread\"").map(|at| &line[at..])
     });
     let thread = thread.expect("the trace has its first name");
-    let last = notes.lines().rfind(|line| line.contains(thread));
+    let is_name = |line: &&str| line.contains(thread) && line.contains("\"name\"");
+    let last = notes.lines().rfind(is_name);
     assert!(
         last.is_some_and(|line| line.contains("\"second\"")),
         "{notes}"
