@@ -85,6 +85,13 @@ fn calls_are_counted_exactly_by_threads_forks_and_handlers() {
     // Counted calls have no threads or callers to select by.
     let callers = said_by(&["report", "--callers", "leaf", "--json"], &trace);
     assert!(callers.contains("\"calls_are_least\":true"), "{callers}");
+    for reader in [
+        &["report", "--callers", "leaf"][..],
+        &["graph", "leaf", "-i"],
+    ] {
+        let said = said_by(reader, &trace);
+        assert!(said.contains("calls that were only counted\n"), "{said}");
+    }
 }
 
 /// Each call is recorded or counted, as the switch says at that moment.

@@ -229,14 +229,9 @@ fn asked_for_entries(trace: &Trace) -> bool {
     options.iter().any(|option| option == "--entry-only")
 }
 
-/// Why a trace has no times, as a comment of its own, unless `any` call has one.
-pub fn untimed(trace: &Trace, any: bool) -> String {
-    if any
-        || trace
-            .threads()
-            .iter()
-            .all(|thread| thread.packets().len() == 0)
-    {
+/// Why the calls of a trace have no times, as a comment of its own, if they `lack` them.
+pub fn untimed(trace: &Trace, lack: bool) -> String {
+    if !lack {
         return String::new();
     }
     let why = match Losses::of(trace).flaw {

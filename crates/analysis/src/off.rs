@@ -1,5 +1,6 @@
 //! How long functions were off or counted in the selected time, and how many calls were counted.
 
+use anyhow::Result;
 use nopal_trace::{Note, SiteStates, Trace, losses};
 
 use crate::filter::Filter;
@@ -175,6 +176,17 @@ impl Untimed {
     fn lacks_calls(&self) -> bool {
         self.off_ns > 0 || self.counted_ns > 0 || self.calls > 0
     }
+}
+
+/// The calls that have no records of the functions that match, in lines for people.
+pub fn left_out(
+    trace: &Trace,
+    names: &Names,
+    pattern: &str,
+    filter: Option<&Filter>,
+) -> Result<Vec<String>> {
+    let off = Off::new(trace, names, filter);
+    Ok(off.describe(names.wanted(pattern)?.into_iter()))
 }
 
 /// A self time, marked where it may have in it that of callees that were not timed.

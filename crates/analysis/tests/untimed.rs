@@ -7,6 +7,7 @@ use nopal_analysis::filter::{Filter, Wanted};
 use nopal_analysis::graph::{self, Shown};
 use nopal_analysis::hist::{self, By};
 use nopal_analysis::names::Names;
+use nopal_analysis::off;
 use nopal_analysis::prototypes::Prototypes;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report;
@@ -253,4 +254,23 @@ fn a_distribution_tells_how_many_calls_it_lacks() {
         error,
         "hash: no call was recorded; left out: 14 calls that were only counted"
     );
+}
+
+#[test]
+fn a_function_without_records_has_no_entries_either() {
+    let (_directory, trace) = made(1, true);
+    let names = Names::new(&trace);
+    let (filter, drive) = (Filter::default(), Drive::default());
+    for (function, expected) in [
+        ("tiny", "left out: 4 calls that were only counted"),
+        (
+            "off",
+            "left out: calls while the function was off, for 100 ms",
+        ),
+    ] {
+        let tree = graph::tree_of(&trace, &names, function, &drive).unwrap();
+        assert!(!tree.has_times() && !tree.lacks_times(), "{function}");
+        let left_out = off::left_out(&trace, &names, function, Some(&filter)).unwrap();
+        assert_eq!(left_out, [expected]);
+    }
 }

@@ -59,8 +59,12 @@ fn write(arguments: &Dump, trace: &Trace, filter: &Filter, out: &mut dyn Write) 
     let written = driven("writing events", filter, |drive| {
         dump::dump(trace, format, drive, &mut out)
     });
+    let has_records = trace
+        .threads()
+        .iter()
+        .any(|thread| thread.packets().len() > 0);
     if out.is_empty && arguments.weighs_time() {
-        let why = losses::untimed(trace, false);
+        let why = losses::untimed(trace, has_records);
         if let Some(why) = why.trim_end().strip_prefix("# ") {
             eprintln!("nopal: {why}; --calls weighs stacks by calls");
         }

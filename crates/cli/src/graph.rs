@@ -7,6 +7,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::graph::{self, Apart, Per, Shown};
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
+use nopal_analysis::off;
 use nopal_analysis::waits::{OF_THE_CLOCK, Waits};
 
 use crate::arguments::Graph;
@@ -42,11 +43,16 @@ pub fn run(arguments: &Graph) -> Result<()> {
         least_percent: arguments.least.unwrap_or(defaults.least_percent),
         has_waits: waits.is_some(),
     };
+    let left_out = match function {
+        Some(function) => off::left_out(&trace, &names, function, Some(&filter))?,
+        None => Vec::new(),
+    };
     let mut out = output::stdout()?;
-    let losses = losses::comment(&trace) + &losses::untimed(&trace, tree.has_times());
+    let losses = losses::comment(&trace) + &losses::untimed(&trace, tree.lacks_times());
     let written = out
         .write_all(losses.as_bytes())
         .and_then(|()| graph::write_tree(&mut out, &tree, &names, trace.clocks(), shown))
+        .and_then(|()| left_out.iter().try_for_each(|line| writeln!(out, "{line}")))
         .and_then(|()| match waits.is_none() && tree.has_times() {
             true => writeln!(out, "{OF_THE_CLOCK}"),
             false => Ok(()),

@@ -9,6 +9,7 @@ use nopal_analysis::filter::Filter;
 use nopal_analysis::graph;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
+use nopal_analysis::off;
 use nopal_analysis::report::{self, Column, Related, Relation};
 use nopal_analysis::waits::{OF_THE_CLOCK, Waits};
 use nopal_plan::Plan;
@@ -111,7 +112,7 @@ impl Reading<'_> {
             return Ok(report::write_threads_json(shown, self.trace, out)?);
         }
         let any = rows.iter().any(|row| row.is_timed);
-        self.write_untimed(any, out)?;
+        self.write_untimed(!any && self.has_records(), out)?;
         out.write_all(losses::of_no_thread(self.trace).as_bytes())?;
         report::write_threads(shown, out, width())?;
         self.write_of_the_clock(any, out)
@@ -125,7 +126,7 @@ impl Reading<'_> {
             return Ok(report::write_processes_json(shown, self.trace, out)?);
         }
         let any = rows.iter().any(|row| row.is_timed);
-        self.write_untimed(any, out)?;
+        self.write_untimed(!any && self.has_records(), out)?;
         report::write_processes(shown, out, width())?;
         self.write_of_the_clock(any, out)
     }
@@ -139,15 +140,19 @@ impl Reading<'_> {
             return Ok(report::write_related_json(shown, self.trace, out)?);
         }
         let any = rows.iter().any(Related::is_timed);
-        self.write_untimed(any || rows.is_empty(), out)?;
+        self.write_untimed(!any && !rows.is_empty(), out)?;
         report::write_related(shown, relation, out, width())?;
+        let names = Names::new(self.trace);
+        for line in off::left_out(self.trace, &names, pattern, Some(self.filter))? {
+            writeln!(out, "{line}")?;
+        }
         self.write_of_the_clock(any, out)
     }
 
     fn hot_path(&self, out: &mut dyn Write) -> Result<()> {
         let names = Names::new(self.trace);
         let tree = self.driven(|drive| graph::tree(self.trace, &names, drive))?;
-        self.write_untimed(tree.has_times(), out)?;
+        self.write_untimed(tree.lacks_times(), out)?;
         let (clocks, has_waits) = (self.trace.clocks(), self.waits.is_some());
         Ok(graph::write_hot_path(
             out,
@@ -167,7 +172,8 @@ impl Reading<'_> {
                 &name, shown, self.trace, out,
             )?);
         }
-        self.write_untimed(rows.iter().any(|row| row.timed > 0), out)?;
+        let any = rows.iter().any(|row| row.timed > 0);
+        self.write_untimed(!any && !rows.is_empty(), out)?;
         Ok(report::write_by_argument(&name, shown, out, width())?)
     }
 
@@ -190,7 +196,7 @@ impl Reading<'_> {
         if arguments.json {
             return Ok(report.write_json(trace, out)?);
         }
-        self.write_untimed(report.has_times(), out)?;
+        self.write_untimed(report.lacks_times(), out)?;
         report.write_table(out, width())?;
         self.write_of_the_clock(report.has_times(), out)?;
         for line in unexplained {
@@ -211,9 +217,14 @@ impl Reading<'_> {
         &rows[..limit.min(rows.len())]
     }
 
-    /// Prints why there are no times, unless `any` call has one.
-    fn write_untimed(&self, any: bool, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(losses::untimed(self.trace, any).as_bytes())
+    fn has_records(&self) -> bool {
+        let threads = self.trace.threads();
+        threads.iter().any(|thread| thread.packets().len() > 0)
+    }
+
+    /// Prints why the calls have no times, if they `lack` them.
+    fn write_untimed(&self, lack: bool, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(losses::untimed(self.trace, lack).as_bytes())
     }
 
     /// Prints that times include waits, if there are `any` times.

@@ -84,6 +84,11 @@ impl Tree {
         self.nodes.iter().any(|node| node.timed > 0)
     }
 
+    /// Whether calls were recorded, all of them without durations.
+    pub fn lacks_times(&self) -> bool {
+        !self.has_times() && self.nodes.iter().any(|node| node.calls > 0)
+    }
+
     /// Whether calls seem to be in others of which only the entries were recorded, which may have ended before.
     pub fn has_estimated_callers(&self) -> bool {
         let only = |node: &Node| node.timed == 0 && node.calls > 0;

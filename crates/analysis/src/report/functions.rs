@@ -292,6 +292,11 @@ impl Report {
         self.rows.iter().any(Row::has_times)
     }
 
+    /// Whether calls were recorded, all of them without durations.
+    pub fn lacks_times(&self) -> bool {
+        !self.has_times() && self.rows.iter().any(|row| row.calls > row.counted)
+    }
+
     /// Whether time on and off processors is told apart.
     pub fn has_waits(&self) -> bool {
         self.rows.iter().any(|row| row.waited.is_some())

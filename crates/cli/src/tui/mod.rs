@@ -34,8 +34,7 @@ pub fn run(arguments: &Tui) -> Result<()> {
     let tree = driven("reading the tree", filter, |drive| {
         graph::tree(&trace, &names, drive)
     })?;
-    let has_times = tree.has_times();
-    let remarks = losses::comment(&trace) + &losses::untimed(&trace, has_times);
+    let remarks = losses::comment(&trace) + &losses::untimed(&trace, tree.lacks_times());
     let title = input.name();
     let nanoseconds = |ticks| trace.clocks().duration_ns(ticks);
     let mut browser = Browser::new(names.functions(), report.rows, &tree, nanoseconds);
