@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use crate::gadget::Gadget;
 use crate::information::times_scheduled;
 use crate::ptrace::{self, Request};
+use crate::stopped::LONGEST_MOMENT;
 use crate::way_back::WayBack;
 use crate::{Event, Memory, Registers, Stop, Stopped, Thread};
 
@@ -54,6 +55,8 @@ pub struct Lent<'a> {
     thread: &'a mut Thread,
     gadget: Gadget,
     borrowed: Option<Borrowed>,
+    /// The other threads of its process, while they stand still.
+    others: Option<Stopped>,
 }
 
 /// The state of a thread that is restored afterwards.
@@ -73,9 +76,20 @@ impl Lent<'_> {
         self.thread.tid()
     }
 
-    /// See [`Stopped::stop_others`].
-    pub fn stop_others(&self, patience: Duration) -> Result<Stopped> {
-        Stopped::stop_others(self.thread, patience)
+    /// Has the other threads stand still until [`Lent::let_others_go`]. A call may have to wait for what one of them does:
+    /// then they run for as long, and stand still again.
+    pub fn stop_others(&mut self, patience: Duration) -> Result<()> {
+        self.others = Some(Stopped::stop_others(self.thread, patience)?);
+        Ok(())
+    }
+
+    /// The same with the others of the process that stand still already: see [`Stopped::take_one`].
+    pub fn keep_others(&mut self, others: Stopped) {
+        self.others = Some(others);
+    }
+
+    pub fn let_others_go(&mut self) {
+        self.others = None;
     }
 
     /// See [`Thread::remote_system_calls`].
@@ -104,7 +118,7 @@ impl Lent<'_> {
         if self.borrowed.is_none() {
             return Ok(());
         }
-        let settled = self.thread.settle();
+        let settled = self.thread.settle_among(&mut self.others);
         self.put_back()?;
         match settled? {
             Event::Stopped(_) => Ok(()),
@@ -134,7 +148,9 @@ impl Lent<'_> {
             // The first one blocks signals, for all.
             let mask = is_first.then_some(mask);
             is_first = false;
-            let Some(result) = self.thread.attempt_call(&registers, mask, call)? else {
+            let others = &mut self.others;
+            let made = self.thread.attempt_call(&registers, mask, call, others)?;
+            let Some(result) = made else {
                 return Ok(Attempt::Signal);
             };
             results.push(result);
@@ -207,6 +223,7 @@ impl Thread {
             thread: self,
             gadget,
             borrowed: None,
+            others: None,
         }
     }
 
@@ -230,6 +247,7 @@ impl Thread {
         borrowed: &Registers,
         mask: Option<u64>,
         call: &SystemCall,
+        others: &mut Option<Stopped>,
     ) -> Result<Option<i64>> {
         let mut registers = *borrowed;
         registers.begin_call(call.number, call.arguments);
@@ -239,7 +257,7 @@ impl Thread {
         }
         loop {
             self.restart(Request::SystemCall, 0)?;
-            match self.wait()? {
+            match self.wait_among(others)? {
                 Event::Stopped(Stop::SystemCall) => break,
                 Event::Stopped(Stop::Signal(signal)) => {
                     let information = self.signal_information()?;
@@ -266,7 +284,7 @@ impl Thread {
             }
         }
         self.restart(Request::SystemCall, 0)?;
-        match self.wait()? {
+        match self.wait_among(others)? {
             Event::Stopped(Stop::SystemCall) => {}
             Event::Stopped(stop) => bail!("unexpected stop in a system call: {stop:?}"),
             Event::Ended(_) => bail!("the thread has ended"),
@@ -277,6 +295,36 @@ impl Thread {
             bail!("a seccomp filter refuses the system call");
         }
         Ok(Some(result))
+    }
+
+    /// Waits for the next stop. Before the thread makes a call, it may wait in the kernel for what another thread does, as
+    /// where the program itself provides a page that the kernel writes to (`userfaultfd`, rseq). If the `others` stand
+    /// still, they run until then.
+    fn wait_among(&mut self, others: &mut Option<Stopped>) -> Result<Event> {
+        if others.is_some() {
+            if let Some(event) = self.wait_until(Instant::now() + LONGEST_MOMENT)? {
+                return Ok(event);
+            }
+            others.take();
+            let event = self.wait()?;
+            if let Event::Stopped(_) = event {
+                *others = Some(Stopped::stop_others(self, LONGEST_MOMENT)?);
+            }
+            return Ok(event);
+        }
+        self.wait()
+    }
+
+    /// As [`Thread::settle`], with others that may stand still.
+    fn settle_among(&mut self, others: &mut Option<Stopped>) -> Result<Event> {
+        loop {
+            match self.wait_among(others)? {
+                event @ (Event::Stopped(Stop::Interrupted | Stop::Group(_)) | Event::Ended(_)) => {
+                    return Ok(event);
+                }
+                Event::Stopped(stop) => self.pass(stop)?,
+            }
+        }
     }
 
     fn stands_at(&self, registers: &Registers) -> Result<bool> {

@@ -56,7 +56,7 @@ const LOOKS: u32 = 4;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
 /// The longest wait for a thread that was let run for a moment: it may need a processor first.
-const LONGEST_MOMENT: Duration = Duration::from_millis(500);
+pub(crate) const LONGEST_MOMENT: Duration = Duration::from_millis(500);
 
 /// The time between looks at the other threads, while one is waited for.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(10);
@@ -462,15 +462,25 @@ impl Stopped {
     /// Resumes all threads except one, which can make system calls for us. Avoids the child of a `vfork`, and a thread
     /// that gets signals, if there is another: see [`Stopped::seize_new`]. `None`: no thread is stopped.
     pub fn keep_one(&mut self) -> Option<&mut Thread> {
-        let threads = self.threads.iter().enumerate();
-        let (kept, _) = threads
-            .filter(|(_, thread)| thread.pid() == self.pid)
-            .min_by_key(|(_, thread)| self.sent_signals.contains(&thread.tid()))?;
+        let kept = self.fittest()?;
         self.threads.swap(0, kept);
         for thread in self.threads.split_off(1) {
             self.late.extend(thread.detach().err());
         }
         self.threads.first_mut()
+    }
+
+    /// The same thread, while all others stand still: see [`crate::Lent::keep_others`].
+    pub fn take_one(&mut self) -> Option<Thread> {
+        let taken = self.fittest()?;
+        Some(self.threads.swap_remove(taken))
+    }
+
+    fn fittest(&self) -> Option<usize> {
+        let threads = self.threads.iter().enumerate();
+        let own = threads.filter(|(_, thread)| thread.pid() == self.pid);
+        let fittest = own.min_by_key(|(_, thread)| self.sent_signals.contains(&thread.tid()));
+        fittest.map(|(index, _)| index)
     }
 
     /// Resumes all threads. Threads that have not stopped remain traced, and stop when they wake up; they are returned,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use common::{Running, compile, eventually};
 use nopal_process::{
-    Event, Memory, Stop, Stopped, SystemCall, find_system_call_gadget, maps, name, status,
+    Event, Memory, Options, Stop, Stopped, SystemCall, Thread, find_system_call_gadget, maps, name,
+    status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -52,6 +53,36 @@ fn a_gadget_that_has_been_changed_is_not_used() {
     assert!(after.is_in(&memory));
     let there = find_system_call_gadget(other).unwrap();
     assert!(there.is_in(&Memory::open(other).unwrap()));
+}
+
+/// The call begins only when another thread has released a page.
+#[test]
+fn a_call_that_waits_for_a_thread_that_stands_still_is_made() {
+    let program = compile("provides");
+    let mut running = Running::start(&program, &[]);
+    // Not every system has it.
+    let Ok(tid) = running.line().parse() else {
+        return;
+    };
+    let gadget = find_system_call_gadget(running.pid()).unwrap();
+    let getpid = SystemCall {
+        number: libc::SYS_getpid,
+        arguments: [0; 6],
+        expected: None,
+    };
+    for _ in 0..5 {
+        let mut thread = Thread::seize(running.pid(), tid, Options::default()).unwrap();
+        thread.interrupt().unwrap();
+        thread.settle().unwrap();
+        // It is protected meanwhile.
+        std::thread::sleep(Duration::from_millis(10));
+        let mut lent = thread.lend(gadget);
+        lent.stop_others(Duration::from_secs(2)).unwrap();
+        let results = lent.calls(&[getpid; 3]).unwrap();
+        assert_eq!(results, [i64::from(running.pid()); 3]);
+        lent.let_others_go();
+        lent.give_back().unwrap();
+    }
 }
 
 /// Others may be unloaded while a thread is in them.

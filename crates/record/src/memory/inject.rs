@@ -129,8 +129,26 @@ impl<'a> Injector<'a> {
 
     /// Has the other threads of the process stand still. While it has a descriptor of ours, they would see that: what
     /// they open gets another number, and what they fork keeps it.
-    pub fn stop_others(&self) -> Result<Stopped> {
-        self.thread.stop_others(PATIENCE)
+    pub fn with_others_stopped<T>(
+        &mut self,
+        with: impl FnOnce(&mut Injector<'a>) -> Result<T>,
+    ) -> Result<T> {
+        self.thread.stop_others(PATIENCE)?;
+        let result = with(self);
+        self.thread.let_others_go();
+        result
+    }
+
+    /// The same for others that stand still already.
+    pub fn with_others<T>(
+        &mut self,
+        others: Stopped,
+        with: impl FnOnce(&mut Injector<'a>) -> Result<T>,
+    ) -> Result<T> {
+        self.thread.keep_others(others);
+        let result = with(self);
+        self.thread.let_others_go();
+        result
     }
 
     /// New pieces of shared memory, which may be sealed: of each the process's descriptor, and ours. The other threads

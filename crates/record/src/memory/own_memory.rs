@@ -36,7 +36,8 @@ impl OwnMemory {
             .write(head + nopal_agent::process_bytes(), MEMORY_NAME)
             .and_then(|()| {
                 injector.name = head + nopal_agent::process_bytes();
-                give_region(&mut injector, &mut space, affordable(process, settings))
+                let wanted = affordable(process, settings);
+                injector.with_others_stopped(|thread| give_region(thread, &mut space, wanted))
             });
         let (region, region_at) = match shared {
             Ok(shared) => shared,
@@ -64,7 +65,6 @@ fn give_region(
     (buffer, room, when_full): (u64, u64, u32),
 ) -> Result<(Region, u64)> {
     let process = injector.process();
-    let _others = injector.stop_others()?;
     let [(number, file), (presence_number, presence)] = injector.memory_files()?;
     let made = Region::create(file.into(), buffer, room, when_full, process);
     let region = match made {

@@ -125,7 +125,7 @@ fn take_out(journal: &Journal, memory: &Memory) -> Result<()> {
                     let changes = hooks.iter().chain(probes(&sites));
                     restore::lead_past(changes, journal, &mut injector, memory)?;
                 }
-                return give_back(journal, &mut stopped, memory);
+                return give_back(journal, stopped, memory);
             }
         }
         let late = stopped.detach_all();
@@ -158,7 +158,7 @@ fn unneeded(holes: &[Change], journal: &Journal, memory: &Memory) -> Vec<Change>
 /// The holes, among these, that no thread comes to any more when their short jumps are out. A thread that is at one goes
 /// on in its thunk; a signal handler may return to another.
 pub fn without_threads(stopped: &mut Stopped, holes: &[Change]) -> Result<Vec<Change>> {
-    if holes.is_empty() {
+    if holes.is_empty() || !stopped.late().is_empty() {
         return Ok(Vec::new());
     }
     for thread in stopped.threads_mut() {
@@ -174,7 +174,7 @@ pub fn without_threads(stopped: &mut Stopped, holes: &[Change]) -> Result<Vec<Ch
     ways.dedup();
     let ways: Vec<Range<u64>> = ways.into_iter().map(|way| way..way + 1).collect();
     let search = stopped.search_stacks(&ways, 0)?;
-    if search.hidden || !stopped.late().is_empty() {
+    if search.hidden {
         return Ok(Vec::new());
     }
     let returned: HashSet<u64> = search.found.iter().map(|(_, word)| *word).collect();
@@ -418,18 +418,17 @@ fn injector(thread: &mut Thread) -> Result<Option<Injector<'_>>> {
 }
 
 /// No thread will come into generated code any more: most of this is done while the others go on.
-fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Result<()> {
+fn give_back(journal: &Journal, mut stopped: Stopped, memory: &Memory) -> Result<()> {
     let mut ours = journal.memory(memory)?;
     // A thread that ran could make a page writable after it was compared, and write what would be dropped.
     let text = restore::examine_text(journal, memory)?;
-    let own = |thread: &&mut Thread| thread.pid() == journal.process;
-    let thread = stopped.threads_mut().iter_mut().find(own);
-    if let Some(mut injector) = thread.map(injector).transpose()?.flatten() {
-        injector.give_back(&text.unchanged)?;
-    }
-    let Some(mut injector) = stopped.keep_one().map(injector).transpose()?.flatten() else {
+    let Some(mut thread) = stopped.take_one() else {
         return Ok(());
     };
+    let Some(mut injector) = injector(&mut thread)? else {
+        return Ok(());
+    };
+    injector.with_others(stopped, |injector| injector.give_back(&text.unchanged))?;
     let is_function = |change: &&Change| change.function().is_some();
     let leads_past = |change: &Change| change.function().is_some() || change.is_hole();
     if !text.patched.iter().all(leads_past) {

@@ -91,10 +91,11 @@ impl Tracee {
         if !arenas.iter().any(Arena::needs_more) {
             return Ok(());
         }
-        let _others = injector.stop_others()?;
-        arenas
-            .iter_mut()
-            .try_for_each(|arena| arena.map_promised(injector))
+        injector.with_others_stopped(|injector| {
+            arenas
+                .iter_mut()
+                .try_for_each(|arena| arena.map_promised(injector))
+        })
     }
 
     /// Finds an arena that reaches a module and has a place for its code, or a place for another one, if there is any.
