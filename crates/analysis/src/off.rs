@@ -135,8 +135,8 @@ impl Off {
         }
         let mut lines = Vec::new();
         if counted > 0 {
-            let calls = several(counted, "call", "calls");
-            lines.push(format!("left out: {calls} that were only counted"));
+            let calls = several(counted, "call that was", "calls that were");
+            lines.push(format!("left out: {calls} only counted"));
         }
         if are_unknown {
             lines.push("left out: calls that were only counted".into());
