@@ -1,6 +1,6 @@
 //! Threads that wait in the kernel and do not stop, examined without stopping them.
 
-use crate::information::{contents, parent, thread_status, threads};
+use crate::information::{contents, parent, thread_has_memory, thread_status, threads};
 
 const SYS_CLONE3: i64 = 435;
 const KCMP_VM: i32 = 1;
@@ -138,8 +138,9 @@ fn threads_of(pid: i32) -> impl Iterator<Item = i32> {
     threads(pid).unwrap_or_default().into_iter()
 }
 
-/// Whether two processes run in the same memory.
+/// Whether two processes run in the same memory. To the kernel, two without any do, as their first threads have ended.
 pub fn share_memory(one: i32, other: i32) -> bool {
     // SAFETY: compares, and takes numbers only.
-    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+    let same = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 };
+    same && thread_has_memory(one, one)
 }

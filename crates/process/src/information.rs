@@ -268,11 +268,15 @@ fn state(path: &str) -> Option<char> {
 
 /// Whether a process still has its memory. One that is about to end is alive without it for a moment.
 pub fn has_memory(pid: i32) -> bool {
-    let has = |tid: &i32| {
-        let pages = fs::read_to_string(format!("/proc/{pid}/task/{tid}/statm"));
-        pages.is_ok_and(|pages| !pages.starts_with("0 "))
-    };
-    threads(pid).is_ok_and(|tids| tids.iter().any(has))
+    let has = |tid| thread_has_memory(pid, tid);
+    // A thread that executes a program may have taken over the first one's id meanwhile.
+    threads(pid).is_ok_and(|tids| tids.into_iter().any(has)) || has(pid)
+}
+
+/// The same of one thread: one that has ended has none.
+pub(crate) fn thread_has_memory(pid: i32, tid: i32) -> bool {
+    let pages = fs::read_to_string(format!("/proc/{pid}/task/{tid}/statm"));
+    pages.is_ok_and(|pages| !pages.starts_with("0 "))
 }
 
 /// The command name (at most 15 bytes).

@@ -74,12 +74,7 @@ impl Stopped {
     /// threads without a processor get more time. Expected failures are [`StopError`]s.
     pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
         let stopped = Stopped::stop_beside(pid, None, patience)?;
-        // Stopped threads may have been killed meanwhile, all at once: by SIGKILL, or by another thread's `execve`.
-        let gone = |thread: &Thread| !thread.is_held();
-        if stopped.threads.first().is_some_and(gone)
-            || stopped.threads.last().is_some_and(gone)
-            || stopped.threads.is_empty() && stopped.late.is_empty()
-        {
+        if stopped.are_killed() || stopped.threads.is_empty() && stopped.late.is_empty() {
             return Err(ended_or_executes(pid));
         }
         Ok(stopped)
@@ -88,7 +83,7 @@ impl Stopped {
     /// The same for all threads but this one, which stands still.
     pub fn stop_others(held: &Thread, patience: Duration) -> Result<Stopped> {
         let pid = held.pid();
-        match threads(pid).map_err(|_| StopError::Ended)?[..] {
+        match threads(pid).map_err(|_| ended_or_executes(pid))?[..] {
             [only] if only == held.tid() => Ok(Stopped::nothing(pid)),
             _ => Stopped::stop_beside(pid, Some(held), patience),
         }
@@ -126,6 +121,10 @@ impl Stopped {
             hopeless =
                 waited >= patience && (stopped.all_sleep() || waited >= patience * FOR_A_PROCESSOR);
             if pause.is_long() {
+                // A thread that executes a program waits until they have been waited for.
+                if stopped.are_killed() {
+                    return Err(ended_or_executes(pid));
+                }
                 stopped.seize_children(&mut known)?;
             }
             look = stopped.wait_for_children() || hopeless;
@@ -137,7 +136,7 @@ impl Stopped {
     /// gets no signals and whose call would not fail; `others` above 0 selects a less suitable one. If none stops, all
     /// are stopped.
     pub fn stop_one(pid: i32, others: usize, patience: Duration) -> Result<Stopped> {
-        let mut threads = threads(pid).map_err(|_| StopError::Ended)?;
+        let mut threads = threads(pid).map_err(|_| ended_or_executes(pid))?;
         threads.drain(..threads.len().saturating_sub(ENOUGH_TO_CHOOSE_FROM));
         threads.sort_by_cached_key(|&tid| {
             let sent_signals = is_sent_signals(pid, tid);
@@ -210,7 +209,7 @@ impl Stopped {
     /// interrupted first, and those that get signals last; of these the first thread before parents, which get many.
     fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
         let mut found = Found::default();
-        let mut new = threads(self.pid).map_err(|_| StopError::Ended)?;
+        let mut new = threads(self.pid).map_err(|_| ended_or_executes(self.pid))?;
         new.retain(|tid| !known.contains(tid));
         let (mut sent_signals, mut rest): (Vec<_>, Vec<_>) = new
             .into_iter()
@@ -265,6 +264,13 @@ impl Stopped {
             }
         }
         self.late[before..].iter().try_for_each(Thread::interrupt)
+    }
+
+    /// Whether the stopped threads have been killed, all at once: by SIGKILL, or by another thread's `execve`.
+    fn are_killed(&self) -> bool {
+        let mut own = self.threads.iter().filter(|it| it.pid() == self.pid);
+        let ends = [own.next(), own.next_back()];
+        ends.into_iter().flatten().any(|thread| !thread.is_held())
     }
 
     /// Whether all threads that do not stop are parents of stopped children in the same memory.
