@@ -1,5 +1,5 @@
-//! Running processes under odd circumstances: without a first thread, without a free descriptor, from deleted files, or
-//! in a frozen control group.
+//! Running processes under odd circumstances: without a first thread, without a free descriptor, from deleted files, in a
+//! frozen control group, or in 32-bit code.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -283,4 +283,10 @@ fn a_frozen_process_is_left_when_it_goes_on() {
         drop(program.stdin());
         assert_eq!(program.wait().end, End::Code(5));
     }
+}
+
+/// Its only thread is in 32-bit code nearly all the time, also when it makes nopal's calls.
+#[test]
+fn a_thread_in_32_bit_code() {
+    Case::new(c("narrow", &["-no-pie"])).check_come_and_go();
 }

@@ -144,6 +144,7 @@ impl Lent<'_> {
             registers.set_stack_pointer(way_back.start);
         }
         registers.stop_steps();
+        registers.execute_native_code();
         for call in &calls[results.len()..] {
             // The first one blocks signals, for all.
             let mask = is_first.then_some(mask);

@@ -80,6 +80,16 @@ impl Registers {
         [self.0.r11, self.0.rcx, self.0.rax] = pushed;
     }
 
+    /// The thread executes 64-bit code, as we do, also where it stands in 32-bit code.
+    pub fn execute_native_code(&mut self) {
+        let segment: u64;
+        // SAFETY: reads a register.
+        unsafe {
+            std::arch::asm!("mov {}, cs", out(reg) segment, options(nomem, nostack, preserves_flags));
+        }
+        self.0.cs = segment;
+    }
+
     /// The program does not step through itself any more.
     pub fn stop_steps(&mut self) {
         self.0.eflags &= !TRAP_FLAG;
