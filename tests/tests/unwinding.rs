@@ -150,3 +150,9 @@ fn a_backtrace_goes_on_after_nopal_has_left() {
     drop(stdin);
     assert_eq!(program.wait().end, End::Code(5));
 }
+
+/// It unwinds nearly all of the time, through what a session leaves then: the next one would not find its frames.
+#[test]
+fn a_program_that_unwinds_all_the_time() {
+    Case::new(c("samples_itself", &["-DHOLD"])).check_come_and_go();
+}

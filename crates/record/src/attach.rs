@@ -108,7 +108,13 @@ fn take_out(left: &[Journal]) -> Result<()> {
             (None, Some(guardian)) => bail!(
                 "process {guardian}, the guardian of a killed nopal, has not finished removing it from process {process}: try again, or after `kill -KILL {guardian}`"
             ),
-            (None, None) => remove(journal)?,
+            (None, None) => {
+                remove(journal)?;
+                ensure!(
+                    !journal.has_hooks(&Memory::open(process)?),
+                    "threads of process {process} unwind their stacks through what an earlier nopal left in it: try again"
+                );
+            }
         }
     }
     if !left.is_empty() {

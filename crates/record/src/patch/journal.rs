@@ -2,7 +2,7 @@
 //! mappings or the text confirms.
 
 use crate::memory::own_memory::wiped_bytes;
-use crate::patch::change::Change;
+use crate::patch::change::{Change, Kind};
 use crate::patch::stored::Stored;
 use anyhow::{Context, Result, anyhow, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
@@ -95,6 +95,12 @@ impl Journal {
         }
         all.sort_unstable_by_key(|range| range.start);
         Ok(all)
+    }
+
+    /// Whether functions of the program still lead to the session's code: it could not be removed.
+    pub fn has_hooks(&self, memory: &Memory) -> bool {
+        let mut changes = self.changes.iter();
+        changes.any(|change| change.kind == Kind::Hook && change.is_made(memory))
     }
 
     /// Shows the runtime that there is no collector any more.
