@@ -252,7 +252,10 @@ fn what_does_not_fit_is_refused_before_the_program_runs() {
         assert_eq!(Report::of(&trace).calls("handle_request"), 3, "{when}");
     }
     for (slowest, expected) in [
-        (["x", "step..answer"], "--keep-slowest x: expected a number"),
+        (
+            ["x", "step..answer"],
+            "--keep-slowest x step..answer: expected a number of cases",
+        ),
         (
             ["2", "step"],
             "--keep-slowest 2 step: expected a section FROM..TO",
