@@ -10,6 +10,7 @@ use crate::memory::own_memory::{OwnMemory, take_back};
 use crate::patch::change::Change;
 use crate::patch::journal::Journal;
 use crate::patch::remove::{PATIENCE, has_mapped, remove};
+use crate::running::gone;
 use crate::session::Session;
 use crate::sites::catalog::Boundary;
 use crate::sites::fitting::Planned;
@@ -41,14 +42,14 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
     let left = left_in(process);
     let examined = nopal_process::examine(process)?;
     // While one of its threads executes another program, a process has neither memory nor a program to look at.
-    let or_executes = |error: anyhow::Error| {
+    let or_gone = |error: anyhow::Error| {
         let cause = error.root_cause().downcast_ref::<std::io::Error>();
         match cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::NotFound) {
-            true => StopError::Executes.into(),
+            true => gone(process).into(),
             false => error,
         }
     };
-    take_out(&left.map_err(or_executes)?)?;
+    left.and_then(|left| take_out(&left)).map_err(or_gone)?;
     let mut threads = nopal_process::threads(process)?.into_iter();
     let strict = |thread| {
         nopal_process::thread_status(process, thread).is_ok_and(|status| status.seccomp == STRICT)
@@ -61,7 +62,7 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         !under_new_filter(process) || may_suspend(),
         "a seccomp filter of the process may kill it for system calls that nopal needs; a nopal of root's that is under no filter itself can suspend it meanwhile"
     );
-    let image = Image::open(&executed(process)).map_err(or_executes)?;
+    let image = Image::open(&executed(process)).map_err(or_gone)?;
     ensure_not_go(&image, &"this")
 }
 

@@ -347,7 +347,7 @@ fn executes(error: &Error) -> bool {
 
 /// Why a process has not the program that it had. While it executes another one it has none, but memory; one that is
 /// about to end has neither.
-fn gone(process: i32) -> StopError {
+pub(crate) fn gone(process: i32) -> StopError {
     match nopal_process::has_memory(process) {
         true => StopError::Executes,
         false => StopError::Ended,
