@@ -58,11 +58,13 @@ const ELSEWHERE: u64 = 8 << 20;
 /// where the program has patched its own functions and may write jumps back, or where it may have code that calls
 /// thunks.
 pub fn remove(journal: &Journal) -> Result<()> {
-    let memory = Memory::open(journal.process)?;
-    let done = take_out(journal, &memory);
-    if done.is_err() {
-        let _ = journal.mark_text_back(&memory);
-    }
+    let done = Memory::open(journal.process).and_then(|memory| {
+        let done = take_out(journal, &memory);
+        if done.is_err() {
+            let _ = journal.mark_text_back(&memory);
+        }
+        done
+    });
     match done {
         // A process that has executed a program has lost all that was in it.
         Err(error) if error.downcast_ref() == Some(&StopError::Executes) => {
