@@ -81,6 +81,15 @@ fn tables_of_32_bit_distances_are_known_by_what_they_lead_to() {
     }
 }
 
+#[test]
+fn an_address_at_the_end_of_all_memory_is_no_table() {
+    let source = ".globl f\n.type f,@function\nf: lea last(%rip), %rax\nret\n.size f, . - f\n";
+    let last = "-Wl,--defsym=last=0xffffffffffffffff";
+    let options = ["-no-pie", "-static", "-nostdlib", "-Wl,-e,f", last];
+    let planned = Built::new("last.s", source, &options).planned();
+    assert!(!planned.plan.finds_frames);
+}
+
 /// Where cases follow each other at equal distances, their table seems to lead behind calls if it is taken to begin
 /// elsewhere.
 #[test]

@@ -67,7 +67,7 @@ fn lead_behind_calls(table: u64, words: &[[u8; 4]], input: &Input<'_>) -> bool {
     // No distance within the file is larger than its memory.
     let farthest = input.memory.end();
     let mut tallies: [Tally; 4] = Default::default();
-    for (place, word) in (table..).step_by(4).zip(words) {
+    for (place, word) in own.clone().step_by(4).zip(words) {
         let distance = i64::from(i32::from_le_bytes(*word));
         if distance.unsigned_abs() >= farthest {
             continue;
