@@ -1,6 +1,7 @@
 //! The live table of a running process, on a terminal.
 
 use std::io::Write;
+use std::time::Duration;
 
 use nopal_tests::terminal::Terminal;
 use nopal_tests::{End, Running, Start, c, nopal, scratch};
@@ -70,6 +71,58 @@ fn functions_that_are_off_to_hold_a_budget_are_shown() {
     // The terminal gets only the changes.
     terminal.wait_for("budget");
     terminal.wait_for("≥");
+    terminal.write("q");
+    assert_eq!(terminal.wait(), End::Code(0));
+    assert_goes_on(running);
+}
+
+/// The calls per second in a row that says that its function is counted.
+fn rate_of_counted(text: &str) -> Option<u64> {
+    // Without the terminal's control sequences, which end with a letter.
+    let mut pieces = text.split('\x1b');
+    let mut plain = pieces.next()?.to_owned();
+    for piece in pieces {
+        let end = piece.find(|letter: char| letter.is_ascii_alphabetic());
+        plain.push(' ');
+        plain.push_str(&piece[end.map_or(piece.len(), |end| end + 1)..]);
+    }
+    let words: Vec<&str> = plain.split_whitespace().collect();
+    let rates = words.windows(2).filter(|two| two[1] == "counted");
+    rates
+        .filter_map(|two| two[0].replace(',', "").parse().ok())
+        .max()
+}
+
+#[test]
+fn counted_calls_are_shown() {
+    let running = busy();
+    let mut terminal = Terminal::start(&top(running.id()));
+    terminal.resize(140, 30);
+    terminal.wait_for("descend");
+    let mut start = Start::new([nopal().as_os_str()]);
+    start.words.extend([
+        "ctl".into(),
+        running.id().to_string().into(),
+        "trace function count".into(),
+    ]);
+    assert_eq!(start.run("").end, End::Code(0));
+    terminal.wait_for(" counted");
+    // A terminal gets only the changes, unless its size has changed.
+    let shows_rate = |columns: u16| {
+        let before = terminal.text().len();
+        terminal.resize(columns, 30);
+        std::thread::sleep(Duration::from_secs(1));
+        rate_of_counted(&terminal.text()[before..]).is_some_and(|rate| rate > 2_000_000)
+    };
+    // Those that were recorded, and a second later one in some 500, are fewer.
+    assert!(
+        (141..171)
+            .filter(|columns| shows_rate(*columns))
+            .nth(2)
+            .is_some(),
+        "the rate is that of the counts:\n{}",
+        terminal.text()
+    );
     terminal.write("q");
     assert_eq!(terminal.wait(), End::Code(0));
     assert_goes_on(running);

@@ -8,8 +8,8 @@ use crate::calls::{CallRebuilder, Ending, Frame, Plain, Sink, Style};
 use crate::live_notes::LiveNotes;
 use crate::names::Function;
 
-/// Calls of a site so far, also of those that have not ended. `total_ns` leaves out calls inside a call of the same
-/// site and thread.
+/// Calls of a site so far, also those that have not ended and those that were counted. The times are of the recorded
+/// ones; `total_ns` leaves out calls inside a call of the same site and thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub calls: u64,
@@ -18,7 +18,7 @@ pub struct Sum {
     /// The times may be longer: the begin or end of some calls is not known.
     pub total_is_least: bool,
     pub self_is_least: bool,
-    /// It was off or counted for a time: there were more calls.
+    /// It was off for a time: there were more calls.
     pub calls_are_least: bool,
     /// How long it has been off; none if it is not.
     pub off_ns: Option<u64>,
@@ -42,8 +42,17 @@ pub struct Ongoing {
     /// By site number.
     functions: Vec<Option<Function>>,
     notes: LiveNotes,
-    /// Sites that were off for the sake of a budget, or counted: their states, and since when.
-    untimed: HashMap<u32, (SiteState, u64)>,
+    /// Sites that were off for the sake of a budget, or counted.
+    untimed: HashMap<u32, Untimed>,
+    /// Calls that were counted, by the memory of the counters and the site.
+    counted: HashMap<(u64, u32), u64>,
+}
+
+struct Untimed {
+    state: SiteState,
+    /// Since when.
+    counter: u64,
+    was_off: bool,
 }
 
 #[derive(Default)]
@@ -76,13 +85,17 @@ impl Ongoing {
                 }
             }
         }
-        for (site, (state, since)) in &self.untimed {
+        for (site, untimed) in &self.untimed {
             let sum = ticks.entry(*site).or_default();
-            sum.calls_are_least = true;
+            sum.calls_are_least = untimed.was_off;
             sum.bound();
-            sum.off_ns =
-                (*state == SiteState::Off).then(|| clocks.duration_ns(now.saturating_sub(*since)));
-            sum.counted = *state == SiteState::Counted;
+            sum.off_ns = (untimed.state == SiteState::Off)
+                .then(|| clocks.duration_ns(now.saturating_sub(untimed.counter)));
+            sum.counted = untimed.state == SiteState::Counted;
+        }
+        for ((_, site), calls) in &self.counted {
+            let sum = ticks.entry(*site).or_default();
+            sum.calls = sum.calls.saturating_add(*calls);
         }
         for sum in ticks.values_mut() {
             sum.total_is_least |= sum.self_ns > sum.total_ns;
@@ -127,15 +140,30 @@ fn add_running(rebuilder: &CallRebuilder, now: u64, sums: &mut HashMap<u32, Sum>
 impl Subscriber for Ongoing {
     fn note(&mut self, note: &Note) {
         self.notes.learn(note);
-        if let Note::State {
-            counter,
-            state,
-            sites,
-            ..
-        } = note
-        {
-            let now = (*state, *counter);
-            self.untimed.extend(sites.iter().map(|site| (*site, now)));
+        match note {
+            Note::State {
+                counter,
+                state,
+                sites,
+                ..
+            } => {
+                for site in sites {
+                    let before = self.untimed.get(site).is_some_and(|before| before.was_off);
+                    let now = Untimed {
+                        state: *state,
+                        counter: *counter,
+                        was_off: before || *state == SiteState::Off,
+                    };
+                    self.untimed.insert(*site, now);
+                }
+            }
+            Note::Counted { memory, calls, .. } => {
+                for (site, calls) in calls {
+                    let known = self.counted.entry((*memory, *site)).or_default();
+                    *known = (*calls).max(*known);
+                }
+            }
+            _ => {}
         }
         for (site, function) in self.notes.functions(note) {
             let at = site as usize;
@@ -432,6 +460,41 @@ mod tests {
         assert!(!sums[&1].is_untimed());
         let sums = turn(1270, SiteState::Counted);
         assert!(sums[&1].counted && sums[&1].calls_are_least && sums[&1].off_ns.is_none());
+    }
+
+    #[test]
+    fn counted_calls_are_calls() {
+        let mut ongoing = ongoing_with_functions();
+        let mut words = resync(1000, abi::RESYNC_CHUNK).to_vec();
+        words.push(word(1000, abi::KIND_ENTRY, 1, 0));
+        words.push(word(1010, abi::KIND_EXIT, 1, 0));
+        ongoing.records(Batch {
+            thread: THREAD,
+            clock: 1000,
+            words: &words,
+            lossy: false,
+        });
+        ongoing.note(&Note::State {
+            counter: 1200,
+            state: SiteState::Counted,
+            sites: vec![1, 2],
+            kept: false,
+            sampled: true,
+        });
+        for (memory, calls) in [
+            (7, [(1, 100), (2, 5)]),
+            (7, [(1, 250), (2, 5)]),
+            (8, [(1, 1000), (2, 0)]),
+        ] {
+            ongoing.note(&Note::Counted {
+                counter: 1250,
+                memory,
+                calls: calls.into(),
+            });
+        }
+        let sums = ongoing.sums(1300, |_| true);
+        assert_eq!((sums[&1].calls, sums[&2].calls), (1251, 5));
+        assert!(sums[&1].counted && sums[&1].self_is_least && !sums[&1].calls_are_least);
     }
 
     /// Each thread has its own outermost calls.

@@ -32,12 +32,14 @@ const OTHERS: [Column; 7] = [
         match (row.sum.off_ns, off) {
             (Some(ns), false) => format!("off {}", duration(ns)),
             (_, true) => "off".to_owned(),
-            (None, false) if row.sum.counted => "counted".to_owned(),
             (None, false) => count(row.calls_per_second as u64),
         }
     }),
     number("self %", Order::SelfShare, 7, |row, off| {
-        percent(row, row.self_share, off)
+        match row.sum.counted && !off {
+            true => "counted".to_owned(),
+            false => percent(row, row.self_share, off),
+        }
     }),
     number("total %", Order::TotalShare, 7, |row, off| {
         percent(row, row.total_share, off)
@@ -79,7 +81,7 @@ const fn number(
     }
 }
 
-/// Without records there is no value.
+/// Where calls are not recorded there is no value.
 fn percent(row: &Row, share: f64, off: bool) -> String {
     let sign = if row.shares_are_least { "≥ " } else { "" };
     match off || row.sum.is_untimed() {
@@ -168,6 +170,10 @@ fn summary(table: &Table) -> String {
         count(table.calls_per_second as u64),
         several(table.functions as u64, "function", "functions")
     );
+    if table.counted > 0 {
+        let functions = several(table.counted as u64, "function", "functions");
+        text += &format!(", {functions} counted");
+    }
     if table.spared > 0 {
         let functions = several(table.spared as u64, "function", "functions");
         text += &format!(", {functions} off to hold the budget");
@@ -286,12 +292,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_has_no_rates() {
+    fn what_is_counted_has_calls_and_no_shares() {
         let mut table = table();
         let sum = &mut table.rows[1].sum;
-        (sum.counted, sum.calls_are_least) = (true, true);
+        (sum.counted, sum.self_is_least) = (true, true);
+        table.counted = 1;
         let lines = screen(&mut table, 120, 6);
-        assert_eq!(words(&lines[3])[..2], ["counted", "≥ 4,005"]);
+        assert!(
+            lines[0].ends_with("of 3 functions, 1 function counted"),
+            "{}",
+            lines[0]
+        );
+        let row = words(&lines[3]);
+        assert_eq!(row[..3], ["2,000 counted", "4,005", "≥ 810 ms"]);
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct Table {
     /// Functions that were called, shown or not.
     pub functions: usize,
     pub calls_per_second: f64,
+    /// Functions whose calls are only counted.
+    pub counted: usize,
     /// Functions that are off for the sake of a budget.
     pub spared: usize,
     /// The site whose row is marked.
@@ -92,6 +94,7 @@ impl Table {
             rows: Vec::new(),
             functions: 0,
             calls_per_second: 0.0,
+            counted: 0,
             spared: 0,
             selected: None,
             page: 1,
@@ -127,6 +130,7 @@ impl Table {
         self.updated = Some(now);
         self.lost = lost;
         self.functions = self.all.len();
+        self.counted = sums.values().filter(|sum| sum.counted).count();
         self.spared = sums.values().filter(|sum| sum.off_ns.is_some()).count();
         self.calls_per_second = self.all.values().map(|row| row.calls_per_second).sum();
         self.arrange();
