@@ -95,6 +95,44 @@ fn calls_are_counted_exactly_by_threads_forks_and_handlers() {
 }
 
 /// Each call is recorded or counted, as the switch says at that moment.
+/// Its calls are known, and not taken for entries without times.
+#[test]
+fn a_selected_function_without_records_is_shown() {
+    let mut attached = attached();
+    attached.ctl("trace leaf new l\ntrace l count");
+    let calls = made(&mut attached, "plain 100");
+    let (scratch, _) = attached.end();
+    let trace = scratch.path().join("trace");
+    let left_out = format!("; left out of what -F selects: {calls} calls that were only counted\n");
+    let table = said_by(&["report", "-F", "leaf"], &trace);
+    assert!(table.contains(&left_out), "{table}");
+    let row = table.lines().find(|line| line.contains(" leaf ")).unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    let calls = calls.to_string();
+    assert_eq!(words[..4], ["-", "-", &calls, &calls], "{table}");
+    for reader in [
+        &["report", "--threads"][..],
+        &["graph"],
+        &["dump", "--as", "folded"],
+    ] {
+        let mut start = Start::new([nopal()]);
+        start.words.extend(reader.iter().map(Into::into));
+        start.words.extend([
+            "-F".into(),
+            "leaf".into(),
+            "-i".into(),
+            trace.clone().into(),
+        ]);
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        let said = ended.stdout + &ended.stderr;
+        assert!(
+            said.contains(&left_out) && !said.contains("only the entries"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn no_call_is_missed_between_counting_and_recording() {
     let mut attached = attached();

@@ -135,9 +135,22 @@ impl Filter {
         self.threads.is_some()
     }
 
-    /// Whether calls are selected by what is not known of counted ones: their threads, callers and durations.
+    /// Which functions are selected themselves, not only in calls of others, by their numbers.
+    pub fn functions(&self, names: &Names) -> Vec<bool> {
+        let mut selected = vec![self.choices.is_none(); names.functions().len()];
+        let choices = self.choices.iter().flatten();
+        for (site, choice) in (0..).zip(choices) {
+            selected[names.number(site) as usize] |= *choice == Choice::Yes;
+        }
+        selected
+    }
+
+    /// Whether calls of selected functions may be left out by what is not known of counted ones: their threads, callers
+    /// and durations.
     pub fn chooses_calls(&self) -> bool {
-        self.has_threads() || self.has_functions() || self.least_ns > 0
+        let choices = self.choices.as_ref();
+        let excludes = choices.is_some_and(|choices| choices.contains(&Choice::No));
+        self.has_threads() || excludes || self.least_ns > 0
     }
 
     /// Whether functions are selected.
@@ -313,7 +326,7 @@ impl LeftOut {
             } else {
                 ""
             };
-            let reason = losses::reason(trace);
+            let reason = losses::reason(trace, Some(filter));
             return format!("no such call was recorded to its end{where_to_look}{reason}");
         }
         let parts = [

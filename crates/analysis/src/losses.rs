@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use nopal_trace::{Clocks, Losses, Trace, losses};
 
+use crate::filter::Filter;
 use crate::names::printable;
+use crate::off;
 use crate::span::begin;
 use crate::text::{bytes, count, duration, several};
 
@@ -19,9 +21,19 @@ pub fn line(trace: &Trace) -> Option<String> {
     describe(&Losses::of(trace), trace.clocks(), begin(trace))
 }
 
-/// [`line`] for formats with comments: a line that begins with `#`; empty if the trace is complete.
-pub fn comment(trace: &Trace) -> String {
-    line(trace).map_or_else(String::new, |line| format!("# {line}\n"))
+/// The same, with what calls of the functions that a filter selects by name have no records.
+pub fn line_of(trace: &Trace, filter: Option<&Filter>) -> Option<String> {
+    let line = line(trace)?;
+    let left_out = filter.and_then(|filter| off::left_out_by(trace, filter));
+    Some(match left_out {
+        Some(calls) => format!("{line}; left out of what -F selects: {calls}"),
+        None => line,
+    })
+}
+
+/// [`line_of`] for formats with comments: a line that begins with `#`; empty if the trace is complete.
+pub fn comment(trace: &Trace, filter: Option<&Filter>) -> String {
+    line_of(trace, filter).map_or_else(String::new, |line| format!("# {line}\n"))
 }
 
 fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
@@ -213,8 +225,8 @@ pub fn json(trace: &Trace) -> Option<String> {
 
 /// The possible reason why calls, or their ends, are not in a trace: `; this trace is incomplete: …`. Empty if it is
 /// complete.
-pub fn reason(trace: &Trace) -> String {
-    match (asked_for_entries(trace), line(trace)) {
+pub fn reason(trace: &Trace, filter: Option<&Filter>) -> String {
+    match (asked_for_entries(trace), line_of(trace, filter)) {
         (true, _) => format!("; {UNTIMED}{ASKED}"),
         (_, Some(line)) => format!("; {line}"),
         (_, None) => String::new(),

@@ -36,8 +36,8 @@ pub struct Off {
     functions: Vec<Untimed>,
     /// Any of them lacks calls.
     lacks_any: bool,
-    /// Calls that were counted are among those that are selected.
-    selects_counted: bool,
+    /// Functions all of whose calls in the selected time are selected, also those that were counted.
+    selected: Vec<bool>,
 }
 
 /// How long a function was off, and counted, and its counted calls.
@@ -82,12 +82,18 @@ impl Off {
             };
             begins_later.iter().any(|name| reasons.contains_key(*name))
         });
+        let is_known = !filter.is_some_and(Filter::chooses_calls)
+            && !is_of_some_threads(trace)
+            && !is_given_up;
+        let selected = match filter {
+            _ if !is_known => Vec::new(),
+            Some(filter) => filter.functions(names),
+            None => vec![true; names.functions().len()],
+        };
         Off {
             lacks_any: functions.iter().any(Untimed::lacks_calls),
             functions,
-            selects_counted: !filter.is_some_and(Filter::chooses_calls)
-                && !is_of_some_threads(trace)
-                && !is_given_up,
+            selected,
         }
     }
 
@@ -107,7 +113,7 @@ impl Off {
 
     /// Whether there may be more calls than are known.
     pub fn calls_are_least(&self, function: u32) -> bool {
-        self.was(function) || self.lacks_calls(function) && !self.knows_counted()
+        self.was(function) || self.lacks_calls(function) && !self.knows_counted(function)
     }
 
     /// Whether the self time of calls may have in it that of callees that were not timed: it is not known what these
@@ -118,46 +124,51 @@ impl Off {
 
     /// How many of its calls were counted, as far as that is known for the selection.
     pub fn counted(&self, function: u32) -> u64 {
-        match self.selects_counted {
+        match self.knows_counted(function) {
             true => self.at(function).calls,
             false => 0,
         }
     }
 
-    /// The calls of some functions that have no records, in lines.
-    pub fn describe(&self, functions: impl Iterator<Item = u32>) -> Vec<String> {
+    /// The calls of some functions that have no records, in words.
+    fn describe(&self, functions: impl Iterator<Item = u32>) -> Vec<String> {
         let (mut counted, mut are_unknown, mut off, mut off_ns) = (0u64, false, 0, 0);
         for function in functions {
             counted = counted.saturating_add(self.counted(function));
-            are_unknown |= self.at(function).calls > 0 && !self.knows_counted();
+            are_unknown |= self.at(function).calls > 0 && !self.knows_counted(function);
             off += u64::from(self.was(function));
             off_ns = off_ns.max(self.of(function));
         }
-        let mut lines = Vec::new();
+        let mut parts = Vec::new();
         if counted > 0 {
             let calls = several(counted, "call that was", "calls that were");
-            lines.push(format!("left out: {calls} only counted"));
+            parts.push(format!("{calls} only counted"));
         }
         if are_unknown {
-            lines.push("left out: calls that were only counted".into());
+            parts.push("calls that were only counted".into());
         }
         let off_ns = duration(off_ns);
         match off {
             0 => {}
-            1 => lines.push(format!(
-                "left out: calls while the function was off, for {off_ns}"
-            )),
-            _ => lines.push(format!(
-                "left out: calls while {} functions were off, for up to {off_ns}",
+            1 => parts.push(format!("calls while the function was off, for {off_ns}")),
+            _ => parts.push(format!(
+                "calls while {} functions were off, for up to {off_ns}",
                 count(off)
             )),
         }
-        lines
+        parts
     }
 
-    /// Whether it is known how many of them were counted.
-    pub fn knows_counted(&self) -> bool {
-        self.selects_counted
+    /// The same, in lines for people.
+    pub fn left_out(&self, functions: impl Iterator<Item = u32>) -> Vec<String> {
+        let parts = self.describe(functions).into_iter();
+        parts.map(|part| format!("left out: {part}")).collect()
+    }
+
+    /// Whether it is known how many calls of a function that were counted are selected.
+    fn knows_counted(&self, function: u32) -> bool {
+        let known = self.selected.get(function as usize);
+        known.copied().unwrap_or(false)
     }
 
     /// Whether a function was called, or may have been, while it was off or counted.
@@ -186,7 +197,20 @@ pub fn left_out(
     filter: Option<&Filter>,
 ) -> Result<Vec<String>> {
     let off = Off::new(trace, names, filter);
-    Ok(off.describe(names.wanted(pattern)?.into_iter()))
+    Ok(off.left_out(names.wanted(pattern)?.into_iter()))
+}
+
+/// The same of the functions that a filter selects by name, in words; none if it selects none.
+pub fn left_out_by(trace: &Trace, filter: &Filter) -> Option<String> {
+    if filter.has_outside() {
+        return None;
+    }
+    let names = Names::new(trace);
+    let off = Off::new(trace, &names, Some(filter));
+    let selected = filter.functions(&names);
+    let functions = (0..).zip(selected).filter(|(_, selected)| *selected);
+    let parts = off.describe(functions.map(|(function, _)| function));
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// A self time, marked where it may have in it that of callees that were not timed.

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use nopal_analysis::drive::Drive;
-use nopal_analysis::report::{self, Row};
+use nopal_analysis::report::{self, Estimate, Report, Row, Sort};
 use nopal_trace::synthetic::{Random, Recorder, clock};
 use nopal_trace::{Note, Session, SiteState, Trace, Writer};
 
@@ -162,6 +162,46 @@ fn estimates_lie_within_their_errors() {
     }
     // Two thirds of all, as the error is a standard one.
     assert!((45..=95).contains(&within), "seed {seed}: {within}");
+}
+
+/// What is estimated with an error as large as itself may be nothing.
+#[test]
+fn estimates_rank_by_what_they_are_at_least() {
+    let row = |function: &str, ns: u64, estimate: Option<(u64, u64)>| Row {
+        function: function.into(),
+        total_ns: ns,
+        self_ns: ns,
+        estimate: estimate.map(|(ns, error)| Estimate {
+            total_ns: ns,
+            total_error_ns: error,
+            self_ns: ns,
+            self_error_ns: error,
+            samples: 100,
+        }),
+        ..Row::default()
+    };
+    let mut report = Report {
+        rows: vec![
+            row("unsure", 10, Some((2000, 1990))),
+            row("recorded", 300, Some((310, 400))),
+            row("certain", 200, None),
+            row("sure", 10, Some((1000, 50))),
+        ],
+        left_out: 0,
+    };
+    for by in [Sort::Function, Sort::Total, Sort::Function, Sort::Own] {
+        report.sort(by);
+        let names: Vec<&str> = report
+            .rows
+            .iter()
+            .map(|row| row.function.as_str())
+            .collect();
+        let expected = match by {
+            Sort::Function => ["certain", "recorded", "sure", "unsure"],
+            _ => ["sure", "recorded", "certain", "unsure"],
+        };
+        assert_eq!(names, expected);
+    }
 }
 
 /// A counted call within a sampled one would count twice.

@@ -83,7 +83,7 @@ fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     for format in FORMATS {
         dump(trace, format, &drive, out)?;
     }
-    writeln!(out, "{}", nopal_analysis::losses::comment(trace))?;
+    writeln!(out, "{}", nopal_analysis::losses::comment(trace, None))?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::{Filter, Wanted};
 use nopal_analysis::graph::{self, Shown};
 use nopal_analysis::hist::{self, By};
+use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::off;
 use nopal_analysis::prototypes::Prototypes;
@@ -273,4 +274,65 @@ fn a_function_without_records_has_no_entries_either() {
         let left_out = off::left_out(&trace, &names, function, Some(&filter)).unwrap();
         assert_eq!(left_out, [expected]);
     }
+}
+
+/// Of a function that is selected, all calls are, whoever made them; of those in it, that is not known.
+#[test]
+fn calls_without_records_of_selected_functions_are_told() {
+    let (_directory, trace) = made(1, true);
+    let of = |only: &[&str], not: &[&str]| {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let wanted = Wanted {
+            only: words(only),
+            not: words(not),
+            ..Wanted::default()
+        };
+        Filter::new(&trace, &wanted).unwrap()
+    };
+    let said = |only: &[&str], not: &[&str]| off::left_out_by(&trace, &of(only, not));
+    let counted = "14 calls that were only counted";
+    assert_eq!(said(&["hash"], &[]).as_deref(), Some(counted));
+    let off = "4 calls that were only counted, calls while the function was off, for 100 ms";
+    assert_eq!(said(&["tiny", "off"], &[]).as_deref(), Some(off));
+    let unknown = "calls that were only counted";
+    assert_eq!(said(&["hash"], &["leaf"]).as_deref(), Some(unknown));
+    assert_eq!(said(&["leaf"], &[]), None);
+    assert_eq!(said(&[], &["leaf"]), None);
+    let line = losses::comment(&trace, Some(&of(&["hash"], &[])));
+    let end = format!("; left out of what -F selects: {counted}\n");
+    assert!(line.starts_with("# ") && line.ends_with(&end), "{line}");
+
+    let rows = |only: &[&str], not: &[&str]| -> Vec<(String, u64, bool)> {
+        let drive = Drive {
+            filter: Some(&of(only, not)),
+            ..Drive::default()
+        };
+        let rows = report::functions(&trace, &drive).unwrap().rows;
+        let row = |row: report::Row| (row.function, row.calls, row.calls_are_least);
+        rows.into_iter().map(row).collect()
+    };
+    assert_eq!(rows(&["hash"], &[]), [("hash".into(), 14, false)]);
+    assert_eq!(rows(&["off"], &[]), [("off".into(), 0, true)]);
+    assert_eq!(rows(&["leaf"], &[]), [("leaf".into(), 3, false)]);
+    assert_eq!(rows(&["hash", "off"], &["hash"]), [("off".into(), 0, true)]);
+    let of_two = rows(&["caller", "hash"], &[]);
+    assert_eq!(
+        of_two[1..],
+        [("leaf".into(), 3, false), ("hash".into(), 14, false)]
+    );
+
+    let of_hash = Wanted {
+        only: vec!["hash".into()],
+        ..Wanted::default()
+    };
+    let lines = replayed(&trace, &of_hash);
+    let words = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told: Vec<String> = lines.iter().map(words).collect();
+    assert_eq!(
+        told,
+        [
+            "0.100000000 /* … 12 calls of hash not shown, in the last 90.0 ms */",
+            "0.200000000 /* … 2 calls of hash not shown, in the last 100 ms */",
+        ]
+    );
 }

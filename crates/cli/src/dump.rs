@@ -6,7 +6,9 @@ use anstream::eprintln;
 use anyhow::Result;
 use nopal_analysis::dump::{self, Format, LossNotice};
 use nopal_analysis::filter::Filter;
+use nopal_analysis::graph;
 use nopal_analysis::losses;
+use nopal_analysis::names::Names;
 use nopal_analysis::text::bytes;
 use nopal_trace::Trace;
 
@@ -41,9 +43,9 @@ pub fn run(arguments: &Dump) -> Result<()> {
 fn write(arguments: &Dump, trace: &Trace, filter: &Filter, out: &mut dyn Write) -> Result<()> {
     let format = arguments.format();
     match format.losses() {
-        LossNotice::Comment => out.write_all(losses::comment(trace).as_bytes())?,
+        LossNotice::Comment => out.write_all(losses::comment(trace, Some(filter)).as_bytes())?,
         LossNotice::Apart => {
-            if let Some(line) = losses::line(trace) {
+            if let Some(line) = losses::line_of(trace, Some(filter)) {
                 eprintln!("nopal: {line}");
             }
         }
@@ -59,14 +61,15 @@ fn write(arguments: &Dump, trace: &Trace, filter: &Filter, out: &mut dyn Write) 
     let written = driven("writing events", filter, |drive| {
         dump::dump(trace, format, drive, &mut out)
     });
-    let has_records = trace
-        .threads()
-        .iter()
-        .any(|thread| thread.packets().len() > 0);
     if out.is_empty && arguments.weighs_time() {
-        let why = losses::untimed(trace, has_records);
-        if let Some(why) = why.trim_end().strip_prefix("# ") {
-            eprintln!("nopal: {why}; --calls weighs stacks by calls");
+        let names = Names::new(trace);
+        let tree = driven("reading calls", filter, |drive| {
+            graph::tree(trace, &names, drive)
+        })?;
+        let why = losses::untimed(trace, tree.lacks_times());
+        match why.trim_end().strip_prefix("# ") {
+            Some(why) => eprintln!("nopal: {why}; --calls weighs stacks by calls"),
+            None => eprintln!("nopal: no call was recorded that the options select"),
         }
     }
     if out.lacks_caller {

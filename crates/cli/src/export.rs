@@ -21,7 +21,7 @@ pub fn run(arguments: &Export) -> Result<()> {
     let trace = arguments.input.open()?;
     let filter = arguments.filter.of(&trace)?;
     if !options.format.states_losses()
-        && let Some(line) = losses::line(&trace)
+        && let Some(line) = losses::line_of(&trace, Some(&filter))
     {
         eprintln!("nopal: {line}");
     }

@@ -48,7 +48,8 @@ pub fn run(arguments: &Graph) -> Result<()> {
         None => Vec::new(),
     };
     let mut out = output::stdout()?;
-    let losses = losses::comment(&trace) + &losses::untimed(&trace, tree.lacks_times());
+    let losses =
+        losses::comment(&trace, Some(&filter)) + &losses::untimed(&trace, tree.lacks_times());
     let written = out
         .write_all(losses.as_bytes())
         .and_then(|()| graph::write_tree(&mut out, &tree, &names, trace.clocks(), shown))

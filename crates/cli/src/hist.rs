@@ -39,7 +39,7 @@ fn write(
     let written = match arguments.json {
         true => hist::write_json(&mut out, trace, what, groups, notes, scale),
         false => out
-            .write_all(losses::comment(trace).as_bytes())
+            .write_all(losses::comment(trace, None).as_bytes())
             .and_then(|()| hist::write_text(&mut out, what, groups, scale, width())),
     };
     finish(out, written.map_err(Into::into))

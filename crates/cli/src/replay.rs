@@ -16,7 +16,7 @@ pub fn run(arguments: &Replay) -> Result<()> {
         filter: arguments.filter.of(&trace)?,
     };
     paged(Pages::Several, |out| {
-        out.write_all(losses::comment(&trace).as_bytes())?;
+        out.write_all(losses::comment(&trace, Some(&look.filter)).as_bytes())?;
         replay::replay(&trace, &look, out)
     })
 }

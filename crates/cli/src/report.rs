@@ -39,7 +39,7 @@ pub fn run(arguments: &Report) -> Result<()> {
     };
     let mut out = output::stdout()?;
     if !arguments.json {
-        out.write_all(losses::comment(trace).as_bytes())?;
+        out.write_all(losses::comment(trace, Some(filter)).as_bytes())?;
         if net.is_some() {
             writeln!(out, "{NET}")?;
         }
@@ -112,7 +112,7 @@ impl Reading<'_> {
             return Ok(report::write_threads_json(shown, self.trace, out)?);
         }
         let any = rows.iter().any(|row| row.is_timed);
-        self.write_untimed(!any && self.has_records(), out)?;
+        self.write_untimed(!any && rows.iter().any(|row| row.calls > 0), out)?;
         out.write_all(losses::of_no_thread(self.trace).as_bytes())?;
         report::write_threads(shown, out, width())?;
         self.write_of_the_clock(any, out)
@@ -126,7 +126,7 @@ impl Reading<'_> {
             return Ok(report::write_processes_json(shown, self.trace, out)?);
         }
         let any = rows.iter().any(|row| row.is_timed);
-        self.write_untimed(!any && self.has_records(), out)?;
+        self.write_untimed(!any && rows.iter().any(|row| row.calls > 0), out)?;
         report::write_processes(shown, out, width())?;
         self.write_of_the_clock(any, out)
     }
@@ -215,11 +215,6 @@ impl Reading<'_> {
     fn limited<'r, Row>(&self, rows: &'r [Row]) -> &'r [Row] {
         let limit = self.arguments.limit.unwrap_or(rows.len());
         &rows[..limit.min(rows.len())]
-    }
-
-    fn has_records(&self) -> bool {
-        let threads = self.trace.threads();
-        threads.iter().any(|thread| thread.packets().len() > 0)
     }
 
     /// Prints why the calls have no times, if they `lack` them.

@@ -31,7 +31,7 @@ pub fn run(arguments: &Slow) -> Result<()> {
     let written = match arguments.json {
         true => slow::write_json(&calls, &trace, &names, prototypes, places, &mut out),
         false => out
-            .write_all(losses::comment(&trace).as_bytes())
+            .write_all(losses::comment(&trace, Some(&filter)).as_bytes())
             .and_then(|()| {
                 slow::write_text(
                     &calls,

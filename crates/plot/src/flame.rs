@@ -88,7 +88,7 @@ impl Old {
         Ok(Old {
             folded: String::from_utf8(folded).context("a name that is no text")?,
             name: printable(name),
-            losses: losses::line(trace),
+            losses: losses::line_of(trace, drive.filter),
         })
     }
 
@@ -165,7 +165,7 @@ pub fn draw(
     ensure!(
         !folded.is_empty(),
         "no calls were recorded{}",
-        losses::reason(trace)
+        losses::reason(trace, drive.filter)
     );
     let (unit, factor, meaning) = match look.weight {
         Weight::Wall => ("us", 1e-3, "width: wall-clock time from entry to exit"),
@@ -218,7 +218,10 @@ pub fn draw(
     let mut options = Options::default();
     options.title = printable(&trace.session().command.join(" "));
     let old_losses = old.and_then(|old| Some(format!("{}: {}", old.name, old.losses.as_ref()?)));
-    let lines: Vec<String> = losses::line(trace).into_iter().chain(old_losses).collect();
+    let lines: Vec<String> = losses::line_of(trace, drive.filter)
+        .into_iter()
+        .chain(old_losses)
+        .collect();
     options.subtitle = Some(match lines.is_empty() {
         false => {
             let line = lines.join("; ");

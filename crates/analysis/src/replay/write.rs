@@ -88,7 +88,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     // known.
     let unrecorded = match is_of_some_threads(trace) || filter.chooses_calls() {
         true => Vec::new(),
-        false => unrecorded(trace, &names),
+        false => unrecorded(trace, &names, &filter.functions(&names)),
     };
     let mut texts = texts(trace);
     texts.extend(unrecorded.iter().map(|(at, text)| (*at, text.as_str())));
@@ -162,14 +162,15 @@ fn texts(trace: &Trace) -> Vec<(u64, &str)> {
     trace.notes().iter().filter_map(text).collect()
 }
 
-/// The calls that are not in the records of a trace, by the end of the time in which they were made.
-fn unrecorded(trace: &Trace, names: &Names) -> Vec<(u64, String)> {
+/// The calls of selected functions that are not in the records of a trace, by the end of the time in which they were made.
+fn unrecorded(trace: &Trace, names: &Names, selected: &[bool]) -> Vec<(u64, String)> {
+    let is_selected = |site: u32| selected[names.number(site) as usize];
     let [begin, end] = [begin(trace), end(trace)];
     let clocks = trace.clocks();
     let all = SiteStates::of(trace).unrecorded().into_iter();
     // A flight recorder has given up the records before.
     let all = all.filter(|one| *one.time.end() >= begin);
-    let lines = all.map(|Unrecorded { time, calls }| {
+    let lines = all.filter_map(|Unrecorded { time, calls }| {
         // What was off to the end may last for longer than the records.
         let until = match *time.end() {
             u64::MAX => end.max(*time.start()),
@@ -180,7 +181,7 @@ fn unrecorded(trace: &Trace, names: &Names) -> Vec<(u64, String)> {
         let text = match calls {
             UnrecordedCalls::Counted(calls) => {
                 let mut functions: HashMap<u32, u64> = HashMap::new();
-                for (site, calls) in calls {
+                for (site, calls) in calls.into_iter().filter(|(site, _)| is_selected(*site)) {
                     let of = functions.entry(names.number(site)).or_default();
                     *of = of.saturating_add(calls);
                 }
@@ -191,20 +192,26 @@ fn unrecorded(trace: &Trace, names: &Names) -> Vec<(u64, String)> {
                 let sum = functions
                     .iter()
                     .fold(0, |sum: u64, (_, calls)| sum.saturating_add(*calls));
+                if functions.is_empty() {
+                    return None;
+                }
                 let calls = several(sum, "call", "calls");
                 let of = some(functions.iter().map(|(function, _)| *function), names);
                 format!("… {calls} of {of} not shown, in the last {lasted}")
             }
             UnrecordedCalls::Unknown(sites) => {
-                let mut functions: Vec<u32> =
-                    sites.iter().map(|site| names.number(*site)).collect();
+                let sites = sites.into_iter().filter(|site| is_selected(*site));
+                let mut functions: Vec<u32> = sites.map(|site| names.number(site)).collect();
                 functions.sort_unstable();
                 functions.dedup();
+                if functions.is_empty() {
+                    return None;
+                }
                 let of = some(functions.into_iter(), names);
                 format!("… calls of {of} not known: off in the last {lasted}")
             }
         };
-        (until, text)
+        Some((until, text))
     });
     let mut lines: Vec<_> = lines.collect();
     sort::by_key(&mut lines, |(at, _)| *at);

@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-/// The order of rows, the largest first; names ascend.
+/// The order of rows, the largest first; names ascend. An estimated time counts as what it is at least by its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     Calls,
@@ -128,8 +128,14 @@ impl Sort {
     fn value(self, row: &Row) -> u64 {
         match self {
             Sort::Calls => row.calls.saturating_add(row.short),
-            Sort::Total => row.estimate.map_or(row.total_ns, |all| all.total_ns),
-            Sort::Own => row.estimate.map_or(row.self_ns, |all| all.self_ns),
+            Sort::Total => row.estimate.map_or(row.total_ns, |all| {
+                row.total_ns
+                    .max(all.total_ns.saturating_sub(all.total_error_ns))
+            }),
+            Sort::Own => row.estimate.map_or(row.self_ns, |all| {
+                row.self_ns
+                    .max(all.self_ns.saturating_sub(all.self_error_ns))
+            }),
             Sort::Cpu => row.parts().map_or(0, |parts| parts.cpu),
             Sort::Wait => row.parts().map_or(0, |parts| parts.wait),
             Sort::Min => row.min_ns,
@@ -184,13 +190,17 @@ fn summed_up(trace: &Trace, drive: &Drive, mut each: impl FnMut(u32, &Together))
     let samples = sampled(trace, &names, drive)?;
     let recording = Recording::of(trace, drive);
     let ns = |ticks| trace.clocks().duration_ns(ticks);
-    // If calls are selected, none is known of a function that was off, or counted, all the time.
-    let selects = |filter: &Filter| filter.has_threads() || filter.has_functions();
-    let is_all = !drive.filter.is_some_and(selects) && !is_of_some_threads(trace);
+    // If threads are selected, none is known of a function that was off, or counted, all the time.
+    let has_threads = drive.filter.is_some_and(Filter::has_threads) || is_of_some_threads(trace);
+    let selected = drive.filter.map(|filter| filter.functions(&names));
+    let is_all = |number: u32| {
+        let functions = selected.as_ref();
+        !has_threads && functions.is_none_or(|functions| functions[number as usize])
+    };
     let rows = (0u32..).zip(names.functions()).zip(&sums);
     let rows = rows.filter(|((number, _), sum)| {
         let seen = sum.calls + u64::from(sum.totals.unfinished) + sum.short > 0;
-        seen || is_all && off.hides_calls(*number)
+        seen || is_all(*number) && off.hides_calls(*number)
     });
     let rows = rows.map(|((number, function), sum)| {
         each(number, &sum.durations);

@@ -42,7 +42,7 @@ pub fn write_text(
     directories: &[String],
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    out.write_all(losses::comment(trace).as_bytes())?;
+    out.write_all(losses::comment(trace, None).as_bytes())?;
     if !requests.notes.is_empty() {
         writeln!(out, "# {}: {}", requests.section, requests.notes.join("; "))?;
     }

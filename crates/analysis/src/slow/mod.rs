@@ -16,6 +16,7 @@ use nopal_trace::Trace;
 use crate::drive::Drive;
 use crate::losses;
 use crate::names::Names;
+use crate::off;
 use crate::sort;
 use crate::waits::Waited;
 use checkpoints::Checkpoints;
@@ -55,9 +56,11 @@ pub fn slowest(
 ) -> Result<Vec<SlowCall>> {
     let calls = longest(trace, names, &names.wanted(pattern)?, number, drive)?;
     if calls.is_empty() {
-        let reason = losses::reason(trace);
+        let reason = losses::reason(trace, drive.filter);
+        let left_out = off::left_out(trace, names, pattern, drive.filter)?;
+        let left_out: String = left_out.iter().map(|line| format!("; {line}")).collect();
         bail!(
-            "{pattern}: no call was recorded whose duration is known, and that the options select{reason}"
+            "{pattern}: no call was recorded whose duration is known, and that the options select{reason}{left_out}"
         );
     }
     Ok(calls)

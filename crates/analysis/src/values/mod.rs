@@ -356,7 +356,7 @@ fn run<T: ValueSink, const PLAIN: bool>(
         without.add(&reader.without);
     }
     let wanted = (0..).zip(&what.functions).filter(|(_, wanted)| **wanted);
-    let untimed = Off::new(trace, names, Some(filter)).describe(wanted.map(|(number, _)| number));
+    let untimed = Off::new(trace, names, Some(filter)).left_out(wanted.map(|(number, _)| number));
     if found == 0 && left_out.seen == 0 && !untimed.is_empty() {
         bail!(
             "{}: no call was recorded; {}",

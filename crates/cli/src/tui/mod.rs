@@ -34,7 +34,8 @@ pub fn run(arguments: &Tui) -> Result<()> {
     let tree = driven("reading the tree", filter, |drive| {
         graph::tree(&trace, &names, drive)
     })?;
-    let remarks = losses::comment(&trace) + &losses::untimed(&trace, tree.lacks_times());
+    let remarks =
+        losses::comment(&trace, Some(filter)) + &losses::untimed(&trace, tree.lacks_times());
     let title = input.name();
     let nanoseconds = |ticks| trace.clocks().duration_ns(ticks);
     let mut browser = Browser::new(names.functions(), report.rows, &tree, nanoseconds);
@@ -48,7 +49,7 @@ pub fn run(arguments: &Tui) -> Result<()> {
             filter: arguments.filter.of_function(&trace, wanted)?,
         };
         paged(Pages::All, |out| {
-            out.write_all(losses::comment(&trace).as_bytes())?;
+            out.write_all(losses::comment(&trace, Some(&look.filter)).as_bytes())?;
             replay::replay(&trace, &look, out)
         })
     });

@@ -383,6 +383,6 @@ fn caption(trace: &Trace, shown: &Shown, survey: &Survey) -> Vec<String> {
     let command = trace.session().command.join(" ");
     let mut lines: Vec<String> = shown.case.iter().cloned().collect();
     lines.extend([format!("{first}."), command]);
-    lines.extend(losses::line(trace));
+    lines.extend(losses::line_of(trace, Some(&shown.filter)));
     lines
 }

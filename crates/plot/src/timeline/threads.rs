@@ -174,7 +174,7 @@ pub fn draw(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Resul
     }
     first.push_str("; gray: calls that are too short for bars of their own.");
     let mut caption = vec![first, trace.session().command.join(" ")];
-    caption.extend(losses::line(trace));
+    caption.extend(losses::line_of(trace, Some(&shown.filter)));
     Ok(picture(trace, names, &charts, extent, &caption))
 }
 
