@@ -6,6 +6,7 @@ use crate::gadget::Gadget;
 use crate::information::times_scheduled;
 use crate::ptrace::{self, Request};
 use crate::stopped::LONGEST_MOMENT;
+use crate::thread::LONGEST_WAIT;
 use crate::way_back::WayBack;
 use crate::{Event, Memory, Registers, Stop, Stopped, Thread};
 
@@ -57,11 +58,13 @@ pub struct Lent<'a> {
     borrowed: Option<Borrowed>,
     /// The other threads of its process, while they stand still.
     others: Option<Stopped>,
+    /// The longest wait for a stop that should come at once.
+    patience: Duration,
 }
 
 /// The state of a thread that is restored afterwards.
 #[derive(Clone, Copy, Debug)]
-struct Borrowed {
+pub(crate) struct Borrowed {
     saved: Registers,
     mask: u64,
     way_back: Option<WayBack>,
@@ -92,6 +95,12 @@ impl Lent<'_> {
         self.others = None;
     }
 
+    /// Others stand still as long as the calls take, and are not to be let go: if the thread needs one of them, the calls
+    /// fail soon.
+    pub fn without_others(&mut self) {
+        self.patience = LONGEST_MOMENT;
+    }
+
     /// See [`Thread::remote_system_calls`].
     pub fn calls(&mut self, calls: &[SystemCall]) -> Result<Vec<i64>> {
         let mut results = Vec::with_capacity(calls.len());
@@ -118,7 +127,7 @@ impl Lent<'_> {
         if self.borrowed.is_none() {
             return Ok(());
         }
-        let settled = self.thread.settle_among(&mut self.others);
+        let settled = self.thread.settle_among(&mut self.others, self.patience);
         self.put_back()?;
         match settled? {
             Event::Stopped(_) => Ok(()),
@@ -149,7 +158,7 @@ impl Lent<'_> {
             // The first one blocks signals, for all.
             let mask = is_first.then_some(mask);
             is_first = false;
-            let others = &mut self.others;
+            let others = (&mut self.others, self.patience);
             let made = self.thread.attempt_call(&registers, mask, call, others)?;
             let Some(result) = made else {
                 return Ok(Attempt::Signal);
@@ -169,12 +178,11 @@ impl Lent<'_> {
         if self.thread.ending().is_some() {
             return Ok(());
         }
-        // In this order: once its registers are restored, the thread has no way back.
-        self.thread.set_signal_mask(borrowed.mask)?;
-        self.thread.set_registers(&borrowed.saved)?;
-        borrowed
-            .way_back
-            .map_or(Ok(()), |way| way.forget(self.thread))
+        if self.thread.stop().is_none() {
+            self.thread.owed = Some(Box::new(borrowed));
+            return self.thread.interrupt();
+        }
+        self.thread.get_back(borrowed)
     }
 }
 
@@ -225,10 +233,14 @@ impl Thread {
             gadget,
             borrowed: None,
             others: None,
+            patience: LONGEST_WAIT,
         }
     }
 
     fn borrow(&mut self, gadget: Gadget) -> Result<Borrowed> {
+        if self.owed.is_some() && self.poll()?.is_none() {
+            bail!("thread {} still waits in the kernel", self.tid());
+        }
         if let Event::Ended(_) = self.settle()? {
             bail!("thread {} has ended", self.tid());
         }
@@ -248,7 +260,7 @@ impl Thread {
         borrowed: &Registers,
         mask: Option<u64>,
         call: &SystemCall,
-        others: &mut Option<Stopped>,
+        (others, patience): (&mut Option<Stopped>, Duration),
     ) -> Result<Option<i64>> {
         let mut registers = *borrowed;
         registers.begin_call(call.number, call.arguments);
@@ -258,7 +270,7 @@ impl Thread {
         }
         loop {
             self.restart(Request::SystemCall, 0)?;
-            match self.wait_among(others)? {
+            match self.wait_among(others, patience)? {
                 Event::Stopped(Stop::SystemCall) => break,
                 Event::Stopped(Stop::Signal(signal)) => {
                     let information = self.signal_information()?;
@@ -285,7 +297,7 @@ impl Thread {
             }
         }
         self.restart(Request::SystemCall, 0)?;
-        match self.wait_among(others)? {
+        match self.wait_among(others, patience)? {
             Event::Stopped(Stop::SystemCall) => {}
             Event::Stopped(stop) => bail!("unexpected stop in a system call: {stop:?}"),
             Event::Ended(_) => bail!("the thread has ended"),
@@ -300,26 +312,45 @@ impl Thread {
 
     /// Waits for the next stop. Before the thread makes a call, it may wait in the kernel for what another thread does, as
     /// where the program itself provides a page that the kernel writes to (`userfaultfd`, rseq). If the `others` stand
-    /// still, they run until then.
-    fn wait_among(&mut self, others: &mut Option<Stopped>) -> Result<Event> {
-        if others.is_some() {
-            if let Some(event) = self.wait_until(Instant::now() + LONGEST_MOMENT)? {
-                return Ok(event);
-            }
-            others.take();
-            let event = self.wait()?;
-            if let Event::Stopped(_) = event {
-                *others = Some(Stopped::stop_others(self, LONGEST_MOMENT)?);
-            }
+    /// still, they run until then. It is an error if the stop does not come.
+    fn wait_among(&mut self, others: &mut Option<Stopped>, patience: Duration) -> Result<Event> {
+        if others.is_none() {
+            return self.wait_at_most(patience);
+        }
+        if let Some(event) = self.wait_until(Instant::now() + LONGEST_MOMENT)? {
             return Ok(event);
         }
-        self.wait()
+        others.take();
+        let event = self.wait_at_most(patience)?;
+        if let Event::Stopped(_) = event {
+            *others = Some(Stopped::stop_others(self, LONGEST_MOMENT)?);
+        }
+        Ok(event)
+    }
+
+    /// Restores what was borrowed, at a stop.
+    fn get_back(&mut self, borrowed: Borrowed) -> Result<()> {
+        // In this order: once its registers are restored, the thread has no way back.
+        self.set_signal_mask(borrowed.mask)?;
+        self.set_registers(&borrowed.saved)?;
+        borrowed.way_back.map_or(Ok(()), |way| way.forget(self))
+    }
+
+    /// Restores what is owed, at a stop where the kernel then repeats a call that was interrupted before.
+    pub(crate) fn pay_back(&mut self) -> Result<()> {
+        match self.stop() {
+            Some(Stop::Interrupted | Stop::Group(_) | Stop::Signal(_)) => {
+                let owed = self.owed.take();
+                owed.map_or(Ok(()), |owed| self.get_back(*owed))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// As [`Thread::settle`], with others that may stand still.
-    fn settle_among(&mut self, others: &mut Option<Stopped>) -> Result<Event> {
+    fn settle_among(&mut self, others: &mut Option<Stopped>, patience: Duration) -> Result<Event> {
         loop {
-            match self.wait_among(others)? {
+            match self.wait_among(others, patience)? {
                 event @ (Event::Stopped(Stop::Interrupted | Stop::Group(_)) | Event::Ended(_)) => {
                     return Ok(event);
                 }
@@ -343,7 +374,7 @@ impl Thread {
             return Ok(false);
         }
         self.restart(Request::Continue, 0)?;
-        self.wait()?;
+        self.wait_at_most(LONGEST_WAIT)?;
         self.settle_suppressing()?;
         Ok(true)
     }

@@ -43,7 +43,7 @@ pub struct Stopped {
 }
 
 /// The factor by which a thread that does not sleep is waited for longer.
-const FOR_A_PROCESSOR: u32 = 5;
+pub(crate) const FOR_A_PROCESSOR: u32 = 5;
 
 /// Querying the kernel about more threads than this would stop them for too long.
 const CROWD: usize = 256;

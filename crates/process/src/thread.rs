@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::arch::Registers;
+use crate::blocked::blocked;
+use crate::call::Borrowed;
 use crate::ending::Ending;
 use crate::information::{parent, thread_alive, thread_status};
 use crate::ptrace::{self, Options, Request, WaitStatus};
 use crate::sleepers;
+use crate::stopped::FOR_A_PROCESSOR;
 
 /// The reason why a thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +51,17 @@ pub struct Thread {
     pub(crate) place: Option<u64>,
     /// The registers of the stopped thread, once they have been read.
     known: OnceCell<Box<Registers>>,
+    /// What it gets back at its next stop, as it did not come to the end of a call that it was to make for us.
+    pub(crate) owed: Option<Box<Borrowed>>,
     options: Options,
     /// ptrace accepts only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
 }
 
 const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
+
+/// The longest wait for a thread that has nothing to wait for but a processor, or another thread that runs.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// The time for which a detach waits for a thread to stop.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -79,6 +87,7 @@ impl Thread {
             detached: false,
             place: None,
             known: OnceCell::new(),
+            owed: None,
             options,
             local: PhantomData,
         }
@@ -134,6 +143,23 @@ impl Thread {
         }
     }
 
+    /// As [`Thread::wait`]; an error where it would take longer. A thread that only waits for a processor gets more time.
+    pub(crate) fn wait_at_most(&mut self, patience: Duration) -> Result<Event> {
+        let begun = Instant::now();
+        loop {
+            if let Some(event) = self.wait_until(Instant::now() + patience)? {
+                return Ok(event);
+            }
+            let sleeps = blocked(self.pid, self.tid).is_some();
+            if sleeps || begun.elapsed() >= patience * FOR_A_PROCESSOR {
+                bail!(
+                    "thread {} waits in the kernel for what does not come, such as a page that another thread is to provide",
+                    self.tid
+                );
+            }
+        }
+    }
+
     /// The next stop, if it has come, or the end.
     pub fn poll(&mut self) -> Result<Option<Event>> {
         self.look(libc::WNOHANG)
@@ -150,6 +176,7 @@ impl Thread {
         match ptrace::wait_status(self.tid, libc::WSTOPPED | hang) {
             Ok(status) => {
                 self.stop = status.map(decode);
+                self.pay_back()?;
                 Ok(self.stop.map(Event::Stopped))
             }
             // A zombie is no child to one who asks for stops only.
@@ -234,10 +261,11 @@ impl Thread {
     }
 
     /// Brings a thread from any stop to [`Stop::Interrupted`] or [`Stop::Group`], without running an instruction of the
-    /// program. Signals are delivered on the way: it may then be at the start of a handler.
+    /// program. Signals are delivered on the way: it may then be at the start of a handler. It is an error if that takes
+    /// longer than moments.
     pub fn settle(&mut self) -> Result<Event> {
         loop {
-            match self.wait()? {
+            match self.wait_at_most(LONGEST_WAIT)? {
                 Event::Stopped(Stop::Interrupted | Stop::Group(_)) | Event::Ended(_) => {
                     return self.wait();
                 }
@@ -417,6 +445,11 @@ impl Thread {
         } else {
             0
         };
+        // In a system call it cannot get back what it had before.
+        if self.owed.is_some() {
+            self.pass(stop)?;
+            return Ok(false);
+        }
         match ptrace::command(Request::Detach, self.tid, signal as usize) {
             Ok(()) => {
                 self.detached = true;
@@ -441,7 +474,9 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         if self.let_go(Instant::now() + PATIENCE).is_err() {
-            sleepers::keep(Thread::of(self.pid, self.tid, self.options));
+            let mut sleeper = Thread::of(self.pid, self.tid, self.options);
+            sleeper.owed = self.owed.take();
+            sleepers::keep(sleeper);
         }
     }
 }

@@ -3,12 +3,12 @@
 mod common;
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Running, compile, eventually};
 use nopal_process::{
     Event, Memory, Options, Stop, Stopped, SystemCall, Thread, find_system_call_gadget, maps, name,
-    status,
+    release_sleepers, status,
 };
 
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -82,6 +82,47 @@ fn a_call_that_waits_for_a_thread_that_stands_still_is_made() {
         assert_eq!(results, [i64::from(running.pid()); 3]);
         lent.let_others_go();
         lent.give_back().unwrap();
+    }
+}
+
+/// Where that other thread does not release it, nopal gives up, and the thread goes on as it was when it can.
+#[test]
+fn a_call_that_cannot_be_made_is_given_up() {
+    let program = compile("provides");
+    let mut running = Running::start(&program, &[]);
+    let Ok(tid) = running.line().parse() else {
+        eprintln!("not tested: this system has no userfaultfd for us");
+        return;
+    };
+    let gadget = find_system_call_gadget(running.pid()).unwrap();
+    let exits = SystemCall {
+        number: libc::SYS_exit_group,
+        arguments: [3, 0, 0, 0, 0, 0],
+        expected: None,
+    };
+    for beside in [true, false] {
+        let mut thread = Thread::seize(running.pid(), tid, Options::default()).unwrap();
+        thread.interrupt().unwrap();
+        thread.settle().unwrap();
+        running.tell("hold\n");
+        assert_eq!(running.line(), "off");
+        let begun = Instant::now();
+        let mut lent = thread.lend(gadget);
+        if beside {
+            lent.stop_others(Duration::from_secs(2)).unwrap();
+        }
+        let error = format!("{:#}", lent.calls(&[exits]).unwrap_err());
+        assert!(error.contains("does not come"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(9));
+        lent.give_back().unwrap();
+        lent.let_others_go();
+        drop(lent);
+        drop(thread);
+        running.tell("go\n");
+        running.line();
+        eventually("let go", || !release_sleepers());
+        running.tell("turns\n");
+        assert_eq!(running.line(), "on");
     }
 }
 

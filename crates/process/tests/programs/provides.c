@@ -1,9 +1,11 @@
 /* A thread spins, on memory that is write-protected again and again; another one releases pages that are written to. The
- * kernel writes to that of each thread (rseq). */
+ * kernel writes to that of each thread (rseq). At `hold`, no pages are released until `go`; at `turns`, tells whether the
+ * spinning thread goes on. */
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -14,6 +16,8 @@ enum { SIZE = 1 << 20, PAGE = 4096 };
 
 static int faults;
 static char *stack;
+static atomic_int released = 1;
+static atomic_long turns;
 
 static void protect(unsigned long at, unsigned long bytes, int on)
 {
@@ -26,7 +30,7 @@ static void *spin(void *unused)
 	printf("%d\n", (int)gettid());
 	fflush(stdout);
 	for (;;)
-		__asm__ volatile("pause");
+		turns++;
 	return unused;
 }
 
@@ -35,7 +39,7 @@ static void *release(void *unused)
 	for (;;) {
 		struct pollfd wait = { .fd = faults, .events = POLLIN };
 		struct uffd_msg fault;
-		if (poll(&wait, 1, 10) > 0 && read(faults, &fault, sizeof fault) == sizeof fault &&
+		if (released && poll(&wait, 1, 10) > 0 && read(faults, &fault, sizeof fault) == sizeof fault &&
 		    fault.event == UFFD_EVENT_PAGEFAULT)
 			protect(fault.arg.pagefault.address & ~(PAGE - 1UL), PAGE, 0);
 	}
@@ -68,6 +72,14 @@ int main(void)
 	    pthread_create(&releaser, 0, release, 0) || pthread_create(&spinner, &on_stack, spin, 0) ||
 	    pthread_create(&protector, 0, protect_all, 0))
 		return 1;
-	pthread_join(spinner, 0);
+	char line[8];
+	while (fgets(line, sizeof line, stdin)) {
+		if (*line != 't')
+			released = *line == 'g';
+		long before = turns;
+		usleep(100000);
+		puts(turns > before ? "on" : "off");
+		fflush(stdout);
+	}
 	return 0;
 }

@@ -151,6 +151,12 @@ impl<'a> Injector<'a> {
         result
     }
 
+    /// All others stand still, and must until the calls are made: a call that needs one of them fails soon.
+    pub fn without_others(mut self) -> Injector<'a> {
+        self.thread.without_others();
+        self
+    }
+
     /// New pieces of shared memory, which may be sealed: of each the process's descriptor, and ours. The other threads
     /// stand still until they are mapped.
     pub fn memory_files<const N: usize>(&mut self) -> Result<[(u64, File); N]> {

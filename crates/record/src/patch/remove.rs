@@ -121,9 +121,10 @@ fn take_out(journal: &Journal, memory: &Memory) -> Result<()> {
                     // Each takes more than one store, so no thread may run.
                     let own = |thread: &&mut Thread| thread.pid() == journal.process;
                     let thread = stopped.threads_mut().iter_mut().find(own);
-                    let Some(mut injector) = thread.map(injector).transpose()?.flatten() else {
+                    let Some(injector) = thread.map(injector).transpose()?.flatten() else {
                         return Ok(());
                     };
+                    let mut injector = injector.without_others();
                     let changes = hooks.iter().chain(probes(&sites));
                     restore::lead_past(changes, journal, &mut injector, memory)?;
                 }

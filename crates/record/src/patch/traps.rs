@@ -169,7 +169,7 @@ pub fn give_back(stopped: &mut Stopped, memory: &Memory, at: u64) -> Result<bool
         at + offset_of!(Traps, ours) as u64,
         at + offset_of!(Traps, before) as u64,
     );
-    let mut injector = Injector::new(thread)?;
+    let mut injector = Injector::new(thread)?.without_others();
     // The present action lands in `ours`: the program may have taken the signal for itself.
     set_action(&mut injector, 0, ours)?;
     if memory.read_word(ours)? == traps.ours[0] {
