@@ -113,7 +113,7 @@ fn take_out(left: &[Journal]) -> Result<()> {
                 remove(journal)?;
                 ensure!(
                     !journal.has_hooks(&Memory::open(process)?),
-                    "threads of process {process} unwind their stacks through what an earlier nopal left in it: try again"
+                    "a thread of process {process} unwinds its stack through what an earlier nopal left in it, or does not stop: try again"
                 );
             }
         }

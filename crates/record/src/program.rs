@@ -210,9 +210,8 @@ fn to_end(mut session: Session, mut main: ExitWatch, signals: &Signals) -> Outco
     };
     let (ended, left) = ran.unwrap_or_else(|error| {
         let let_go = caught(|| {
-            for process in session.left() {
-                session.let_go(process);
-            }
+            let left = session.left();
+            session.let_all_go(left);
             Ok(())
         });
         for failure in [Some(error), let_go.err()].into_iter().flatten() {

@@ -210,9 +210,8 @@ pub(crate) fn record(
     let (ended, left) = match ran {
         Ok(ran) => ran,
         Err(error) => {
-            for process in session.left() {
-                session.let_go(process);
-            }
+            let left = session.left();
+            session.let_all_go(left);
             session.guardian.dismiss();
             return Err(drain.stop().err().unwrap_or(error));
         }

@@ -14,15 +14,14 @@ use crate::session::unfollowed::Unfollowed;
 use crate::sites::fitting::{nothing_came, waited_in_vain};
 use anyhow::Result;
 use nopal_analysis::text::several;
+use nopal_process::Memory;
 use nopal_trace::{Note, Writer};
 use std::sync::Arc;
 
 impl Session {
     /// Lets go of what still runs, and completes the trace.
     pub(crate) fn finish(mut self, ended: Ended, left: &[i32], drain: Drain) -> Result<Outcome> {
-        for process in left {
-            self.let_go(*process);
-        }
+        let left = self.let_all_go(left.to_vec());
         let own = self
             .attached
             .iter()
@@ -169,6 +168,8 @@ impl Session {
         drop(writer);
         self.guardian.dismiss();
         // All these are nothing that the trace lacks.
+        let left_in = self.left_in(&left);
+        self.context.warnings.extend(left_in);
         let nothing = nothing_came(&self.options, &self.context.files);
         self.context.warnings.extend(nothing);
         let in_vain = waited_in_vain(&self.options, &self.context.files);
@@ -212,6 +213,25 @@ impl Session {
         Ok(outcome)
     }
 
+    /// Lets go of processes that still run, and of what they fork until they have been let go. Returns all of them.
+    pub(crate) fn let_all_go(&mut self, mut left: Vec<i32>) -> Vec<i32> {
+        /// Each forks less often than the one before: what has been let go has nothing of nopal's to pass on.
+        const GENERATIONS: usize = 16;
+        let mut done = Vec::new();
+        for _ in 0..GENERATIONS {
+            for process in &left {
+                self.let_go(*process);
+            }
+            done.append(&mut left);
+            left = self.left();
+            left.retain(|process| !done.contains(process));
+            if left.is_empty() {
+                break;
+            }
+        }
+        done
+    }
+
     /// Takes out of a process what this session has put into it.
     pub(crate) fn let_go(&mut self, process: i32) {
         self.context.shared.look_for_the_last_time(process);
@@ -230,5 +250,27 @@ impl Session {
                     .push(format!("process {process}: {error:#}"));
             }
         }
+    }
+
+    /// A line for each of these processes that nopal could not be taken out of as a whole. It may have been taken out of
+    /// one by way of another one in the same memory.
+    fn left_in(&self, processes: &[i32]) -> Vec<String> {
+        let regions = self.context.shared.regions();
+        let leads_to = |journal: &Journal| {
+            let ours = |region: &Arc<Region>| region.inode() == journal.inode;
+            let memory = Memory::open(journal.process);
+            regions.iter().any(ours) && memory.is_ok_and(|memory| journal.has_hooks(&memory))
+        };
+        let is_left = |process: &&i32| {
+            let journals = Journal::read_all(**process);
+            journals.is_ok_and(|journals| journals.iter().any(leads_to))
+        };
+        let left = processes.iter().filter(is_left);
+        left.map(|process| {
+            format!(
+                "a part of nopal stays in process {process}, as a thread there unwinds its stack all the time, or does not stop: it records nothing, but some functions of libc still lead through it; `nopal detach {process}` takes it out when that is possible"
+            )
+        })
+        .collect()
     }
 }

@@ -1,0 +1,86 @@
+//! nopal leaves processes that go on.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use nopal_tests::process::{assert_nothing_left, nopals_mappings, wait_until};
+use nopal_tests::{Case, End, Ended, Running, Start, c, nopal, scratch};
+
+fn running(case: &Case) -> Running {
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text.contains("ready\n"));
+    program
+}
+
+fn interrupt(mut tool: Running) -> Ended {
+    tool.signal_group(libc::SIGINT);
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    ended
+}
+
+fn detach(process: i32) -> Ended {
+    Start::new([nopal().to_str().unwrap(), "detach", &process.to_string()]).run("")
+}
+
+/// The processes that run this program.
+fn processes_of(program: &Path) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let runs = |process: &i32| {
+        let file = std::fs::read_link(format!("/proc/{process}/exe"));
+        file.is_ok_and(|file| file == program)
+    };
+    numbers.filter(runs).collect()
+}
+
+/// Children that are forked while nopal leaves have its jumps, too.
+#[test]
+fn children_that_come_while_nopal_leaves_are_left_as_well() {
+    let case = Case::new(c("forks_on", &[]));
+    let program = case.program().path.canonicalize().unwrap();
+    for round in 0..6 {
+        let scratch = scratch();
+        let mut parent = running(&case);
+        let stdin = parent.stdin();
+        let tool = case.attach(parent.id(), &scratch.path().join("trace"));
+        std::thread::sleep(Duration::from_millis(500));
+        interrupt(tool);
+        let left: Vec<i32> = processes_of(&program);
+        drop(stdin);
+        assert_eq!(parent.wait().end, End::Code(5));
+        let has_memory = |process: &i32| {
+            let maps = std::fs::read_to_string(format!("/proc/{process}/maps"));
+            maps.is_ok_and(|maps| maps.contains("memfd:nopal"))
+        };
+        let count = left.iter().filter(|process| has_memory(process)).count();
+        assert_eq!(count, 0, "of {} in round {round}", left.len());
+    }
+}
+
+/// The thread that waits cannot be looked at: hooks have to stay until it can.
+#[test]
+fn what_has_to_stay_in_a_process_is_told_and_taken_out_later() {
+    let scratch = scratch();
+    let case = Case::new(c("vfork_held", &[]));
+    let mut program = running(&case);
+    let mut stdin = program.stdin();
+    wait_until("a child", || {
+        processes_of(&case.program().path.canonicalize().unwrap()).len() > 1
+    });
+    let said = interrupt(case.attach(program.id(), &scratch.path().join("trace"))).stderr;
+    let told = format!("a part of nopal stays in process {}", program.id());
+    assert!(said.contains(&told), "{said}");
+    let refused = detach(program.id());
+    assert_eq!(refused.end, End::Code(1));
+    assert!(refused.stderr.contains("try again"), "{}", refused.stderr);
+    assert!(!nopals_mappings(program.id()).is_empty());
+    stdin.write_all(b"\n").unwrap();
+    program.wait_for(|text| text.contains("over\n"));
+    let detached = detach(program.id());
+    assert_eq!(detached.end, End::Code(0), "{}", detached.stderr);
+    assert_nothing_left(program.id());
+    drop(stdin);
+    assert_eq!(program.wait().end, End::Code(5));
+}
