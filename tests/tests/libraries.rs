@@ -237,6 +237,8 @@ fn a_choice_that_fits_nothing_is_refused_before_an_older_trace_is_moved() {
             "no function matches library_laef; the nearest are",
         ),
         (&["-M", "library_laef"], "no marker matches library_laef"),
+        // Whether the kernel has it is known when the trace has begun.
+        (&["-e", "library:laef"], ""),
         (
             &["--probe", "library_laef"],
             "no function is named library_laef",

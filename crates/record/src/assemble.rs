@@ -118,6 +118,7 @@ fn half_of_disk(directory: &Path) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize) / 2)
 }
 
+/// A trace that is taken back unless it is [kept](Session::keep_trace).
 pub(crate) fn create(
     options: &Options,
     command: &[OsString],
@@ -130,7 +131,7 @@ pub(crate) fn create(
         least_duration_ns: options.least.map_or(0, |least| least.as_nanos() as u64),
         ..notes::session(words.collect(), options.as_given())
     };
-    let mut writer = Writer::create(&options.directory, session)?;
+    let mut writer = Writer::create_for_now(&options.directory, session)?;
     writer.set_readable(demangle);
     if let Some(subscriber) = subscriber {
         writer.set_subscriber(subscriber);

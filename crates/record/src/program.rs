@@ -84,6 +84,7 @@ pub fn record(
         missing: session.missing_ends(),
         ..Beginning::default()
     };
+    session.keep_trace();
     started(handle.clone(), beginning);
     let _ = thread.detach();
     if let Some(error) = failure {

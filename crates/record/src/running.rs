@@ -180,6 +180,7 @@ pub(crate) fn record(
             continue;
         }
         if main.is_none() {
+            session.keep_trace();
             session.processes.main = candidate.process;
             main = Some(candidate.watch);
             session.serve(handle.clone());

@@ -90,18 +90,91 @@ enum Found {
 
 /// Makes `directory` an empty one for a new trace. An older trace there becomes `DIRECTORY.old`, in place of another
 /// older trace. Anything else is left as it is, and is an error.
-pub fn prepare(directory: &Path) -> Result<()> {
+pub fn prepare(directory: &Path) -> Result<Place> {
+    let mut place = Place {
+        directory: std::path::absolute(directory).context("there is no working directory")?,
+        is_new: false,
+        was_empty: false,
+        moved: Vec::new(),
+        is_kept: false,
+    };
     match find(directory)? {
-        Found::Nothing => create(directory),
-        Found::Empty => fs::set_permissions(directory, Permissions::from_mode(0o700))
-            .with_context(|| format!("cannot make {} private", directory.display())),
-        Found::Trace => {
-            move_away(directory)?;
-            create(directory)
+        Found::Nothing => {}
+        Found::Empty => {
+            fs::set_permissions(directory, Permissions::from_mode(0o700))
+                .with_context(|| format!("cannot make {} private", directory.display()))?;
+            (place.is_new, place.was_empty) = (true, true);
+            return Ok(place);
         }
-        Found::Unfinished => {
-            remove_unfinished(directory)?;
-            create(directory)
+        Found::Trace => {
+            let old = old_name(directory)?;
+            if fs::symlink_metadata(&old).is_ok() {
+                removable(&old)?;
+                let older = old_name(&old)?;
+                if fs::symlink_metadata(&older).is_ok() {
+                    remove_old(&older)?;
+                }
+                place.rename(&old, older)?;
+            }
+            place.rename(directory, old)?;
+        }
+        Found::Unfinished => remove_unfinished(directory)?,
+    }
+    create(directory)?;
+    place.is_new = true;
+    Ok(place)
+}
+
+/// The place of a new trace. Unless that is kept, it is removed again, and the older traces are put back.
+#[derive(Debug)]
+pub struct Place {
+    directory: PathBuf,
+    /// Before, `directory` may be an older trace.
+    is_new: bool,
+    was_empty: bool,
+    /// Older traces, from where they were to where they are.
+    moved: Vec<(PathBuf, PathBuf)>,
+    is_kept: bool,
+}
+
+impl Place {
+    fn rename(&mut self, from: &Path, to: PathBuf) -> Result<()> {
+        let context = || format!("cannot move {} to {}", from.display(), to.display());
+        let absolute = |path| std::path::absolute(path).with_context(context);
+        let moved = (absolute(from)?, absolute(&to)?);
+        fs::rename(from, &to).with_context(context)?;
+        self.moved.push(moved);
+        Ok(())
+    }
+
+    /// Keeps the new trace, and removes all older ones but the last.
+    pub fn keep(&mut self) -> Result<()> {
+        self.is_kept = true;
+        let moved = std::mem::take(&mut self.moved);
+        match moved.as_slice() {
+            [(_, oldest), _] => remove_old(oldest),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        // What cannot be removed stays, and what was there before stays beside it.
+        if self.is_new
+            && fs::remove_dir(&self.directory).is_err()
+            && remove_old(&self.directory).is_err()
+        {
+            return;
+        }
+        if self.was_empty {
+            let _ = create(&self.directory);
+        }
+        for (from, to) in self.moved.iter().rev() {
+            let _ = fs::rename(to, from);
         }
     }
 }
@@ -114,6 +187,10 @@ pub fn could_prepare(directory: &Path) -> Result<()> {
         && fs::symlink_metadata(&old).is_ok()
     {
         removable(&old)?;
+        let older = old_name(&old)?;
+        if fs::symlink_metadata(&older).is_ok() {
+            removable(&older)?;
+        }
     }
     let inner = matches!(found, Found::Empty);
     let parent = directory.parent().filter(|_| !inner);
@@ -191,7 +268,7 @@ fn is_unfinished(directory: &Path) -> bool {
 }
 
 /// Removes the files that [`is_unfinished`] has found, and nothing else.
-pub fn remove_unfinished(directory: &Path) -> Result<()> {
+fn remove_unfinished(directory: &Path) -> Result<()> {
     if !is_unfinished(directory) {
         bail!("{} must not be removed", directory.display());
     }
@@ -252,15 +329,6 @@ fn unless_denied(opened: Result<File>) -> Result<Option<File>> {
         Err(error) if denied(&error) => Err(error.context("the trace is not readable")),
         opened => Ok(opened.ok()),
     }
-}
-
-fn move_away(directory: &Path) -> Result<()> {
-    let old = old_name(directory)?;
-    if fs::symlink_metadata(&old).is_ok() {
-        remove_old(&old)?;
-    }
-    fs::rename(directory, &old)
-        .with_context(|| format!("cannot move {} to {}", directory.display(), old.display()))
 }
 
 /// The path of the previous trace.

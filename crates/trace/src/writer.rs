@@ -4,7 +4,7 @@ use crate::append::{self, append};
 use crate::checksum::Sum;
 use crate::chunk_cursor::{ChunkCursor, ChunkPhase};
 use crate::clocks::{Clocks, Snapshot};
-use crate::directory::{self, METADATA, NEW_METADATA, SESSION};
+use crate::directory::{self, METADATA, NEW_METADATA, Place, SESSION};
 use crate::header;
 use crate::kernel_events::{KernelEvent, KernelRecord};
 use crate::labels::Named;
@@ -79,6 +79,7 @@ pub struct Writer {
     snapshots: Vec<Snapshot>,
     described: Described,
     readable: fn(&str) -> Cow<'_, str>,
+    place: Option<Place>,
     subscriber: Option<Box<dyn Subscriber>>,
     subscribers: Subscribers,
     site_counts: Option<SiteCounts>,
@@ -100,14 +101,25 @@ impl Writer {
     /// Begins a trace. An older one in `directory` is moved to `DIRECTORY.old`; other files are never overwritten. The
     /// writer fills in the session's version, chunk size and, when empty, uuid.
     pub fn create(directory: &Path, session: Session) -> Result<Writer> {
-        directory::prepare(directory)?;
+        let mut writer = Writer::create_for_now(directory, session)?;
+        writer.keep()?;
+        Ok(writer)
+    }
+
+    /// The same, but if the writer is dropped before [`Writer::keep`], there is no trace, and the older ones are where
+    /// they were.
+    pub fn create_for_now(directory: &Path, session: Session) -> Result<Writer> {
+        let place = directory::prepare(directory)?;
         let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
-        let begin = || {
-            directory::create_session(&directory)?;
-            Writer::create_in(Output::Directory(directory.clone()), session)
-        };
-        // Files that have not become a trace, as on a full disk, are not left in anybody's way.
-        begin().inspect_err(|_| drop(directory::remove_unfinished(&directory)))
+        directory::create_session(&directory)?;
+        let mut writer = Writer::create_in(Output::Directory(directory), session)?;
+        writer.place = Some(place);
+        Ok(writer)
+    }
+
+    /// Keeps the trace, and removes the one before the last.
+    pub fn keep(&mut self) -> Result<()> {
+        self.place.as_mut().map_or(Ok(()), Place::keep)
     }
 
     /// As [`Writer::create`], where there is nothing.
@@ -172,6 +184,7 @@ impl Writer {
             snapshots: Vec::new(),
             described: Described::default(),
             readable: |name| Cow::Borrowed(name),
+            place: None,
             subscriber: None,
             subscribers: Subscribers::new(),
             site_counts: None,

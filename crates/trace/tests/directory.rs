@@ -10,11 +10,14 @@ use std::path::Path;
 use support::*;
 
 fn make(path: &Path, process: u32) {
-    let mut writer = writer(path, &["main"]);
+    recorded(&mut writer(path, &["main"]), process);
+}
+
+fn recorded(writer: &mut Writer, process: u32) {
     let mut recorder = Recorder::new(process, 1, BEGIN);
     call(&mut recorder, BEGIN, 1);
-    recorder.finish(&mut writer).unwrap();
-    end(&mut writer, BEGIN + 100);
+    recorder.finish(writer).unwrap();
+    end(writer, BEGIN + 100);
 }
 
 fn process(path: &Path) -> u32 {
@@ -65,6 +68,43 @@ fn an_older_trace_is_moved_aside() {
         3,
         "a slash at the end means the same"
     );
+}
+
+/// Nothing may have been recorded, as where the process has ended meanwhile.
+#[test]
+fn a_trace_that_is_not_kept_leaves_all_as_it_was() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let [old, older] = ["trace.old", "trace.old.old"].map(|name| place.path().join(name));
+    let begin = || Writer::create_for_now(&path, Session::default()).unwrap();
+    let count = || fs::read_dir(place.path()).unwrap().count();
+    drop(begin());
+    assert_eq!(count(), 0);
+    make(&path, 1);
+    drop(begin());
+    assert_eq!((process(&path), count()), (1, 1));
+    make(&path, 2);
+    let mut writer = begin();
+    assert_eq!((process(&old), process(&older)), (2, 1));
+    recorded(&mut writer, 3);
+    drop(writer);
+    assert_eq!((process(&path), process(&old), count()), (2, 1, 2));
+    let mut writer = begin();
+    recorded(&mut writer, 3);
+    writer.keep().unwrap();
+    drop(writer);
+    assert_eq!((process(&path), process(&old), count()), (3, 2, 2));
+
+    // A nopal that was killed there left the older one.
+    std::mem::forget(begin());
+    assert_eq!((process(&old), process(&older)), (3, 2));
+    make(&path, 4);
+    assert_eq!(count(), 2);
+
+    let empty = place.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    drop(Writer::create_for_now(&empty, Session::default()).unwrap());
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0);
 }
 
 #[test]

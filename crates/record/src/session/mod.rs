@@ -218,6 +218,14 @@ impl Session {
         Ok(is_switched)
     }
 
+    /// A process is traced, or runs on without: the trace tells of it.
+    pub(crate) fn keep_trace(&mut self) {
+        let kept = self.context.shared.writer.lock().keep();
+        if let Err(error) = kept {
+            self.context.warnings.push(format!("{error:#}"));
+        }
+    }
+
     /// Ends the session as soon as it serves again. Processes that ran before are let go.
     pub fn end(&mut self) {
         self.enough = true;
