@@ -161,9 +161,15 @@ fn sanitizers_by_gcc() {
 }
 
 #[test]
-fn the_memory_sanitizer() {
-    let command = ["clang", "-std=gnu17", "-O2", "-g", "-fsanitize=memory"];
-    Case::new(compile("calls.c", &command, &["-lm"])).check();
+fn sanitizers_by_clang() {
+    let sanitized = |flag| {
+        let command = ["clang", "-std=gnu17", "-O2", "-g", flag];
+        Case::new(compile("calls.c", &command, &["-lm"]))
+    };
+    sanitized("-fsanitize=memory").check();
+    // The compiler gives functions names of its own.
+    let traced = sanitized("-fsanitize=dataflow").unchanged();
+    assert_eq!(traced.report.calls("many.dfsan"), 1000);
 }
 
 #[test]

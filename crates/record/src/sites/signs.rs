@@ -29,6 +29,9 @@ pub const HIDES_THUNKS: &str = "this program has an unwinding function of its ow
 const SANITIZED: &str =
     "this program's sanitizer leaves no room for return addresses: only entries are recorded";
 
+/// Functions of sanitizers that want to find most addresses free when they begin: for threads, memory and data flow.
+const SANITIZERS: &[&str] = &["__tsan_init", "__msan_init", "dfsan_set_label"];
+
 /// A runtime that moves live frames, whose wrapped return addresses would come back to other calls' mirrors, or looks
 /// for return addresses where calls leave them, for each exception and each collection of garbage.
 pub struct Runtime {
@@ -122,8 +125,8 @@ pub fn entries_only(module: &Loaded) -> Option<String> {
     } else if hooks::hides_thunks(file) {
         Some(HIDES_THUNKS.into())
     } else {
-        let exports = |name| file.image.exported(name).is_some();
-        (exports("__tsan_init") || exports("__msan_init")).then(|| SANITIZED.into())
+        let exports = |name: &&str| file.image.exported(name).is_some();
+        SANITIZERS.iter().any(exports).then(|| SANITIZED.into())
     }
 }
 
