@@ -14,6 +14,9 @@ const SHORTEST_NUMBER: usize = 4;
 /// The digits of a container's number that are shown.
 const SHOWN_NUMBER: usize = 12;
 
+/// Where docker keeps its containers.
+const OF_DOCKER: &str = "/var/lib/docker/containers";
+
 /// Control groups are not looked for deeper than this.
 const DEEPEST: usize = 24;
 
@@ -43,10 +46,11 @@ impl Membership {
         unit_below(&roots(), unit)
     }
 
-    /// The control group of a container, by the number that docker, podman or containerd gave it, or a beginning of it, or the name of a
-    /// container of LXC.
+    /// The control group of a container, by the number that docker, podman or containerd gave it, or a beginning of it,
+    /// or by the name of a container of docker, podman or LXC.
     pub fn container(container: &str) -> Result<Membership> {
-        container_below(&roots(), container)
+        let named = named_by_conmon().chain(named_by_docker(Path::new(OF_DOCKER)));
+        container_below(&roots(), container, &named.collect::<Vec<_>>())
     }
 
     /// A control group by its directory, or by its path as `/proc/PID/cgroup` has it.
@@ -97,7 +101,41 @@ fn unit_below(roots: &[PathBuf], unit: &str) -> Result<Membership> {
     )
 }
 
-fn container_below(roots: &[PathBuf], container: &str) -> Result<Membership> {
+/// A container's name and number.
+type Named = (String, String);
+
+/// Those of podman and CRI-O: conmon, which watches each container, is told both.
+fn named_by_conmon() -> impl Iterator<Item = Named> {
+    let watchers = nopal_process::processes()
+        .filter(|process| name_of(*process).is_some_and(|name| name == "conmon"));
+    watchers.filter_map(|process| {
+        let words = nopal_process::arguments(process).ok()?;
+        let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+        let after = |option: &str| {
+            let mut pairs = words.windows(2);
+            pairs
+                .find(|pair| pair[0] == option)
+                .map(|pair| pair[1].to_owned())
+        };
+        Some((after("-n")?, after("-c")?))
+    })
+}
+
+/// Those of docker, whose files root alone may read.
+fn named_by_docker(containers: &Path) -> impl Iterator<Item = Named> {
+    below(containers).filter_map(|directory| {
+        let text = fs::read_to_string(directory.join("config.v2.json")).ok()?;
+        // Other names there, as of volumes, have no slash.
+        let (_, name) = text.split_once(r#""Name":"/"#)?;
+        let name = name.split('"').next()?.to_owned();
+        Some((name, directory.file_name()?.to_str()?.to_owned()))
+    })
+}
+
+fn container_below(roots: &[PathBuf], container: &str, named: &[Named]) -> Result<Membership> {
+    let wanted = container;
+    let of_name = named.iter().find(|(name, _)| name == wanted);
+    let container = of_name.map_or(wanted, |(_, number)| number);
     let containers = groups(roots, |group| {
         number_of_container(group.file_name()?.to_str()?).map(str::to_owned)
     });
@@ -112,19 +150,25 @@ fn container_below(roots: &[PathBuf], container: &str) -> Result<Membership> {
         [(first, group), others @ ..] => {
             ensure!(
                 others.iter().all(|(name, _)| name == first),
-                "several containers begin with {container:?}"
+                "several containers begin with {wanted:?}"
             );
             Ok(Membership::Group(group.clone()))
         }
+        [] if of_name.is_some() => {
+            bail!("the container {wanted:?} has no control group of its own")
+        }
         [] => {
+            let is_there = |number: &String| containers.iter().any(|(name, _)| name == number);
+            let named = named.iter().filter(|(_, number)| is_there(number));
             let names = containers.iter().map(|(name, _)| name.as_str());
+            let names = names.chain(named.map(|(name, _)| name.as_str()));
             let nearest = match containers.len() {
                 0 => {
                     "; no control group here is one of docker, podman, containerd or LXC".to_owned()
                 }
                 _ => or_nearest_number(names, container),
             };
-            bail!("there is no container {container:?}{nearest}")
+            bail!("there is no container {wanted:?}{nearest}")
         }
     }
 }
@@ -372,7 +416,9 @@ mod tests {
             "{}",
             unit("nginz")
         );
-        let container = |name: &str| group(container_below(&roots, name), &roots);
+        let named = [("shop", PODMAN), ("gone", "0123456789abcdef")];
+        let named = named.map(|(name, number)| (name.to_owned(), number.to_owned()));
+        let container = |name: &str| group(container_below(&roots, name, &named), &roots);
         let docker = format!("system.slice/docker-{DOCKER}.scope");
         assert_eq!(container(DOCKER), docker);
         assert_eq!(container(&DOCKER[..12]), docker);
@@ -381,6 +427,9 @@ mod tests {
             format!("machine.slice/libpod-{PODMAN}.scope")
         );
         assert_eq!(container("web"), "lxc.payload.web");
+        assert_eq!(container("shop"), container(PODMAN));
+        assert!(container("gone").contains("no control group of its own"));
+        assert!(container("shap").ends_with("the nearest is shop"));
         assert!(
             container("4f5f").ends_with("; the nearest are 4f00aa11bb22, 4f5e2a1b9c3d")
                 || container("4f5f").ends_with("; the nearest is 4f5e2a1b9c3d"),
@@ -400,6 +449,24 @@ mod tests {
         assert!(by_path("/system.slice/nginy.service").contains("/system.slice/nginx.service"));
         let none = [PathBuf::from("/proc/self/no such")];
         assert!(group(unit_below(&none, "nginx"), &none).contains("systemd does not run here"));
+    }
+
+    #[test]
+    fn docker_tells_names() {
+        let directory = tempfile::tempdir().unwrap();
+        for (number, text) in [
+            (
+                DOCKER,
+                r#"{"MountPoints":{"/data":{"Name":"vol"}},"ID":"4f5e","Name":"/shop","Driver":"overlay2"}"#,
+            ),
+            (PODMAN, "broken"),
+        ] {
+            fs::create_dir(directory.path().join(number)).unwrap();
+            fs::write(directory.path().join(number).join("config.v2.json"), text).unwrap();
+        }
+        let named: Vec<Named> = named_by_docker(directory.path()).collect();
+        assert_eq!(named, [("shop".to_owned(), DOCKER.to_owned())]);
+        assert_eq!(named_by_docker(Path::new("/none")).count(), 0);
     }
 
     #[test]

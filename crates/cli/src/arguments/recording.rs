@@ -141,8 +141,8 @@ pub struct Attach {
     #[arg(long, value_name = "PATH")]
     cgroup: Vec<PathBuf>,
 
-    /// Record the processes of a container of docker, podman or containerd, by its number or a beginning of that, or of
-    /// LXC, by its name [may be repeated]
+    /// Record the processes of a container of docker, podman or containerd, by its number or a beginning of that, or,
+    /// of docker, podman or LXC, by its name [may be repeated]
     #[arg(long, value_name = "ID")]
     container: Vec<String>,
 
