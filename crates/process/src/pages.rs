@@ -45,13 +45,13 @@ impl Pages {
         Ok(runs)
     }
 
-    /// Whether any page of a private file mapping may be the process's own copy by now.
-    pub fn has_own(&self, part: Range<u64>) -> Result<bool> {
-        let mut any = false;
+    /// For each page of a private file mapping whether it may be the process's own copy by now.
+    pub fn are_own(&self, part: Range<u64>) -> Result<Vec<bool>> {
+        let mut own = Vec::new();
         self.each(part, |_, word| {
-            any |= word & SWAPPED != 0 || word & IN_MEMORY != 0 && word & OF_FILE == 0;
+            own.push(word & SWAPPED != 0 || word & IN_MEMORY != 0 && word & OF_FILE == 0);
         })?;
-        Ok(any)
+        Ok(own)
     }
 
     /// Calls `with` for each page, with its number and its entry.

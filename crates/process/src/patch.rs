@@ -14,6 +14,9 @@ const PAGE: u64 = 4096;
 /// allocator has them at hand.
 const RUN: u64 = 1 << 16;
 
+/// The bytes whose pages are looked up at once: those of one page table, which the kernel walks fast.
+const AHEAD: u64 = 512 * PAGE;
+
 /// From this many runs on, two threads patch.
 const WORTH_A_THREAD: usize = 8;
 
@@ -41,14 +44,44 @@ impl<'a> Behind<'a> {
         Behind { pages, files }
     }
 
-    /// The bytes from `start` to `end`, if known without reading memory, since the process has not written any of them.
-    fn untouched(&self, start: u64, end: u64) -> Option<&'a [u8]> {
-        let bytes = self.files.iter().find_map(|(from, bytes)| {
-            let range = start.checked_sub(*from)?..end.checked_sub(*from)?;
-            bytes.get(range.start as usize..range.end as usize)
+    fn untouched(&self) -> Untouched<'_> {
+        Untouched {
+            behind: self,
+            start: 0,
+            own: Vec::new(),
+        }
+    }
+}
+
+/// Text that the process has not written, known without reading memory.
+struct Untouched<'a> {
+    behind: &'a Behind<'a>,
+    /// The pages that were looked at last: where they start, and whether each is the process's own. Pages that have been
+    /// patched since are not asked for again.
+    start: u64,
+    own: Vec<bool>,
+}
+
+impl<'a> Untouched<'a> {
+    /// The bytes from `start` to `end`, on whole pages. `None` if not known.
+    fn bytes(&mut self, start: u64, end: u64) -> Option<&'a [u8]> {
+        let (rest, bytes) = self.behind.files.iter().find_map(|(from, bytes)| {
+            let rest = bytes.get(start.checked_sub(*from)? as usize..)?;
+            Some((rest, rest.get(..(end - start) as usize)?))
         })?;
-        let own = self.pages.as_ref()?.has_own(start..end);
-        own.is_ok_and(|own| !own).then_some(bytes)
+        if start < self.start || end > self.start + self.own.len() as u64 * PAGE {
+            let ahead = (rest.len() as u64).min(AHEAD).max(end - start);
+            self.own = self
+                .behind
+                .pages
+                .as_ref()?
+                .are_own(start..start + ahead)
+                .ok()?;
+            self.start = start;
+        }
+        let from = ((start - self.start) / PAGE) as usize;
+        let own = &self.own[from..from + bytes.len().div_ceil(PAGE as usize)];
+        (!own.contains(&true)).then_some(bytes)
     }
 }
 
@@ -101,10 +134,11 @@ impl Memory {
         // Each thread takes the next run when it has finished one: runs differ in length.
         let patch = |may_write: &dyn Fn(&[Failure]) -> bool| {
             let mut failures = Vec::new();
+            let mut untouched = behind.untouched();
             while may_write(&failures)
                 && let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed))
             {
-                let before = behind.untouched(run.start, run.end);
+                let before = untouched.bytes(run.start, run.end);
                 self.patch_run(run.start, run.end, before, run.patches, &mut failures);
             }
             failures

@@ -19,7 +19,7 @@ use crate::sites::modules::{self, executed, extent};
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::text::several;
-use nopal_process::{Auxiliary, Memory, Module, StopError, Stopped, Thread};
+use nopal_process::{Auxiliary, Mapping, Memory, Module, StopError, Stopped, Thread};
 use nopal_symbols::Image;
 use std::time::{Duration, Instant};
 
@@ -185,7 +185,7 @@ impl Session {
         let stopped = self.stop_with_libraries(&mut tracee, &mut changes, &mut is_switched);
         let context = &mut self.context;
         let inserted = stopped
-            .and_then(|stopped| insert(&mut tracee, stopped, changes, context))
+            .and_then(|(stopped, maps)| insert(&mut tracee, stopped, changes, &maps, context))
             .and_then(|()| tracee.settle_semaphores(context))
             // From the first jump on, calls of libc's functions tell of further filters; a thread may have been in one.
             .and_then(|()| match under_new_filter(process) {
@@ -204,14 +204,14 @@ impl Session {
         inserted.map(|()| is_switched)
     }
 
-    /// Stops all threads when all loaded libraries are known. Calls must not be wrapped beside one that copies stacks, and
+    /// Stops all threads when all loaded libraries are known, and returns their mappings, too. Calls must not be wrapped beside one that copies stacks, and
     /// from the first jump on the loader tells of those that come.
     fn stop_with_libraries(
         &mut self,
         tracee: &mut Tracee,
         changes: &mut Vec<Change>,
         is_switched: &mut bool,
-    ) -> Result<Stopped> {
+    ) -> Result<(Stopped, Vec<Mapping>)> {
         /// A program may load and unload libraries all the time.
         const LOOKS: u32 = 16;
         let process = tracee.process;
@@ -241,14 +241,13 @@ impl Session {
             let stopped = Stopped::stop(process, PATIENCE)?;
             let loaded = modules::with_code(process)?;
             if tracee.known.are(&loaded) {
-                leave_out_writable_text(tracee, &loaded);
-                return Ok(stopped);
+                return Ok((stopped, leave_out_writable_text(tracee, loaded)));
             }
         }
         let stopped = Stopped::stop(process, PATIENCE)?;
         let loaded = modules::with_code(process)?;
         let new = tracee.look_at_libraries(&loaded, &mut self.context)?;
-        leave_out_writable_text(tracee, &loaded);
+        let maps = leave_out_writable_text(tracee, loaded);
         changes.retain(|change| tracee.module_at(change.address).is_some());
         if !new.is_empty() {
             tracee.entry_only = true;
@@ -258,13 +257,16 @@ impl Session {
                 several(new.len() as u64, "library is", "libraries are")
             ));
         }
-        Ok(stopped)
+        Ok((stopped, maps))
     }
 }
 
-/// The process may have made text writable since its mappings were read first: no jump told of that.
-fn leave_out_writable_text(tracee: &mut Tracee, loaded: &[Module]) {
-    tracee.leave_out_writable_text(loaded.iter().flat_map(|module| &module.mappings));
+/// The process may have made text writable since its mappings were read first: no jump told of that. Returns the mappings
+/// of the files that it has `loaded`.
+fn leave_out_writable_text(tracee: &mut Tracee, loaded: Vec<Module>) -> Vec<Mapping> {
+    let maps: Vec<Mapping> = loaded.into_iter().flat_map(|it| it.mappings).collect();
+    tracee.leave_out_writable_text(&maps);
+    maps
 }
 
 /// A stopped thread that makes calls for us, which no filter of its own forbids.
@@ -323,6 +325,7 @@ fn insert(
     tracee: &mut Tracee,
     mut stopped: Stopped,
     changes: Vec<Change>,
+    maps: &[Mapping],
     context: &mut PatchContext,
 ) -> Result<()> {
     for thread in control_block::note_threads(&stopped, &tracee.memory, &tracee.places)? {
@@ -338,7 +341,7 @@ fn insert(
     if filtered || threads.iter().any(Thread::dispatches_system_calls) {
         tracee.fall_quiet()?;
     }
-    let waiting = tracee.insert_stopped(&mut stopped, changes, context)?;
+    let waiting = tracee.insert_stopped(&mut stopped, changes, maps, context)?;
     stopped.detach_all();
     let waiting = tracee.insert(waiting, context)?;
     if !waiting.is_empty() {

@@ -322,7 +322,7 @@ impl Tracee {
         context: &mut PatchContext,
     ) -> Result<bool> {
         let (is_switched, changes) = self.make_thunks(new, control, thread, context)?;
-        self.insert_at_rest(changes, context)?;
+        self.insert_at_rest(changes, &[], context)?;
         context.report_unplaced();
         self.settle_semaphores(context)?;
         Ok(is_switched)

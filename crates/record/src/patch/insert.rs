@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Error;
 
 impl Tracee {
-    /// Puts jumps into the text of a program that has not run yet, and has these files mapped.
-    pub fn insert_at_start(
+    /// Puts jumps into text that nobody runs or will return into. A site whose bytes differ from the file's is left
+    /// alone. `maps`: the mappings of the process if all of it stands still, and none otherwise. Pages of theirs that the
+    /// process has not written are not read.
+    pub fn insert_at_rest(
         &mut self,
         changes: Vec<Change>,
         maps: &[Mapping],
@@ -29,26 +31,7 @@ impl Tracee {
             let bytes = image.file_bytes(map.offset, map.end - map.start);
             Some((map.start, bytes.filter(|_| is_its)?))
         });
-        let behind = Behind::new(self.process, texts.collect());
-        self.insert_over(&behind, changes, context)
-    }
-
-    /// Puts jumps into text that nobody runs or will return into. A site whose bytes differ from the file's is left
-    /// alone.
-    pub fn insert_at_rest(
-        &mut self,
-        changes: Vec<Change>,
-        context: &mut PatchContext,
-    ) -> Result<()> {
-        self.insert_over(&Behind::default(), changes, context)
-    }
-
-    fn insert_over(
-        &mut self,
-        behind: &Behind,
-        changes: Vec<Change>,
-        context: &mut PatchContext,
-    ) -> Result<()> {
+        let behind = &Behind::new(self.process, texts.collect());
         let (writable, changes): (Vec<Change>, Vec<Change>) = changes
             .into_iter()
             .partition(|change| self.is_writable(change));
@@ -141,12 +124,13 @@ impl Tracee {
     }
 
     /// Puts jumps into the text while all threads stand still. A thread that stands in a window goes on in the
-    /// displaced instructions. Returns the changes that must wait: a thread will return into their windows, most of all
+    /// displaced instructions. `maps`: the mappings of the process, as they are now. Returns the changes that must wait: a thread will return into their windows, most of all
     /// from a signal handler.
     pub fn insert_stopped(
         &mut self,
         stopped: &mut Stopped,
         mut changes: Vec<Change>,
+        maps: &[Mapping],
         context: &mut PatchContext,
     ) -> Result<Vec<Change>> {
         changes.sort_unstable_by_key(|change| change.address);
@@ -173,7 +157,7 @@ impl Tracee {
             let wait = waiting.contains(&index);
             if wait { &mut later } else { &mut now }.push(change);
         }
-        self.insert_at_rest(now, context)?;
+        self.insert_at_rest(now, maps, context)?;
         Ok(later)
     }
 

@@ -208,7 +208,7 @@ impl Session {
             at <= window.start || window.end < at
         });
         self.guardian.watches();
-        tracee.insert_at_start(changes, &maps, context)?;
+        tracee.insert_at_rest(changes, &maps, context)?;
         context.report_unplaced();
         tracee.settle_semaphores(context)?;
         self.watch_end(process);

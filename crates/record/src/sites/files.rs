@@ -323,9 +323,10 @@ impl Files {
             });
             opened.collect::<Vec<_>>()
         };
+        // A mapping without a file, such as the kernel's own, has no facts.
         let is_new = |facts: &&Option<Facts>| {
-            let is_expected = facts.is_some_and(|facts| expected.lock().contains_key(&facts));
-            !is_expected && known_by_facts(facts).is_none()
+            let is_unexpected = |facts| !expected.lock().contains_key(&facts);
+            facts.is_some_and(is_unexpected) && known_by_facts(facts).is_none()
         };
         let workers = match facts.iter().filter(is_new).count() {
             0 | 1 => 1,

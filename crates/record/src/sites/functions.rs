@@ -281,8 +281,9 @@ impl Tracee {
                 std::thread::sleep(PAUSE);
             }
             let mut stopped = self.stop()?;
-            self.leave_out_writable_text(&nopal_process::maps(self.process)?);
-            changes = self.insert_stopped(&mut stopped, changes, context)?;
+            let maps = nopal_process::maps(self.process)?;
+            self.leave_out_writable_text(&maps);
+            changes = self.insert_stopped(&mut stopped, changes, &maps, context)?;
             self.held = stopped.let_go();
         }
         Ok(changes)
