@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nopal_tests::process::{assert_nothing_left, wait_until};
@@ -211,7 +212,9 @@ struct Freezer {
 impl Freezer {
     /// The control groups of both kinds that can be made here: by root, where they are mounted.
     fn all() -> Vec<Freezer> {
-        let name = format!("nopal-test-{}", std::process::id());
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nopal-test-{}-{number}", std::process::id());
         let kinds = [
             ("freezer", "freezer.state", ["FROZEN", "THAWED"]),
             ("unified", "cgroup.freeze", ["1", "0"]),
@@ -279,6 +282,31 @@ fn a_frozen_process_is_left_when_it_goes_on() {
         let ended = tool.wait();
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
         assert!(!ended.stderr.contains("try again"), "{}", ended.stderr);
+        assert_nothing_left(program.id());
+        drop(program.stdin());
+        assert_eq!(program.wait().end, End::Code(5));
+    }
+}
+
+/// nopal ends while it is frozen, and its guardian takes the rest out.
+#[test]
+fn a_process_that_stays_frozen_is_left_by_the_guardian() {
+    for freezer in Freezer::all() {
+        let scratch = scratch();
+        let case = Case::new(c("phases", &[]));
+        let mut program = case.untraced_start().spawn();
+        program.wait_for(|text| text.contains("phase 0\n"));
+        freezer.have(program.id());
+        let mut tool = case.attach(program.id(), &scratch.path().join("trace"));
+        freezer.freeze(true);
+        tool.signal_group(libc::SIGINT);
+        let ended = tool.wait();
+        freezer.freeze(false);
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        assert!(ended.stderr.contains("when it goes on"), "{}", ended.stderr);
+        wait_until("the guardian", || {
+            !memory(program.id()).contains("/memfd:nopal")
+        });
         assert_nothing_left(program.id());
         drop(program.stdin());
         assert_eq!(program.wait().end, End::Code(5));

@@ -1,10 +1,12 @@
 //! nopal leaves processes that go on.
 
-use std::io::Write;
+use std::io::{PipeWriter, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use nopal_tests::process::{assert_nothing_left, nopals_mappings, wait_until};
+use nopal_tests::process::{assert_nothing_left, is_text_changed, nopals_mappings, wait_until};
 use nopal_tests::{Case, End, Ended, Running, Start, c, nopal, scratch};
 
 fn running(case: &Case) -> Running {
@@ -69,6 +71,8 @@ fn what_has_to_stay_in_a_process_is_told_and_taken_out_later() {
     wait_until("a child", || {
         processes_of(&case.program().path.canonicalize().unwrap()).len() > 1
     });
+    // One that is as young as nopal may be taken for a child of a traced process.
+    std::thread::sleep(Duration::from_millis(100));
     let said = interrupt(case.attach(program.id(), &scratch.path().join("trace"))).stderr;
     let told = format!("a part of nopal stays in process {}", program.id());
     assert!(said.contains(&told), "{said}");
@@ -82,5 +86,63 @@ fn what_has_to_stay_in_a_process_is_told_and_taken_out_later() {
     assert_eq!(detached.end, End::Code(0), "{}", detached.stderr);
     assert_nothing_left(program.id());
     drop(stdin);
+    assert_eq!(program.wait().end, End::Code(5));
+}
+
+/// SIGTERM ends a recording though its program cannot take it at once, or has children that go on.
+#[test]
+fn a_recording_ends_by_a_signal_in_every_state_of_its_program() {
+    for state in ["traced", "stopped", "vfork"] {
+        let scratch = scratch();
+        let case = Case::new(c("asks_parent", &[])).arguments([state]);
+        let mut tool = case.spawn(&scratch.path().join("trace"));
+        tool.wait_for(|text| text.contains("ready\n"));
+        std::thread::sleep(Duration::from_millis(500));
+        let (begun, process) = (Instant::now(), tool.id());
+        // SAFETY: a plain system call.
+        assert_eq!(unsafe { libc::kill(process, libc::SIGTERM) }, 0);
+        while !tool.has_ended() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{state}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The line that tells of the beginning cannot be written: nobody reads it.
+#[test]
+fn a_session_that_hangs_ends_by_a_signal() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(c("phases", &[]));
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text.contains("phase 0\n"));
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let set_flags = |pipe: &PipeWriter, flags: i32| {
+        // SAFETY: a plain system call on a pipe of ours.
+        assert_eq!(
+            unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, flags) },
+            0
+        );
+    };
+    set_flags(&writer, libc::O_NONBLOCK);
+    while writer.write(b"x").is_ok() {}
+    set_flags(&writer, 0);
+    let mut tool = Command::new(nopal())
+        .args(["attach", "-o"])
+        .arg(&trace)
+        .arg(program.id().to_string())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    wait_until("jumps", || is_text_changed(program.id()));
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::kill(tool.id() as i32, libc::SIGINT) }, 0);
+    let begun = Instant::now();
+    assert_eq!(tool.wait().unwrap().code(), Some(1));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    drop(reader);
+    wait_until("the guardian", || nopals_mappings(program.id()).is_empty());
+    assert_nothing_left(program.id());
+    drop(program.stdin());
     assert_eq!(program.wait().end, End::Code(5));
 }

@@ -80,6 +80,7 @@ fn hold_standard_descriptors() {
 #[cfg_attr(test, expect(dead_code))]
 fn command_line() -> i32 {
     cut::expect();
+    nopal_record::end_by(message::end);
     let arguments = Arguments::of_process();
     let settings = Settings::of_process();
     for complaint in &settings.complaints {

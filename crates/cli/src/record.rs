@@ -42,7 +42,7 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
         _ if matches!(options.target, Target::Processes(_)) => Ok(0),
         Ended::RunsOn => Ok(0),
         Ended::Exited(status) => Ok(status),
-        Ended::Killed { signal } => Ok(end_by(signal)),
+        Ended::Killed { signal } | Ended::Left { signal } => Ok(end_by(signal)),
     }
 }
 

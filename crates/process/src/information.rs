@@ -41,6 +41,8 @@ pub struct Status {
     pub blocked: u64,
     /// Signals pending for the thread itself, not for its process.
     pub pending: u64,
+    /// The same for its process.
+    pub pending_for_all: u64,
     pub ignored: u64,
     pub caught: u64,
     /// KiB of memory that are locked.
@@ -191,6 +193,7 @@ fn parse_status(text: &[u8]) -> Result<Status> {
             }
             "CapPrm" => status.capabilities = set()?,
             "SigPnd" => status.pending = set()?,
+            "ShdPnd" => status.pending_for_all = set()?,
             "SigBlk" => status.blocked = set()?,
             "SigIgn" => status.ignored = set()?,
             "SigCgt" => status.caught = set()?,

@@ -431,6 +431,28 @@ impl Thread {
         }
     }
 
+    /// Lets go of a child that has made us its tracer (`PTRACE_TRACEME`) and stands still at a signal, which it then gets,
+    /// unless that tells of an `execve`, or would only stop it again.
+    pub fn let_go_of_child(pid: i32) {
+        let mut child = Thread::of(pid, pid, Options::default());
+        if !child.is_ours() {
+            child.detached = true;
+            return;
+        }
+        const WITHOUT: [i32; 5] = [
+            libc::SIGTRAP,
+            libc::SIGSTOP,
+            libc::SIGTSTP,
+            libc::SIGTTIN,
+            libc::SIGTTOU,
+        ];
+        if let Ok(Some(Event::Stopped(Stop::Signal(signal)))) = child.poll()
+            && WITHOUT.contains(&signal)
+        {
+            child.stop = Some(Stop::Interrupted);
+        }
+    }
+
     /// Whether the thread was stopped, lives, and is now detached.
     pub(crate) fn leave_if_stopped(&mut self) -> bool {
         self.stop

@@ -12,6 +12,7 @@ use crate::running::Met;
 use crate::session::handle::Handle;
 use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
+use crate::session::watchdog::Progress;
 use crate::session::{Service, Session, Subscribers};
 use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::files::Files;
@@ -51,6 +52,9 @@ pub(crate) fn session(
         subscribers: Subscribers::default(),
         unfollowed: Unfollowed::default(),
         left_text: BTreeMap::new(),
+        frozen: Vec::new(),
+        failed: Vec::new(),
+        progress: Progress::default(),
         attached: Vec::new(),
         met: Met::default(),
         lost_before: 0,

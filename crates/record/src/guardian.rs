@@ -7,7 +7,7 @@ use crate::memory::lost::Lost;
 use crate::memory::numbers::Inside;
 use crate::memory::region::Region;
 use crate::patch::journal::Journal;
-use crate::patch::remove::{processes_with, remove};
+use crate::patch::remove::{WhileFrozen, processes_with, remove};
 use anyhow::{Context, Result, ensure};
 use nopal_process::{LoaderChange, Memory};
 use nopal_trace::{Batch, Note, Subscriber, ThreadKey, Writer};
@@ -44,6 +44,8 @@ pub const GUARDIAN: &str = "nopal-guardian";
 const DISMISSED: i32 = 0;
 /// The same: the region of an inode is no process's any more, and its records are written.
 const FORGET: i32 = -1;
+/// The same: the trace is complete, but the tool ends without having left every process.
+const COMPLETE: i32 = -2;
 
 /// A message of the tool.
 #[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes)]
@@ -145,6 +147,16 @@ impl Guardian {
         self.process
     }
 
+    /// Leaves it to the guardian to take nopal out of the processes where it still is, as this process ends. Whether there
+    /// is one.
+    pub fn hand_over(&self) -> bool {
+        let message = Message {
+            process: COMPLETE,
+            ..Message::default()
+        };
+        send(&self.line, message, None).is_ok()
+    }
+
     /// Everything is in order.
     pub fn dismiss(&mut self) {
         let _ = send(&self.line, Message::default(), None);
@@ -187,12 +199,17 @@ fn guard(line: OwnedFd, directory: &Path, tool: u32) {
     let mut regions: Vec<Arc<Region>> = Vec::new();
     let mut lost = 0;
     let mut loaders: Vec<LoaderChange> = Vec::new();
+    let mut is_complete = false;
     while let Some((message, file)) = receive(&line) {
         match message.process {
             DISMISSED => return,
             FORGET => {
                 regions.retain(|region| region.inode() != message.inode);
                 lost += message.lost;
+                continue;
+            }
+            COMPLETE => {
+                is_complete = true;
                 continue;
             }
             _ => {}
@@ -218,7 +235,9 @@ fn guard(line: OwnedFd, directory: &Path, tool: u32) {
     }
     clean_up(&regions);
     nopal_kernel_events::remove_left_behind(tool);
-    let _ = complete(directory, &regions, lost);
+    if !is_complete {
+        let _ = complete(directory, &regions, lost);
+    }
     nopal_serve::remove_dead_names();
 }
 
@@ -274,7 +293,7 @@ fn is_taken_out(process: i32, regions: &[Arc<Region>]) -> bool {
         let memory = Memory::open(process);
         memory.is_ok_and(|memory| !journal.changes.iter().any(|change| change.is_made(&memory)))
     };
-    let remove = |journal: &Journal| remove(journal).is_ok() && is_out(journal);
+    let remove = |journal: &Journal| remove(journal, WhileFrozen::Wait).is_ok() && is_out(journal);
     !journals.is_empty() && journals.iter().all(remove)
 }
 

@@ -52,6 +52,7 @@ pub use record::{Beginning, record, watch};
 pub use refusal::{run_alone, status_of};
 pub use session::Session;
 pub use session::handle::Handle;
+pub use session::watchdog::{End, end_by};
 pub use sites::go::ensure_not_go;
 pub use sites::modules::{openable, with_code};
 pub use sites::signs::{handles_stacks_because, runtime_of};

@@ -287,6 +287,10 @@ pub enum Ended {
     },
     /// It goes on without nopal, as its user wanted.
     RunsOn,
+    /// The same, as it could not take the signal by which its user wanted it to end.
+    Left {
+        signal: i32,
+    },
 }
 
 /// The outcome of a recording.

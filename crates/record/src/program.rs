@@ -12,6 +12,7 @@ use crate::refusal::Refusal;
 use crate::session::handle::Handle;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::unfollowed::Unfollowed;
+use crate::session::watchdog::{self, Progress};
 use crate::session::{Session, ended_as};
 use crate::sites::files::Files;
 use crate::tracee::Settings;
@@ -43,10 +44,14 @@ pub fn record(
     let signals = Signals::before_launch().map_err(|error| Refusal::alone(&command, error))?;
     let mut files = Files::new();
     let mut guarded = None;
+    let mut progress = Progress::default();
     let launched = launch::launch(&command, |pid| {
         // Before there are other threads, which get the signal mask of this one.
         let guardian = Guardian::start(&options.directory);
         guarded = Some(guardian.and_then(|guardian| signals.after_launch().map(|()| guardian)));
+        // Those of the terminal are the program's.
+        let pass_on = move |signal| send_signal(pid, signal);
+        progress = watchdog::start(&signals, &[libc::SIGTERM, libc::SIGHUP], pass_on);
         // The guardian, whose parent is this process, must not wait for the program.
         nopal_process::survive(pid);
         heap::prepare();
@@ -79,6 +84,7 @@ pub fn record(
             return Ok(Outcome::without_trace(end_of(pid, None, &signals), why));
         }
     };
+    session.progress = progress;
     let beginning = Beginning {
         risk: session.context.files.probes.untold_risk(),
         missing: session.missing_ends(),

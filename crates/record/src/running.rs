@@ -10,7 +10,8 @@ use crate::options::{Options, Outcome};
 use crate::record::Beginning;
 use crate::session::Session;
 use crate::session::handle::Handle;
-use crate::session::signals::Signals;
+use crate::session::signals::{ENDING, Signals};
+use crate::session::watchdog;
 use crate::sites::catalog::Boundary;
 use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
@@ -143,6 +144,7 @@ pub(crate) fn record(
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
     signals.after_launch()?;
+    let progress = watchdog::start(&signals, &ENDING, |_| ());
     let mut files = Files::new();
     let plan = |candidate: Candidate| {
         let planned = Planned::of(candidate.process, &mut files);
@@ -165,6 +167,7 @@ pub(crate) fn record(
     })?;
     let begun = (control, created, files);
     let (mut session, handle) = session(options, settings, begun, guardian, first.process);
+    session.progress = progress;
     if let Err(error) = session.set_up_first() {
         session.guardian.dismiss();
         return Err(error);
@@ -187,7 +190,10 @@ pub(crate) fn record(
         }
         // Each process takes milliseconds, or much longer where there are many for a processor.
         session.has_come(candidate.process);
-        session.enough |= signals.take().enough;
+        if signals.take().enough {
+            session.progress.begin();
+            session.enough = true;
+        }
     }
     let Some(mut main) = main else {
         let _ = drain.stop();
@@ -213,7 +219,7 @@ pub(crate) fn record(
         Err(error) => {
             let left = session.left();
             session.let_all_go(left);
-            session.guardian.dismiss();
+            session.dismiss_guardian();
             return Err(drain.stop().err().unwrap_or(error));
         }
     };

@@ -13,6 +13,7 @@ use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
 use nopal_process::{Event, Mapping, Memory, Pages, Search, StopError, Stopped, Thread};
 use std::collections::HashSet;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,41 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// The time in which threads do what others have waited for.
 const FOR_OTHERS: Duration = Duration::from_millis(100);
+
+/// The process is frozen by its control group, and was not waited for any longer.
+#[derive(Debug)]
+pub struct Frozen;
+
+impl fmt::Display for Frozen {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.write_str("it is frozen by its control group, as by `docker pause`")
+    }
+}
+
+impl std::error::Error for Frozen {}
+
+/// How long a process that is frozen is waited for: the guardian waits until it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhileFrozen {
+    Wait,
+    GiveUp,
+}
+
+impl WhileFrozen {
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Waits while the process is frozen.
+    fn wait(self, process: i32) -> Result<()> {
+        let begun = Instant::now();
+        while is_frozen(process) && nopal_process::alive(process) {
+            if self == WhileFrozen::GiveUp && begun.elapsed() >= Self::PATIENCE {
+                return Err(Frozen.into());
+            }
+            std::thread::sleep(WHILE_FROZEN);
+        }
+        Ok(())
+    }
+}
 
 /// The time between looks at a frozen process.
 const WHILE_FROZEN: Duration = Duration::from_millis(20);
@@ -57,10 +93,11 @@ const ELSEWHERE: u64 = 8 << 20;
 /// run the body, and return to the caller by the mirror. Generated code also stays, and leads past what is recorded,
 /// where the program has patched its own functions and may write jumps back, or where it may have code that calls
 /// thunks.
-pub fn remove(journal: &Journal) -> Result<()> {
+pub fn remove(journal: &Journal, frozen: WhileFrozen) -> Result<()> {
     let done = Memory::open(journal.process).and_then(|memory| {
-        let done = take_out(journal, &memory);
-        if done.is_err() {
+        let done = take_out(journal, &memory, frozen);
+        // A frozen process still has its jumps: they are taken out when it goes on.
+        if done.as_ref().is_err_and(|error| !error.is::<Frozen>()) {
             let _ = journal.mark_text_back(&memory);
         }
         done
@@ -70,7 +107,7 @@ pub fn remove(journal: &Journal) -> Result<()> {
         Err(error) if error.downcast_ref() == Some(&StopError::Executes) => {
             let left = Journal::read_all(journal.process).unwrap_or_default();
             match left.iter().find(|left| left.inode == journal.inode) {
-                Some(left) => take_out(left, &Memory::open(left.process)?),
+                Some(left) => take_out(left, &Memory::open(left.process)?, frozen),
                 None => Ok(()),
             }
         }
@@ -80,7 +117,7 @@ pub fn remove(journal: &Journal) -> Result<()> {
     }
 }
 
-fn take_out(journal: &Journal, memory: &Memory) -> Result<()> {
+fn take_out(journal: &Journal, memory: &Memory, frozen: WhileFrozen) -> Result<()> {
     journal.mark_gone(memory)?;
     // Markers go with the hooks: the code that they call is there until nothing calls it.
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
@@ -96,9 +133,7 @@ fn take_out(journal: &Journal, memory: &Memory) -> Result<()> {
     };
     sites.retain(|site| site.hole().is_none_or(is_held));
     for attempt in 0..ATTEMPTS {
-        while is_frozen(journal.process) && nopal_process::alive(journal.process) {
-            std::thread::sleep(WHILE_FROZEN);
-        }
+        frozen.wait(journal.process)?;
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
         restore::take_back(&sites, memory)?;
         let made = holes.iter().filter(|hole| hole.is_made(memory));
@@ -133,7 +168,7 @@ fn take_out(journal: &Journal, memory: &Memory) -> Result<()> {
         }
         let late = stopped.detach_all();
         std::thread::sleep(PAUSE * (1 << attempt));
-        if !let_go(journal.process, late) {
+        if !let_go(journal.process, late, frozen)? {
             return Ok(());
         }
     }
@@ -190,7 +225,7 @@ pub fn without_threads(stopped: &mut Stopped, holes: &[Change]) -> Result<Vec<Ch
 /// Lets threads go that did not stop, and that cannot be stopped again before: those that waited for others, in a while,
 /// and those of a frozen process, when it goes on. Returns whether that was possible: others may sleep in the kernel for
 /// ever.
-fn let_go(process: i32, mut late: Vec<Thread>) -> bool {
+fn let_go(process: i32, mut late: Vec<Thread>, frozen: WhileFrozen) -> Result<bool> {
     let begun = Instant::now();
     loop {
         let was_frozen = is_frozen(process);
@@ -199,9 +234,10 @@ fn let_go(process: i32, mut late: Vec<Thread>) -> bool {
             .filter_map(|thread| thread.detach().err())
             .collect();
         if late.is_empty() || !was_frozen && begun.elapsed() >= FOR_OTHERS {
-            return late.is_empty();
+            return Ok(late.is_empty());
         }
-        std::thread::sleep(if was_frozen { WHILE_FROZEN } else { PAUSE });
+        frozen.wait(process)?;
+        std::thread::sleep(PAUSE);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::memory::lost::Counts;
 use crate::memory::region::Region;
 use crate::options::{Ended, Outcome};
 use crate::patch::journal::Journal;
-use crate::patch::remove;
+use crate::patch::remove::{self, Frozen, WhileFrozen};
 use crate::session::Session;
 use crate::session::budget::HeldBudget;
 use crate::session::unfollowed::Unfollowed;
@@ -21,13 +21,12 @@ use std::sync::Arc;
 impl Session {
     /// Lets go of what still runs, and completes the trace.
     pub(crate) fn finish(mut self, ended: Ended, left: &[i32], drain: Drain) -> Result<Outcome> {
+        self.progress.step();
         let left = self.let_all_go(left.to_vec());
-        let own = self
-            .attached
+        let others = left
             .iter()
-            .filter(|own| left.contains(own))
-            .count();
-        let count = left.len() - own;
+            .filter(|process| **process != self.processes.main && !self.attached.contains(process));
+        let count = others.count();
         if count > 0 {
             self.context.warnings.push(several(
                 count as u64,
@@ -36,6 +35,7 @@ impl Session {
             ));
         }
         let mut collector = drain.stop()?;
+        self.progress.step();
         collector.finish_snapshots(&self.context.shared);
         self.obey_triggers();
         let regions = self.context.shared.regions();
@@ -137,7 +137,9 @@ impl Session {
             [] if lost + given_up > 0 => {
                 several(lost + given_up, "event was lost", "events were lost")
             }
-            [] if ended == Ended::RunsOn => "the process goes on untraced".to_owned(),
+            [] if matches!(ended, Ended::RunsOn | Ended::Left { .. }) => {
+                "the process goes on untraced".to_owned()
+            }
             [] => "the program ended".to_owned(),
             warnings => warnings.join("; "),
         };
@@ -166,9 +168,14 @@ impl Session {
         }
         let bytes = writer.bytes();
         drop(writer);
-        self.guardian.dismiss();
+        self.dismiss_guardian();
         // All these are nothing that the trace lacks.
         let left_in = self.left_in(&left);
+        if let Ended::Left { signal } = ended {
+            self.context.warnings.push(format!(
+                "the program has not taken signal {signal} for 5 s, as it is stopped by another, or waits in the kernel: it goes on untraced"
+            ));
+        }
         self.context.warnings.extend(left_in);
         let nothing = nothing_came(&self.options, &self.context.files);
         self.context.warnings.extend(nothing);
@@ -244,11 +251,24 @@ impl Session {
             if !regions.iter().any(ours) {
                 continue;
             }
-            if let Err(error) = remove::remove(&journal) {
-                self.context
-                    .warnings
-                    .push(format!("process {process}: {error:#}"));
+            match remove::remove(&journal, WhileFrozen::GiveUp) {
+                Ok(()) => {}
+                Err(error) if error.is::<Frozen>() => self.frozen.push(process),
+                Err(error) => {
+                    self.failed.push(process);
+                    self.context.warnings.push(format!(
+                        "process {process}: {error:#}; `nopal detach {process}` takes out of it what is left of nopal"
+                    ));
+                }
             }
+            self.progress.step();
+        }
+    }
+
+    /// The guardian has nothing to do any more, or the rest.
+    pub(crate) fn dismiss_guardian(&mut self) {
+        if self.frozen.is_empty() || !self.guardian.hand_over() {
+            self.guardian.dismiss();
         }
     }
 
@@ -263,10 +283,17 @@ impl Session {
         };
         let is_left = |process: &&i32| {
             let journals = Journal::read_all(**process);
-            journals.is_ok_and(|journals| journals.iter().any(leads_to))
+            !self.failed.contains(process)
+                && journals.is_ok_and(|journals| journals.iter().any(leads_to))
         };
         let left = processes.iter().filter(is_left);
         left.map(|process| {
+            if self.frozen.contains(process) {
+                return format!(
+                    "process {process} is frozen by its control group: nopal's guardian, process {}, takes nopal out of it when it goes on",
+                    self.guardian.process()
+                );
+            }
             format!(
                 "a part of nopal stays in process {process}, as a thread there unwinds its stack all the time, or does not stop: it records nothing, but some functions of libc still lead through it; `nopal detach {process}` takes it out when that is possible"
             )

@@ -14,6 +14,8 @@ pub mod signals;
 pub(crate) mod states;
 pub mod trigger;
 pub mod unfollowed;
+pub(crate) mod urged;
+pub mod watchdog;
 
 use crate::collecting::drain::Drain;
 use crate::collecting::kernel_events::KernelEventKinds;
@@ -31,9 +33,11 @@ use crate::refusal::Refusal;
 use crate::running::Met;
 use crate::session::budget::HeldBudget;
 use crate::session::handle::Work;
-use crate::session::signals::{Signals, send_signal};
+use crate::session::signals::Signals;
 use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
+use crate::session::urged::{Urged, go_on};
+use crate::session::watchdog::Progress;
 use crate::sites::catalog::Boundary;
 use crate::sites::fitting::Planned;
 use crate::tracee::{PatchContext, Tracee};
@@ -94,6 +98,12 @@ pub struct Session {
     pub(crate) budget: Option<HeldBudget>,
     /// Recording was stopped as the trace was full.
     pub(crate) stopped_when_full: bool,
+    /// Processes that could not be left, as they are frozen: the guardian does it.
+    pub(crate) frozen: Vec<i32>,
+    /// Those of which it is told already that they could not.
+    pub(crate) failed: Vec<i32>,
+    /// How far leaving has come.
+    pub(crate) progress: Progress,
     /// Wanted from outside.
     pub(crate) enough: bool,
 }
@@ -257,6 +267,7 @@ impl Session {
         let may_grow = self.may_grow();
         let mut next_growth = looked + GROWTH;
         let deadline = self.options.time.map(|time| looked + time);
+        let mut urged = Urged::default();
         loop {
             let bells = self.look_after();
             if looked_around.elapsed() > LOOK_AROUND {
@@ -273,6 +284,7 @@ impl Session {
                 ended = Some(ended_as(ending));
                 self.ended(main.pid(), counter(), ending);
             }
+            self.enough |= ended.is_some() && urged.is_over();
             if let Some(ended) = ended
                 && looked.elapsed() > LOOK_AROUND
             {
@@ -287,11 +299,22 @@ impl Session {
                 return Ok((ended, self.await_ends()));
             }
             let asked = signals.take();
-            self.enough |= asked.enough && (!self.attached.is_empty() || ended.is_some());
+            if asked.enough && (!self.attached.is_empty() || ended.is_some()) {
+                self.progress.begin();
+                self.enough = true;
+            }
             self.enough |= deadline.is_some_and(|deadline| Instant::now() >= deadline);
             if self.attached.is_empty() && ended.is_none() {
+                let any = asked.enough || !asked.to_forward.is_empty();
                 for signal in asked.to_forward {
-                    send_signal(main.pid(), signal);
+                    urged.pass(main.pid(), signal);
+                }
+                if any {
+                    go_on(main.pid());
+                }
+                if let Some(signal) = urged.in_vain(main.pid()) {
+                    self.progress.begin();
+                    return Ok((Ended::Left { signal }, self.left()));
                 }
             }
             if self.enough {

@@ -7,7 +7,7 @@ use nopal_process::parent;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// They end a recording, once the program has ended.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+pub const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
 /// Would end the tool as well, as would those for real time, but mean something else to most programs.
 const OTHER: [i32; 8] = [
     libc::SIGUSR1,
