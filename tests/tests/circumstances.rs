@@ -1,5 +1,5 @@
 //! Running processes under odd circumstances: without a first thread, without a free descriptor, from deleted files, in a
-//! frozen control group, or in 32-bit code.
+//! control group that is frozen or has little memory, or in 32-bit code.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -310,6 +310,70 @@ fn a_process_that_stays_frozen_is_left_by_the_guardian() {
         assert_nothing_left(program.id());
         drop(program.stdin());
         assert_eq!(program.wait().end, End::Code(5));
+    }
+}
+
+/// A control group whose memory has a limit, and the file of that.
+struct LimitedGroup {
+    group: PathBuf,
+    limit: &'static str,
+}
+
+impl LimitedGroup {
+    /// Those of both kinds that can be made here: by root, where they are mounted and limit memory.
+    fn all() -> Vec<LimitedGroup> {
+        let name = format!("nopal-test-memory-{}", std::process::id());
+        let kinds = [
+            ("memory", "memory.limit_in_bytes"),
+            ("unified", "memory.max"),
+            ("", "memory.max"),
+        ];
+        let groups = kinds.map(|(root, limit)| LimitedGroup {
+            group: Path::new("/sys/fs/cgroup").join(root).join(&name),
+            limit,
+        });
+        let mut groups = Vec::from(groups);
+        groups.retain(|it| {
+            std::fs::create_dir(&it.group).is_ok() && it.group.join(it.limit).exists()
+        });
+        groups
+    }
+
+    /// A program that enters the group before its work.
+    fn case(&self, program: &Program, words: &[&str]) -> Case {
+        let enter = "echo $$ >\"$0\"; exec \"$@\"";
+        let first = [
+            "-c".into(),
+            enter.into(),
+            self.group.join("cgroup.procs").into(),
+        ];
+        let words = words.iter().map(OsString::from);
+        let words = first
+            .into_iter()
+            .chain([program.path.clone().into()])
+            .chain(words);
+        Case::new(Program::installed("/bin/sh")).arguments(words)
+    }
+}
+
+impl Drop for LimitedGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.group);
+    }
+}
+
+/// The records that a program makes count as its memory, and it makes more than its group may use.
+#[test]
+fn a_group_with_little_memory() {
+    let (program, words) = (c("full_speed", &[]), ["2", "5000000"]);
+    for group in LimitedGroup::all() {
+        std::fs::write(group.group.join(group.limit), "64M").unwrap();
+        let report = group.case(&program, &words).unchanged().report;
+        assert!(report.calls("leaf") > 0);
+        std::fs::write(group.group.join(group.limit), "12M").unwrap();
+        let said = group.case(&program, &words).unchanged().said;
+        let refused = "the limit of its control group leaves 11 MiB of memory, and nopal needs 16";
+        assert!(said.contains(refused), "{said}");
     }
 }
 

@@ -262,7 +262,7 @@ fn is_named(process: i32, name: &str) -> bool {
 }
 
 /// Where the control groups are: all in one tree, or, as of old, one tree a controller.
-fn roots() -> Vec<PathBuf> {
+pub fn roots() -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let of_kind = |kind: &str| -> Vec<PathBuf> {
         let lines = mounts.lines().map(|line| line.split(' '));
@@ -291,19 +291,20 @@ fn any_is_frozen(roots: &[PathBuf], groups: &str) -> bool {
         state.is_ok_and(|state| state.trim() != "THAWED")
             || events.is_ok_and(|events| events.lines().any(|line| line == "frozen 1"))
     };
-    // The line of the one tree names no controllers.
-    let may_freeze = |controllers: &str| {
-        controllers
-            .split(',')
-            .any(|one| ["", "freezer"].contains(&one))
+    paths_with(groups, "freezer").any(|path| roots.iter().any(|root| is_frozen(root.join(path))))
+}
+
+/// The paths, below the roots, of the groups of a process that may have a controller; the line of the one tree names
+/// none.
+pub fn paths_with<'a>(groups: &'a str, controller: &'a str) -> impl Iterator<Item = &'a str> {
+    let may_have = move |controllers: &str| {
+        let mut each = controllers.split(',');
+        each.any(|one| ["", controller].contains(&one))
     };
-    let paths = groups.lines().filter_map(|line| {
+    groups.lines().filter_map(move |line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        may_freeze(controllers).then_some(path)
-    });
-    paths
-        .map(|path| path.trim_start_matches('/'))
-        .any(|path| roots.iter().any(|root| is_frozen(root.join(path))))
+        may_have(controllers).then(|| path.trim_start_matches('/'))
+    })
 }
 
 /// The control groups that `name` gives a name, with it, those above first.

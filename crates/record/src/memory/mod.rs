@@ -4,6 +4,7 @@ pub mod arena;
 pub mod bell;
 pub mod code;
 pub mod control_block;
+pub mod groups;
 pub mod inject;
 pub mod lost;
 pub mod numbers;

@@ -1,6 +1,7 @@
 //! Nopal's memory in a process, before anything is in it: the process structure, the contexts, the tables by which calls
 //! are counted, and the region.
 
+use crate::memory::groups;
 use crate::memory::inject::Injector;
 use crate::memory::region::{PRESENCE_BYTES, Region};
 use crate::memory::space::Space;
@@ -28,6 +29,14 @@ impl OwnMemory {
     /// Gives a process this memory. `thread`, one of its threads, is stopped; `maps` are its mappings.
     pub fn give(thread: &mut Thread, maps: &[Mapping], settings: &Settings) -> Result<OwnMemory> {
         let process = thread.pid();
+        let left = groups::left(process);
+        if let Some(left) = left.filter(|left| *left < CODE_BYTES) {
+            bail!(
+                "the limit of its control group leaves {} MiB of memory, and nopal needs {}",
+                left / MIB,
+                CODE_BYTES / MIB
+            );
+        }
         let memory = Memory::open(process)?;
         let mut space = Space::new(maps);
         let mut injector = Injector::among(thread, maps)?;
@@ -36,7 +45,7 @@ impl OwnMemory {
             .write(head + nopal_agent::process_bytes(), MEMORY_NAME)
             .and_then(|()| {
                 injector.name = head + nopal_agent::process_bytes();
-                let wanted = affordable(process, settings);
+                let wanted = affordable(process, left, settings);
                 injector.with_others_stopped(|thread| give_region(thread, &mut space, wanted))
             });
         let (region, region_at) = match shared {
@@ -122,12 +131,13 @@ pub const fn wiped_bytes() -> u64 {
 const MEMORY_NAME: &[u8] = b"nopal\0";
 const NAME_BYTES: u64 = 8;
 
+const MIB: u64 = 1 << 20;
+
 /// Code for as many functions as most programs have.
-const CODE_BYTES: u64 = 16 << 20;
+const CODE_BYTES: u64 = 16 * MIB;
 
 /// An error where memory is counted and not enough is left.
 pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
-    const MIB: u64 = 1 << 20;
     let wanted = head_end() + wiped_bytes() + CODE_BYTES + settings.buffer + COUNTERS_BYTES as u64;
     let left = match nopal_process::counts_memory() {
         true => nopal_process::memory_that_may_be_asked_for(),
@@ -146,19 +156,19 @@ pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
 }
 
 /// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
-/// address space, and no room that may never be used where all it maps is locked into memory, or memory is counted. The
-/// third value says what is done when the buffer is full.
-fn affordable(process: i32, settings: &Settings) -> (u64, u64, u32) {
+/// address space, or where its control groups leave it only so much memory (`left`), and no room that may never be used
+/// where all it maps is locked into memory, or memory is counted. The third value says what is done when the buffer is
+/// full.
+fn affordable(process: i32, left: Option<u64>, settings: &Settings) -> (u64, u64, u32) {
     // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
     let limit = unsafe {
         let mut limit = std::mem::zeroed::<libc::rlimit>();
         libc::prlimit(process, libc::RLIMIT_AS, std::ptr::null(), &mut limit);
         limit.rlim_cur
     };
-    let most = match limit {
-        libc::RLIM_INFINITY | 0 => u64::MAX,
-        limit => limit / 16,
-    };
+    let limit = Some(limit).filter(|limit| ![libc::RLIM_INFINITY, 0].contains(limit));
+    let limits = [limit, left].into_iter().flatten();
+    let most = limits.min().map_or(u64::MAX, |limit| limit / 16);
     let locks = || nopal_process::status(process).map_or(true, |status| status.locked > 0);
     let room = match most == u64::MAX && locks() || nopal_process::counts_memory() {
         true => settings.buffer,
