@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nopal_tests::process::{assert_nothing_left, is_text_changed, nopals_mappings, wait_until};
-use nopal_tests::{Case, End, Ended, Running, Start, c, nopal, scratch};
+use nopal_tests::{AttachedProgram, Case, End, Ended, Running, Start, c, nopal, scratch};
 
 fn running(case: &Case) -> Running {
     let mut program = case.untraced_start().spawn();
@@ -145,4 +145,31 @@ fn a_session_that_hangs_ends_by_a_signal() {
     assert_nothing_left(program.id());
     drop(program.stdin());
     assert_eq!(program.wait().end, End::Code(5));
+}
+
+/// The jumps are gone with the pages: readers begin with that, whether nopal leaves at once or has time to notice before the
+/// program ends.
+#[test]
+fn text_that_the_program_discards_is_told() {
+    for at_once in [true, false] {
+        let mut attached = AttachedProgram::new(c("discards", &[]), &[]);
+        attached.run("call");
+        attached.run("discard");
+        if !at_once {
+            std::thread::sleep(Duration::from_millis(2500));
+        }
+        let trace = attached.trace();
+        let scratch = if at_once {
+            attached.end().0
+        } else {
+            drop(attached.stdin.take());
+            assert_eq!(attached.program.wait().end, End::Code(5));
+            attached.tool.wait();
+            attached.scratch
+        };
+        let report = Start::new([nopal(), "report".as_ref(), &trace]).run("");
+        let begins = report.stdout.lines().next().unwrap_or_default();
+        assert!(begins.contains("has discarded text"), "{begins}");
+        drop(scratch);
+    }
 }

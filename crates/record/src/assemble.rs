@@ -9,6 +9,7 @@ use crate::guardian::Guardian;
 use crate::options::{Options, WhenFull};
 use crate::processes::Processes;
 use crate::running::Met;
+use crate::session::discarded::Discarded;
 use crate::session::handle::Handle;
 use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
@@ -52,6 +53,7 @@ pub(crate) fn session(
         subscribers: Subscribers::default(),
         unfollowed: Unfollowed::default(),
         left_text: BTreeMap::new(),
+        discarded: Discarded::new(),
         frozen: Vec::new(),
         failed: Vec::new(),
         progress: Progress::default(),

@@ -214,6 +214,13 @@ impl Change {
         memory.read(self.address, found).is_ok() && *found == self.after()[..self.bytes()]
     }
 
+    /// Whether the process holds what was there before.
+    pub fn is_undone(&self, memory: &Memory) -> bool {
+        let mut found = [0; LONGEST_WINDOW];
+        let found = &mut found[..self.bytes()];
+        memory.read(self.address, found).is_ok() && found == self.before()
+    }
+
     /// The bytes of the window without the change.
     pub fn before(&self) -> &[u8] {
         &self.before[..self.bytes()]

@@ -66,6 +66,7 @@ impl Session {
             .add_many(Unfollowed::UNANSWERED, counts.executions_unanswered);
         self.context.warnings.extend(self.unfollowed.describe());
         self.context.warnings.extend(self.describe_left_text());
+        self.context.warnings.extend(self.discarded.describe());
         if counts.libraries_unanswered > 0 {
             self.context.warnings.push(format!(
                 "{} not traced: nopal could not answer in time",
@@ -224,6 +225,8 @@ impl Session {
     pub(crate) fn let_all_go(&mut self, mut left: Vec<i32>) -> Vec<i32> {
         /// Each forks less often than the one before: what has been let go has nothing of nopal's to pass on.
         const GENERATIONS: usize = 16;
+        // Not one by one: some may share their memory.
+        self.look_at_all_text(&left);
         let mut done = Vec::new();
         for _ in 0..GENERATIONS {
             for process in &left {

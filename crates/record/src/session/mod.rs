@@ -2,6 +2,7 @@
 
 mod budget;
 pub mod control_files;
+pub(crate) mod discarded;
 pub mod engine;
 pub mod finish;
 mod gauge;
@@ -32,6 +33,7 @@ use crate::processes::Processes;
 use crate::refusal::Refusal;
 use crate::running::Met;
 use crate::session::budget::HeldBudget;
+use crate::session::discarded::Discarded;
 use crate::session::handle::Work;
 use crate::session::signals::Signals;
 use crate::session::states::States;
@@ -98,6 +100,7 @@ pub struct Session {
     pub(crate) budget: Option<HeldBudget>,
     /// Recording was stopped as the trace was full.
     pub(crate) stopped_when_full: bool,
+    pub(crate) discarded: Discarded,
     /// Processes that could not be left, as they are frozen: the guardian does it.
     pub(crate) frozen: Vec<i32>,
     /// Those of which it is told already that they could not.
@@ -273,6 +276,7 @@ impl Session {
             if looked_around.elapsed() > LOOK_AROUND {
                 looked_around = Instant::now();
                 self.look_around(bells.regions());
+                self.look_for_discarded_text();
             }
             if may_grow && Instant::now() >= next_growth {
                 let took = self.attach_newcomers();

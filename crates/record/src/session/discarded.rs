@@ -1,0 +1,138 @@
+//! Text that the program has discarded (`madvise`), or mapped other memory over, and with it jumps of nopal's: what is not
+//! recorded any more is told.
+
+use crate::patch::change::Change;
+use crate::patch::remove::has_mapped;
+use crate::session::Session;
+use crate::tracee::Tracee;
+use anyhow::Result;
+use nopal_analysis::text::several;
+use nopal_process::Pages;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+
+/// The page map is read at once for pages that are this near.
+const NEAR: u64 = 64 * PAGE;
+
+/// How often it is looked for, or more seldom, so that it takes a thousandth of a processor.
+const EVERY: Duration = Duration::from_secs(1);
+const APART: u32 = 1000;
+
+/// What was found so far.
+pub(crate) struct Discarded {
+    begun: Instant,
+    looked: Instant,
+    next: Instant,
+    /// By process and file, the functions, and the last look at which their jumps were there, since the beginning.
+    found: BTreeMap<(i32, String), (usize, Duration)>,
+    /// By process, the addresses of these functions.
+    known: HashSet<(i32, u64)>,
+}
+
+impl Discarded {
+    pub fn new() -> Discarded {
+        let now = Instant::now();
+        Discarded {
+            begun: now,
+            looked: now,
+            next: now + EVERY,
+            found: BTreeMap::new(),
+            known: HashSet::new(),
+        }
+    }
+
+    /// Looks for functions without their jumps in these pages.
+    fn look(&mut self, tracee: &Tracee, among: impl Fn(u64) -> bool) {
+        let (process, since) = (tracee.process, self.looked - self.begun);
+        let is_missing = |change: &&Change| {
+            change.function().is_some()
+                && among(page_of(change))
+                && !self.known.contains(&(process, change.address))
+                && change.is_undone(&tracee.memory)
+        };
+        let missing: Vec<&Change> = tracee.changes.iter().filter(is_missing).collect();
+        // It may have executed another program, which nopal does not follow.
+        if missing.is_empty() || !has_mapped(process, &tracee.region) {
+            return;
+        }
+        for change in missing {
+            self.known.insert((process, change.address));
+            let module = tracee.module_at(change.address);
+            let file = module.map_or("its text", |module| module.file_name());
+            let found = self.found.entry((process, file.to_owned()));
+            found.or_insert((0, since)).0 += 1;
+        }
+    }
+
+    /// For people, a line each.
+    pub fn describe(&self) -> Vec<String> {
+        let lines = self.found.iter().map(|((process, file), (count, since))| {
+            format!(
+                "process {process} has discarded text: {} of {file} not recorded from some moment after {:.1} s on",
+                several(*count as u64, "function", "functions"),
+                since.as_secs_f64()
+            )
+        });
+        lines.collect()
+    }
+}
+
+impl Session {
+    /// Looks whether pages of text with jumps are still the processes' own, when it is time to.
+    pub(crate) fn look_for_discarded_text(&mut self) {
+        let now = Instant::now();
+        if now < self.discarded.next {
+            return;
+        }
+        for tracee in self.processes.tracees.values() {
+            // A process that is about to end cannot be read.
+            let gone = gone_pages(tracee).unwrap_or_default();
+            if !gone.is_empty() {
+                self.discarded.look(tracee, |page| gone.contains(&page));
+            }
+        }
+        self.discarded.looked = now;
+        self.discarded.next = now + EVERY.max(now.elapsed() * APART);
+    }
+
+    /// The same for the last time, of all jumps, before nopal takes them out of these processes.
+    pub(crate) fn look_at_all_text(&mut self, processes: &[i32]) {
+        for process in processes {
+            if let Some(tracee) = self.processes.tracees.get(process) {
+                self.discarded.look(tracee, |_| true);
+            }
+        }
+    }
+}
+
+/// The pages with jumps of functions that the process has discarded since.
+fn gone_pages(tracee: &Tracee) -> Result<HashSet<u64>> {
+    let pages = Pages::of(tracee.process)?;
+    let mut gone = HashSet::new();
+    for run in runs(&tracee.changes) {
+        let own = pages.are_own(run.clone())?;
+        let all = run.step_by(PAGE as usize).zip(own);
+        gone.extend(all.filter(|(_, own)| !own).map(|(page, _)| page));
+    }
+    Ok(gone)
+}
+
+fn page_of(change: &Change) -> u64 {
+    change.address / PAGE * PAGE
+}
+
+/// The pages with changes, and those between near ones. The changes are in order.
+fn runs(changes: &[Change]) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for change in changes.iter().filter(|change| change.function().is_some()) {
+        let page = page_of(change);
+        match runs.last_mut() {
+            Some(last) if page < last.end + NEAR => last.end = last.end.max(page + PAGE),
+            _ => runs.push(page..page + PAGE),
+        }
+    }
+    runs
+}
