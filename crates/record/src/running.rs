@@ -253,6 +253,7 @@ impl Session {
     /// A process that ran before is traced now. Those that are get what they need meanwhile.
     fn has_come(&mut self, process: i32) {
         self.attached.push(process);
+        self.count_against_budget(process);
         self.begin_budget(process);
         self.look_after();
     }

@@ -16,7 +16,6 @@ use crate::collecting::trace_end::{Limit, TraceEnd};
 use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
-use nopal_beside::Mutex;
 use nopal_process::thread_alive;
 use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Note, ThreadKey, Writer};
 use std::collections::{HashMap, HashSet};
@@ -40,7 +39,7 @@ pub struct Collector {
     pub sample: Option<Sample>,
     pub heartbeat: Heartbeat,
     /// While there is a budget.
-    pub meter: Arc<Mutex<Option<Meter>>>,
+    pub meter: Arc<FairMutex<Option<Meter>>>,
     /// For the trace's files.
     pub reader: ChunkReader,
     pub subscription: Subscription,
@@ -64,7 +63,7 @@ impl Collector {
             end: TraceEnd::new(limit),
             sample: None,
             heartbeat: Heartbeat::default(),
-            meter: Arc::default(),
+            meter: Arc::new(FairMutex::new(None)),
             reader: ChunkReader::new(Begin::First),
             subscription: Subscription::new(),
             writing: Vec::new(),
@@ -349,6 +348,7 @@ fn owners(region: &Region) -> HashSet<ThreadKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nopal_beside::Mutex;
 
     /// The header of a chunk is the process's own word.
     #[test]

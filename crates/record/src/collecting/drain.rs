@@ -102,7 +102,7 @@ pub struct Shared {
     after_end: AtomicU64,
     /// `None`: nobody watches.
     progress: Mutex<Option<Progress>>,
-    meter: Arc<Mutex<Option<Meter>>>,
+    meter: Arc<FairMutex<Option<Meter>>>,
     /// The cost of recording a call, in thousandths of a tick, once it has been measured.
     cost: AtomicU64,
 }
@@ -128,7 +128,7 @@ impl Shared {
             is_full: AtomicBool::new(false),
             after_end: AtomicU64::new(0),
             progress: Mutex::default(),
-            meter: Arc::default(),
+            meter: Arc::new(FairMutex::new(None)),
             cost: AtomicU64::new(0),
         }
     }
@@ -202,7 +202,7 @@ impl Shared {
         self.meter.lock()
     }
 
-    pub fn for_meter(&self) -> Arc<Mutex<Option<Meter>>> {
+    pub fn for_meter(&self) -> Arc<FairMutex<Option<Meter>>> {
         self.meter.clone()
     }
 

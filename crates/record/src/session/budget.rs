@@ -325,6 +325,19 @@ impl Session {
         note(&shared.writer, &Note::Budget { counter, percent })
     }
 
+    /// What a process that ran before uses from now on counts. With the first one, the time for a look begins: one that
+    /// came at once would see an idle process, and the next be late.
+    pub(crate) fn count_against_budget(&mut self, process: i32) {
+        let Some(held) = &mut self.budget else {
+            return;
+        };
+        if held.used.before.is_empty() {
+            held.looked = Instant::now();
+            held.next_look = held.looked + LOOK;
+        }
+        held.used.begin(std::iter::once(process));
+    }
+
     /// Has counted and off what was so when the last session of a process's program with a budget ended, unless the
     /// program is known. Libraries that are loaded later begin without.
     pub(crate) fn begin_budget(&mut self, process: i32) {
