@@ -202,58 +202,80 @@ fn a_library_was_replaced_and_cannot_be_read() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// A freezable control group with a process in it; its file that freezes, and the words for frozen and thawed there.
+/// A control group of its own, which ends with its processes.
+struct Group(PathBuf);
+
+impl Group {
+    /// Of the control groups below these mounts those that can be made here, by root, and have the file.
+    fn all<const N: usize>(kinds: [(&str, &'static str); N]) -> Vec<(Group, &'static str)> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nopal-test-{}-{number}", std::process::id());
+        let made = kinds.map(|(root, file)| {
+            let group = Path::new("/sys/fs/cgroup").join(root).join(&name);
+            let is_made = std::fs::create_dir(&group).is_ok();
+            is_made.then_some((Group(group), file))
+        });
+        let mut made: Vec<_> = made.into_iter().flatten().collect();
+        made.retain(|(group, file)| group.0.join(file).exists());
+        made
+    }
+
+    fn have(&self, process: i32) {
+        std::fs::write(self.0.join("cgroup.procs"), process.to_string()).unwrap();
+    }
+
+    fn number(&self, file: &str) -> u64 {
+        let text = std::fs::read_to_string(self.0.join(file)).unwrap();
+        text.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A freezable control group; its file that freezes, and the words for frozen and thawed there.
 struct Freezer {
-    group: PathBuf,
+    group: Group,
     file: &'static str,
     words: [&'static str; 2],
 }
 
 impl Freezer {
-    /// The control groups of both kinds that can be made here: by root, where they are mounted.
     fn all() -> Vec<Freezer> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("nopal-test-{}-{number}", std::process::id());
         let kinds = [
-            ("freezer", "freezer.state", ["FROZEN", "THAWED"]),
-            ("unified", "cgroup.freeze", ["1", "0"]),
-            ("", "cgroup.freeze", ["1", "0"]),
+            ("freezer", "freezer.state"),
+            ("unified", "cgroup.freeze"),
+            ("", "cgroup.freeze"),
         ];
-        let freezers = kinds.map(|(root, file, words)| Freezer {
-            group: Path::new("/sys/fs/cgroup").join(root).join(&name),
+        let made = Group::all(kinds).into_iter();
+        let freezers = made.map(|(group, file)| Freezer {
+            group,
             file,
-            words,
+            words: match file {
+                "freezer.state" => ["FROZEN", "THAWED"],
+                _ => ["1", "0"],
+            },
         });
-        let mut freezers = Vec::from(freezers);
-        freezers
-            .retain(|it| std::fs::create_dir(&it.group).is_ok() && it.group.join(it.file).exists());
-        freezers
-    }
-
-    fn have(&self, process: i32) {
-        std::fs::write(self.group.join("cgroup.procs"), process.to_string()).unwrap();
+        freezers.collect()
     }
 
     fn freeze(&self, freeze: bool) {
         let word = self.words[usize::from(!freeze)];
-        std::fs::write(self.group.join(self.file), word).unwrap();
+        std::fs::write(self.group.0.join(self.file), word).unwrap();
         // The newer kind reports the change in another file.
         let frozen = format!("frozen {word}");
         wait_until(&frozen, || {
             let [state, events] = [self.file, "cgroup.events"]
-                .map(|file| std::fs::read_to_string(self.group.join(file)));
+                .map(|file| std::fs::read_to_string(self.group.0.join(file)));
             match events {
                 Ok(events) => events.lines().any(|line| line == frozen),
                 Err(_) => state.unwrap().trim() == word,
             }
         });
-    }
-}
-
-impl Drop for Freezer {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.group);
     }
 }
 
@@ -265,7 +287,7 @@ fn a_frozen_process_is_left_when_it_goes_on() {
         let case = Case::new(c("phases", &[]));
         let mut program = case.untraced_start().spawn();
         program.wait_for(|text| text.contains("phase 0\n"));
-        freezer.have(program.id());
+        freezer.group.have(program.id());
         freezer.freeze(true);
         let process = program.id().to_string();
         let refused = Start::new([nopal().to_str().unwrap(), "attach", &process]).run("");
@@ -296,7 +318,7 @@ fn a_process_that_stays_frozen_is_left_by_the_guardian() {
         let case = Case::new(c("phases", &[]));
         let mut program = case.untraced_start().spawn();
         program.wait_for(|text| text.contains("phase 0\n"));
-        freezer.have(program.id());
+        freezer.group.have(program.id());
         let mut tool = case.attach(program.id(), &scratch.path().join("trace"));
         freezer.freeze(true);
         tool.signal_group(libc::SIGINT);
@@ -313,67 +335,87 @@ fn a_process_that_stays_frozen_is_left_by_the_guardian() {
     }
 }
 
-/// A control group whose memory has a limit, and the file of that.
-struct LimitedGroup {
-    group: PathBuf,
-    limit: &'static str,
-}
-
-impl LimitedGroup {
-    /// Those of both kinds that can be made here: by root, where they are mounted and limit memory.
-    fn all() -> Vec<LimitedGroup> {
-        let name = format!("nopal-test-memory-{}", std::process::id());
-        let kinds = [
-            ("memory", "memory.limit_in_bytes"),
-            ("unified", "memory.max"),
-            ("", "memory.max"),
-        ];
-        let groups = kinds.map(|(root, limit)| LimitedGroup {
-            group: Path::new("/sys/fs/cgroup").join(root).join(&name),
-            limit,
-        });
-        let mut groups = Vec::from(groups);
-        groups.retain(|it| {
-            std::fs::create_dir(&it.group).is_ok() && it.group.join(it.limit).exists()
-        });
-        groups
-    }
-
-    /// A program that enters the group before its work.
-    fn case(&self, program: &Program, words: &[&str]) -> Case {
-        let enter = "echo $$ >\"$0\"; exec \"$@\"";
-        let first = [
-            "-c".into(),
-            enter.into(),
-            self.group.join("cgroup.procs").into(),
-        ];
-        let words = words.iter().map(OsString::from);
-        let words = first
-            .into_iter()
-            .chain([program.path.clone().into()])
-            .chain(words);
-        Case::new(Program::installed("/bin/sh")).arguments(words)
-    }
-}
-
-impl Drop for LimitedGroup {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.group);
-    }
+/// The groups of both kinds whose memory can be limited, and the file of the limit.
+fn limited_groups() -> Vec<(Group, &'static str)> {
+    Group::all([
+        ("memory", "memory.limit_in_bytes"),
+        ("unified", "memory.max"),
+        ("", "memory.max"),
+    ])
 }
 
 /// The records that a program makes count as its memory, and it makes more than its group may use.
 #[test]
 fn a_group_with_little_memory() {
     let (program, words) = (c("full_speed", &[]), ["2", "5000000"]);
-    for group in LimitedGroup::all() {
-        std::fs::write(group.group.join(group.limit), "64M").unwrap();
-        let report = group.case(&program, &words).unchanged().report;
-        assert!(report.calls("leaf") > 0);
-        std::fs::write(group.group.join(group.limit), "12M").unwrap();
-        let said = group.case(&program, &words).unchanged().said;
-        let refused = "the limit of its control group leaves 11 MiB of memory, and nopal needs 16";
+    for (group, limit) in limited_groups() {
+        // It enters the group before its work.
+        let enter = "echo $$ >\"$0\"; exec \"$@\"";
+        let first = [
+            "-c".into(),
+            enter.into(),
+            group.0.join("cgroup.procs").into(),
+        ];
+        let words = words.iter().map(OsString::from);
+        let words = first
+            .into_iter()
+            .chain([program.path.clone().into()])
+            .chain(words);
+        let case = Case::new(Program::installed("/bin/sh")).arguments(words);
+        std::fs::write(group.0.join(limit), "64M").unwrap();
+        assert!(case.unchanged().report.calls("leaf") > 0);
+        std::fs::write(group.0.join(limit), "2M").unwrap();
+        let said = case.unchanged().said;
+        let refused = "the limit of its control group leaves 1.";
         assert!(said.contains(refused), "{said}");
+    }
+}
+
+/// The kernel kills a process of a group whose memory is used up: a buffer takes a small part of what is left.
+#[test]
+fn a_process_whose_memory_is_limited_by_its_control_group() {
+    const MIB: u64 = 1 << 20;
+    for (group, file) in limited_groups() {
+        let used = match file {
+            "memory.max" => "memory.current",
+            _ => "memory.usage_in_bytes",
+        };
+        let leave = |bytes: u64| {
+            let limit = group.number(used) + bytes;
+            std::fs::write(group.0.join(file), limit.to_string()).unwrap();
+        };
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        // The whole buffer of a flight recorder is used soon.
+        let case = Case::new(c("phases", &[]))
+            .arguments(["busy"])
+            .options(["--flight", "--buffer", "256M"]);
+        let mut program = case.untraced_start().spawn();
+        program.wait_for(|text| text.contains("phase 0\n"));
+        group.have(program.id());
+
+        leave(1 << 20);
+        let process = program.id().to_string();
+        let refused = Start::new([nopal().to_str().unwrap(), "attach", &process]).run("");
+        assert_eq!(refused.end, End::Code(1), "{}", refused.stderr);
+        let why = "the limit of its control group leaves";
+        assert!(refused.stderr.contains(why), "{}", refused.stderr);
+        assert_nothing_left(program.id());
+
+        leave(64 * MIB);
+        let mut stdin = program.stdin();
+        let mut tool = case.attach(program.id(), &trace);
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(group.number(used) < 32 * MIB, "{}", group.number(used));
+        stdin.write_all(b"on\n").unwrap();
+        program.wait_for(|text| text.contains("phase 1\n"));
+        tool.signal_group(libc::SIGINT);
+        let ended = tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        let told = "instead of 256 MiB: a memory limit of its process allows no more";
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+        drop(stdin);
+        assert_eq!(program.wait().end, End::Code(5));
     }
 }
 

@@ -167,7 +167,7 @@ impl Session {
             // Its other threads run on, and may have mapped something since.
             tracee.space = None;
             self.guardian.watch(&tracee.region);
-            context.shared.add_region(tracee.region.clone());
+            context.add_region(&tracee.region);
             let chosen = tracee.make_room(&modules, &self.control, thread, context)?;
             (tracee, chosen)
         };

@@ -27,6 +27,7 @@ use nopal_abi::Capture;
 use nopal_agent::{
     Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, Stub, UNWINDERS, UnwinderEntry,
 };
+use nopal_analysis::text;
 use nopal_control::Control;
 use nopal_plan::Site;
 use nopal_process::{Gadget, Mapping, Memory, Module, Thread};
@@ -134,6 +135,19 @@ pub struct PatchContext {
 }
 
 impl PatchContext {
+    /// Has the region of a process collected, and tells where its buffer is smaller than wanted.
+    pub fn add_region(&mut self, region: &Arc<Region>) {
+        let (given, wanted) = (region.buffer(), self.settings.buffer);
+        if given < wanted {
+            self.warn_once(format!(
+                "a buffer has {} instead of {}: a memory limit of its process allows no more",
+                text::bytes(given),
+                text::bytes(wanted)
+            ));
+        }
+        self.shared.add_region(region.clone());
+    }
+
     /// Warns of something that may be found in each of many processes.
     pub fn warn_once(&mut self, warning: String) {
         if !self.warnings.contains(&warning) {

@@ -1,14 +1,66 @@
-//! The memory that the control groups of a process leave it, as those of a container do.
+//! The memory that the control groups of a process leave it, as those of a container do. The kernel ends a process of a
+//! group that has used it up: nopal takes a small part of it, or refuses the process.
 
 use crate::members;
+use anyhow::{Result, ensure};
+use nopal_analysis::text::bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The older kind of groups has a limit near this where there is none.
 const UNLIMITED: u64 = 1 << 60;
 
+/// The bytes of all buffers of this process's sessions that limited groups have to bear. Buffers add themselves, and take
+/// themselves out.
+static PROMISED: AtomicU64 = AtomicU64::new(0);
+
+/// The bytes of a buffer that its processes may use.
+#[derive(Debug)]
+pub struct Promise(u64);
+
+impl Promise {
+    pub fn of(bytes: u64) -> Promise {
+        PROMISED.fetch_add(bytes, Ordering::Relaxed);
+        Promise(bytes)
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        PROMISED.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+/// Whether any group limits the memory of a process.
+pub fn limit_memory_of(process: i32) -> bool {
+    left(process).is_some()
+}
+
+/// The most bytes of a buffer that a process gets: all buffers together take no more than a quarter of what its groups
+/// leave, and one no more than half of what is then left of that. `None`: no group limits it.
+pub fn most_for_buffer(process: i32) -> Option<u64> {
+    let share = left(process)? / 4;
+    Some(share.saturating_sub(PROMISED.load(Ordering::Relaxed)) / 2)
+}
+
+/// An error if a process's groups leave it less than twice what it needs, in bytes, beside the buffers.
+pub fn ensure_leave(process: i32, needed: u64) -> Result<()> {
+    let Some(left) = left(process) else {
+        return Ok(());
+    };
+    let left = left.saturating_sub(PROMISED.load(Ordering::Relaxed));
+    ensure!(
+        left / 2 >= needed,
+        "the limit of its control group leaves {} of memory, of which nopal takes no more than half, and it may need {}: raise the limit, or choose fewer functions (-F)",
+        bytes(left),
+        bytes(needed)
+    );
+    Ok(())
+}
+
 /// Bytes that the process may still use before the kernel ends one of its group's, or `None` if that is not limited.
-pub fn left(process: i32) -> Option<u64> {
+fn left(process: i32) -> Option<u64> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
     least_left(&members::roots(), &groups)
 }

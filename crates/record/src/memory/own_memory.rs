@@ -29,14 +29,7 @@ impl OwnMemory {
     /// Gives a process this memory. `thread`, one of its threads, is stopped; `maps` are its mappings.
     pub fn give(thread: &mut Thread, maps: &[Mapping], settings: &Settings) -> Result<OwnMemory> {
         let process = thread.pid();
-        let left = groups::left(process);
-        if let Some(left) = left.filter(|left| *left < CODE_BYTES) {
-            bail!(
-                "the limit of its control group leaves {} MiB of memory, and nopal needs {}",
-                left / MIB,
-                CODE_BYTES / MIB
-            );
-        }
+        groups::ensure_leave(process, LEAST_BYTES)?;
         let memory = Memory::open(process)?;
         let mut space = Space::new(maps);
         let mut injector = Injector::among(thread, maps)?;
@@ -45,7 +38,7 @@ impl OwnMemory {
             .write(head + nopal_agent::process_bytes(), MEMORY_NAME)
             .and_then(|()| {
                 injector.name = head + nopal_agent::process_bytes();
-                let wanted = affordable(process, left, settings);
+                let wanted = affordable(process, settings);
                 injector.with_others_stopped(|thread| give_region(thread, &mut space, wanted))
             });
         let (region, region_at) = match shared {
@@ -77,6 +70,9 @@ fn give_region(
     let [(number, file), (presence_number, presence)] = injector.memory_files()?;
     let made = Region::create(file.into(), buffer, room, when_full, process);
     let region = match made {
+        Ok(region) if groups::limit_memory_of(process) => {
+            region.with_presence(presence.into()).with_promise()
+        }
         Ok(region) => region.with_presence(presence.into()),
         Err(error) => {
             injector.close(&[number, presence_number])?;
@@ -133,6 +129,9 @@ const NAME_BYTES: u64 = 8;
 
 const MIB: u64 = 1 << 20;
 
+/// What a process uses of it at once.
+const LEAST_BYTES: u64 = MIB;
+
 /// Code for as many functions as most programs have.
 const CODE_BYTES: u64 = 16 * MIB;
 
@@ -156,10 +155,9 @@ pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
 }
 
 /// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
-/// address space, or where its control groups leave it only so much memory (`left`), and no room that may never be used
-/// where all it maps is locked into memory, or memory is counted. The third value says what is done when the buffer is
-/// full.
-fn affordable(process: i32, left: Option<u64>, settings: &Settings) -> (u64, u64, u32) {
+/// address space, or where its control groups limit its memory, and no room that may never be used where all it maps is
+/// locked into memory, or memory is counted. The third value says what is done when the buffer is full.
+fn affordable(process: i32, settings: &Settings) -> (u64, u64, u32) {
     // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
     let limit = unsafe {
         let mut limit = std::mem::zeroed::<libc::rlimit>();
@@ -167,8 +165,9 @@ fn affordable(process: i32, left: Option<u64>, settings: &Settings) -> (u64, u64
         limit.rlim_cur
     };
     let limit = Some(limit).filter(|limit| ![libc::RLIM_INFINITY, 0].contains(limit));
-    let limits = [limit, left].into_iter().flatten();
-    let most = limits.min().map_or(u64::MAX, |limit| limit / 16);
+    let of_addresses = limit.map(|limit| limit / 16);
+    let limits = [of_addresses, groups::most_for_buffer(process)];
+    let most = limits.into_iter().flatten().min().unwrap_or(u64::MAX);
     let locks = || nopal_process::status(process).map_or(true, |status| status.locked > 0);
     let room = match most == u64::MAX && locks() || nopal_process::counts_memory() {
         true => settings.buffer,

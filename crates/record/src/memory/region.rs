@@ -2,6 +2,7 @@
 //! Every access is an atomic operation or a copy, within bounds that are the tool's own.
 
 use crate::memory::control_block::has_context;
+use crate::memory::groups::Promise;
 use crate::memory::lost::{Counts, Lost};
 use crate::memory::numbers::{Inside, Members, Numbers};
 use crate::memory::shared_memory::{SharedMemory, lengthen};
@@ -58,6 +59,8 @@ pub struct Region {
     numbers: Numbers,
     /// The number of chunks, from the first on, that have pages.
     ready: AtomicUsize,
+    /// Of its buffer, if control groups limit the memory of the process.
+    _promise: Option<Promise>,
 }
 
 const PAGE: usize = 4096;
@@ -167,6 +170,7 @@ impl Region {
             process: 0,
             numbers: Numbers::new(0),
             ready: AtomicUsize::new(chunks),
+            _promise: None,
         })
     }
 
@@ -192,6 +196,7 @@ impl Region {
             process,
             numbers: Numbers::new(process),
             ready: AtomicUsize::new(0),
+            _promise: None,
         })
     }
 
@@ -199,6 +204,14 @@ impl Region {
     pub fn with_presence(self, presence: OwnedFd) -> Region {
         Region {
             presence: Some(presence),
+            ..self
+        }
+    }
+
+    /// Control groups limit the memory of its processes.
+    pub fn with_promise(self) -> Region {
+        Region {
+            _promise: Some(Promise::of(self.buffer())),
             ..self
         }
     }
@@ -257,6 +270,11 @@ impl Region {
     /// The chunks that threads take, from the first on.
     pub fn in_use(&self) -> usize {
         self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of the chunks that threads take.
+    pub fn buffer(&self) -> u64 {
+        (self.in_use() * CHUNK_BYTES) as u64
     }
 
     /// The bytes of chunks for which there is room.

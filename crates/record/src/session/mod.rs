@@ -209,7 +209,7 @@ impl Session {
             placed.map_err(Refusal::choice)?;
         }
         let mut tracee = Tracee::begin(thread, own, &maps, &modules, &context.settings)?;
-        context.shared.add_region(tracee.region.clone());
+        context.add_region(&tracee.region);
         self.guardian.watch(&tracee.region);
         let chosen = tracee.make_room(&modules, &self.control, thread, context)?;
         let is_switched = tracee.will_be_switched(&modules, &chosen);

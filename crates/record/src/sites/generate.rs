@@ -1,6 +1,7 @@
 //! Generates the code of a process: finds room for it in reach, makes the thunks, and tells the runtime of them.
 
 use crate::memory::arena::{Arena, Wrapping};
+use crate::memory::groups::ensure_leave;
 use crate::memory::inject::Injector;
 use crate::memory::space::{Space, mark_of, reaches};
 use crate::patch::change::{Change, Kind};
@@ -54,6 +55,16 @@ impl Tracee {
     /// Maps memory for the code of modules, each with the bytes that it takes at most. Where there is no room, the caller
     /// learns that when it generates the code. Room that was made before has been used by now, or never will be.
     pub fn map_room(&mut self, wanted: &[(&Loaded, u64)], thread: &mut Thread) -> Result<()> {
+        // The process gets its own copy of the text from the first site to the last, at most of a page for each 128 bytes
+        // of code, which a site has at least.
+        const PAGES: u64 = 4096 / 128;
+        let needed = wanted.iter().map(|(module, bytes)| {
+            let sites = &module.file.plan.sites;
+            let ends = sites.first().zip(sites.last());
+            let text = ends.map_or(0, |(first, last)| last.address - first.address);
+            bytes + (bytes * PAGES).min(text)
+        });
+        ensure_leave(self.process, needed.sum())?;
         let mut space = match self.space.take() {
             Some(space) => space,
             None => Space::new(&nopal_process::maps(self.process)?),
