@@ -11,7 +11,8 @@ use crate::refusal::{barrier, traced_by};
 use crate::restart::{is_wound_back, wind_back};
 use crate::sleepers;
 use crate::thread::{Pause, is_gone, own_thread};
-use crate::{Ending, Event, Mapping, Options, Stop, StopError, Thread};
+use crate::way_back::own_stack;
+use crate::{Ending, Event, Mapping, Options, Stop, StopError, Thread, maps};
 
 /// All threads of a process, stopped as [`Stop::Interrupted`] or [`Stop::Group`]. Dropping this resumes them. Threads
 /// that only run the kernel's instructions are not among them: see [`runs_program`].
@@ -50,6 +51,9 @@ const CROWD: usize = 256;
 
 /// The number of threads to examine to find one that can make system calls for us.
 const ENOUGH_TO_CHOOSE_FROM: usize = 64;
+
+/// The number of threads to stop, one after the other, to find one that has a way back from such calls.
+const ENOUGH_TO_STOP: usize = 8;
 
 /// The number of times that a running thread is looked at again before it is seized, and the time between.
 const LOOKS: u32 = 4;
@@ -133,8 +137,8 @@ impl Stopped {
     }
 
     /// Stops only one thread, which can then make system calls for us: see [`Stopped::keep_one`]. Prefers a thread that
-    /// gets no signals and whose call would not fail; `others` above 0 selects a less suitable one. If none stops, all
-    /// are stopped.
+    /// has a way back if we are killed, gets no signals, and whose call would not fail; `others` above 0 selects a less
+    /// suitable one. If none stops, all are stopped.
     pub fn stop_one(pid: i32, others: usize, patience: Duration) -> Result<Stopped> {
         let mut threads = threads(pid).map_err(|_| ended_or_executes(pid))?;
         threads.drain(..threads.len().saturating_sub(ENOUGH_TO_CHOOSE_FROM));
@@ -145,6 +149,7 @@ impl Stopped {
         });
         let others = others % threads.len().max(1);
         threads.rotate_left(others);
+        let (mut without_way_back, mut left) = (None, ENOUGH_TO_STOP);
         for tid in threads {
             // A thread that neither runs nor can be woken would remain traced.
             let state = thread_status(pid, tid).map(|status| status.state);
@@ -167,10 +172,17 @@ impl Stopped {
                 pause.rest();
             }
             if !stopped.threads.is_empty() {
-                return Ok(stopped);
+                left -= 1;
+                if left == 0 || stopped.has_way_back(&stopped.threads[0]) {
+                    return Ok(stopped);
+                }
+                without_way_back.get_or_insert(stopped);
             }
         }
-        Stopped::stop(pid, patience)
+        match without_way_back {
+            Some(stopped) => Ok(stopped),
+            None => Stopped::stop(pid, patience),
+        }
     }
 
     fn nothing(pid: i32) -> Stopped {
@@ -485,8 +497,22 @@ impl Stopped {
     fn fittest(&self) -> Option<usize> {
         let threads = self.threads.iter().enumerate();
         let own = threads.filter(|(_, thread)| thread.pid() == self.pid);
-        let fittest = own.min_by_key(|(_, thread)| self.sent_signals.contains(&thread.tid()));
-        fittest.map(|(index, _)| index)
+        let mut own: Vec<(usize, &Thread)> = own.collect();
+        own.sort_by_key(|(_, thread)| self.sent_signals.contains(&thread.tid()));
+        let (first, last) = (own.first(), own.len().saturating_sub(1));
+        // Those that get signals are the last ones.
+        let mut some = own.iter().take(ENOUGH_TO_CHOOSE_FROM).chain(own.get(last));
+        let fittest = some.find(|(_, thread)| self.has_way_back(thread)).or(first);
+        fittest.map(|(index, _)| *index)
+    }
+
+    /// Whether a stopped thread can go back from a call for us if we are killed: see [`crate::way_back`].
+    fn has_way_back(&self, thread: &Thread) -> bool {
+        let Ok(registers) = thread.registers() else {
+            return false;
+        };
+        let known = || maps(self.pid).unwrap_or_default();
+        own_stack(self.maps.get_or_init(known), &registers).is_some()
     }
 
     /// Resumes all threads. Threads that have not stopped remain traced, and stop when they wake up; they are returned,

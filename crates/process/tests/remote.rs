@@ -126,6 +126,24 @@ fn a_call_that_cannot_be_made_is_given_up() {
     }
 }
 
+/// If we are killed amid a call, a thread on a stack of whose end nothing is known could not go back. The first one gets the
+/// signals of the process, and is taken all the same.
+#[test]
+fn calls_are_made_by_a_thread_that_can_go_back() {
+    let program = compile("own_stacks");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    for others in 0..4 {
+        let mut one = Stopped::stop_one(running.pid(), others, PATIENCE).unwrap();
+        assert_eq!(one.keep_one().unwrap().tid(), running.pid());
+    }
+    let mut all = Stopped::stop(running.pid(), PATIENCE).unwrap();
+    assert_eq!(all.take_one().unwrap().tid(), running.pid());
+    drop(all);
+    let mut all = Stopped::stop(running.pid(), PATIENCE).unwrap();
+    assert_eq!(all.keep_one().unwrap().tid(), running.pid());
+}
+
 /// Others may be unloaded while a thread is in them.
 #[test]
 fn the_gadget_is_in_the_libc_that_stays() {
