@@ -92,8 +92,8 @@ impl Used {
     /// These processes count from now on.
     fn begin(&mut self, processes: impl Iterator<Item = i32>) {
         for process in processes {
-            let used = processor_time(process).unwrap_or_default();
-            self.before.entry(process).or_insert(used);
+            let used = || processor_time(process).unwrap_or_default();
+            self.before.entry(process).or_insert_with(used);
         }
     }
 
@@ -494,6 +494,11 @@ impl Session {
         held.used.begun(begun.into_iter());
         held.used.find_forks(meter.processes());
         let since = held.looked.elapsed();
+        // Of idle processes, no samples are taken.
+        let Some(used) = held.used_since_look() else {
+            held.gauge.rest();
+            return false;
+        };
         let tracees = &self.processes.tracees;
         let counted = &self.control.spared().counted;
         held.gauge.read(|process, address| {
@@ -510,10 +515,6 @@ impl Session {
                 false => RECORDED,
             })
         });
-        let Some(used) = held.used_since_look() else {
-            held.gauge.rest();
-            return false;
-        };
         held.lost += lost as u64;
         held.waiting = waiting;
         let counted = held.counted_since_look(&regions);
