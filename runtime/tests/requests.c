@@ -5,6 +5,7 @@
 #include "hooks.h"
 #include "world.h"
 
+#define PR_SET_DUMPABLE 4
 #define PR_SET_NAME 15
 #define PR_SET_SECCOMP 22
 #define PR_SET_TSC 26
@@ -322,6 +323,20 @@ static void writable_text_makes_requests(void)
 	all_requests_are_free();
 }
 
+static void secrecy_makes_requests(void)
+{
+	begin();
+	const uint64_t values[] = { 0, 1 };
+	for (unsigned i = 0; i < 2; i++) {
+		struct nopal_arguments arguments = given(PR_SET_DUMPABLE, values[i], 0);
+		seen = (struct nopal_request){ 0 };
+		waits = 0;
+		nopal_before_prctl(&arguments);
+		CHECK(seen.what == (values[i] ? 0 : NOPAL_REQUEST_SECRET));
+	}
+	all_requests_are_free();
+}
+
 static void text_comes_back(uint32_t *word, uint32_t value)
 {
 	if (word != &process.text_is_back)
@@ -473,6 +488,7 @@ const struct test request_tests[] = {
 	{ "quiet_process_makes_requests_without_a_system_call", quiet_process_makes_requests_without_a_system_call },
 	{ "hooks_make_requests", hooks_make_requests },
 	{ "writable_text_makes_requests", writable_text_makes_requests },
+	{ "secrecy_makes_requests", secrecy_makes_requests },
 	{ "text_is_waited_for_when_the_tool_is_gone", text_is_waited_for_when_the_tool_is_gone },
 	{ "text_that_nobody_puts_back_is_waited_for_once", text_that_nobody_puts_back_is_waited_for_once },
 	{ "memory_is_locked_by_the_tool_where_the_kernel_does_not",

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use nopal_tests::process::{assert_nothing_left, wait_until};
-use nopal_tests::{Case, End, Program, Report, Start, c, nopal, scratch, sources};
+use nopal_tests::process::{assert_nothing_left, text_difference, wait_until};
+use nopal_tests::{Case, End, Program, Report, Running, Start, c, nopal, scratch, sources};
 
 /// Attaches for one phase, and lets the program end. Calls `meanwhile` before nopal attaches.
 fn one_phase(case: &Case, meanwhile: impl FnOnce()) -> (Report, String) {
@@ -147,35 +147,84 @@ fn files_were_deleted_or_replaced_by_others() {
     }
 }
 
-/// nopal may not read the mapped file, so the unwinder of its code is unknown: no frame is touched.
-#[test]
-fn a_library_was_replaced_and_cannot_be_read() {
-    let scratch = scratch();
-    let folder = scratch.path();
-    let (case, [_, library]) = copied(folder);
+/// Lets every user look into the folder, and run the nopal in it. Returns a folder there for files of any user.
+fn for_nobody(folder: &Path) -> PathBuf {
     let own = folder.join("own");
     std::fs::copy(nopal(), folder.join("nopal")).unwrap();
     std::fs::create_dir(&own).unwrap();
     for (path, mode) in [(folder, 0o755), (&own, 0o777)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
-    // Root can read mapped files.
-    let as_nobody = |words: &[OsString]| {
-        let mut start = case.untraced_start();
-        start
-            .environment
-            .push(("XDG_CACHE_HOME".into(), own.clone().into()));
-        let nobody = [
-            "setpriv",
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
+    own
+}
+
+/// Starts a program as a user who is not root, with `own` for files.
+fn as_nobody(own: &Path, words: &[OsString]) -> Running {
+    let identity = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mut start = Start::new(["setpriv"]);
+    let environment = [("LC_ALL", "C.UTF-8".into()), ("XDG_CACHE_HOME", own.into())];
+    start
+        .environment
+        .extend(environment.map(|(name, value)| (name.into(), value)));
+    start.words.extend(identity.map(Into::into));
+    start.words.extend(words.iter().cloned());
+    start.spawn()
+}
+
+/// Only root may trace the process from then on: nopal leaves its functions as long as it can, and says so if it cannot.
+#[test]
+fn a_process_becomes_secret() {
+    for (how, says) in [("s", "is secret now"), ("i", "has become secret")] {
+        let scratch = scratch();
+        let (own, path) = (for_nobody(scratch.path()), scratch.path().join("service"));
+        std::fs::copy(c("secret", &[]).path, &path).unwrap();
+        let mut program = as_nobody(&own, &[path.into()]);
+        program.wait_for(|text| text.contains("ready\n"));
+        let (process, trace) = (program.id(), own.join("trace"));
+        let nopal_there = scratch.path().join("nopal");
+        let words = [
+            "attach".into(),
+            process.to_string().into(),
+            "-o".into(),
+            trace.clone().into(),
         ];
-        start.words = nobody.map(Into::into).to_vec();
-        start.words.extend(words.iter().cloned());
-        start.spawn()
-    };
-    let mut program = as_nobody(&case.untraced_start().words);
+        let words: Vec<OsString> = [nopal_there.into()].into_iter().chain(words).collect();
+        let mut tool = as_nobody(&own, &words);
+        tool.wait_for_error(|text| text.contains("tracing process"));
+        let mut stdin = program.stdin();
+        for (turn, line) in ["on", how].into_iter().enumerate() {
+            stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+            program.wait_for(|text| text.matches("worked\n").count() == turn + 1);
+        }
+        let asked = how == "s";
+        assert_eq!(text_difference(process, "service").is_none(), asked);
+        tool.signal_group(libc::SIGINT);
+        let ended = tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        assert_eq!(
+            Report::of(&trace).calls("work"),
+            if asked { 1000 } else { 2000 }
+        );
+
+        let detach = [nopal().to_str().unwrap(), "detach", &process.to_string()];
+        let detached = Start::new(detach).run("");
+        assert_eq!(detached.end, End::Code(0), "{}", detached.stderr);
+        assert_nothing_left(process);
+        drop(stdin);
+        assert_eq!(program.wait().end, End::Code(5));
+    }
+}
+
+/// nopal may not read the mapped file, so the unwinder of its code is unknown: no frame is touched.
+#[test]
+fn a_library_was_replaced_and_cannot_be_read() {
+    let scratch = scratch();
+    let folder = scratch.path();
+    let (case, [_, library]) = copied(folder);
+    let own = for_nobody(folder);
+    // Root can read mapped files.
+    let mut program = as_nobody(&own, &case.untraced_start().words);
     program.wait_for(|text| text.contains("phase 0\n"));
     std::fs::remove_file(&library).unwrap();
     let number = program.id().to_string();
@@ -186,7 +235,7 @@ fn a_library_was_replaced_and_cannot_be_read() {
         "-o".into(),
         own.join("trace").into(),
     ];
-    let mut tool = as_nobody(&words);
+    let mut tool = as_nobody(&own, &words);
     tool.wait_for_error(|text| text.contains("tracing process"));
     let mut stdin = program.stdin();
     stdin.write_all(b"on\n").unwrap();

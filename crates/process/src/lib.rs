@@ -86,7 +86,7 @@ pub use positions::Position;
 pub use processor_time::processor_time;
 pub use ptrace::Options;
 pub use refusal::{
-    Barrier, Examined, StopError, counts_memory, examine, memory_that_may_be_asked_for,
+    Barrier, Examined, StopError, counts_memory, examine, gone, memory_that_may_be_asked_for,
 };
 pub use scheduling::{Scheduling, schedule, scheduling};
 pub use sleepers::release_sleepers;

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 
 use crate::information::{
-    alive, directory, name, parent, stat_fields, status, thread_status, threads,
+    alive, directory, has_memory, name, parent, stat_fields, status, thread_status, threads,
 };
 use crate::thread::own_thread;
 
@@ -230,18 +230,33 @@ pub(crate) fn barrier(pid: i32) -> Barrier {
     if !is_root && let Some(other) = theirs.users[..3].iter().find(|&&other| other != user) {
         return Barrier::User(*other);
     }
-    // The files in /proc of a process that is not dumpable belong to root.
-    let secret = fs::metadata(format!("/proc/{pid}/mem"))
-        .is_ok_and(|memory| memory.uid() != theirs.users[1]);
     let ours = thread_status(std::process::id() as i32, own_thread());
     match scope {
-        _ if !is_root && secret => Barrier::NotDumpable,
+        _ if is_secret(pid) => Barrier::NotDumpable,
         _ if ours.is_ok_and(|ours| theirs.capabilities & !ours.capabilities != 0) => {
             Barrier::Capabilities
         }
         Some(scope) if scope > 2 || scope > 0 && !is_root => Barrier::Yama(scope),
         _ => Barrier::Unknown,
     }
+}
+
+/// Why a process has not the program that it had, or has become secret meanwhile. While it executes another program it
+/// has none, but memory; one that is about to end has neither.
+pub fn gone(pid: i32) -> StopError {
+    match has_memory(pid) {
+        true if is_secret(pid) => StopError::NotPermitted(Barrier::NotDumpable),
+        true => StopError::Executes,
+        false => StopError::Ended,
+    }
+}
+
+/// Whether the process is not dumpable, and we are not root: its files in /proc belong to root then.
+fn is_secret(pid: i32) -> bool {
+    let memory = fs::metadata(format!("/proc/{pid}/mem"));
+    let owner = status(pid).map(|status| status.users[1]);
+    let differs = memory.is_ok_and(|memory| owner.is_ok_and(|owner| memory.uid() != owner));
+    differs && !rustix::process::geteuid().is_root()
 }
 
 /// Whether the system counts memory that processes ask for (strict overcommit), private memory when it is mapped and

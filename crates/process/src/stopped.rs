@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::blocked::{blocked, has_children, runs_program, sharers, vfork_children};
-use crate::information::{has_memory, thread_status, threads};
+use crate::information::{thread_status, threads};
 use crate::reaper::Reaper;
-use crate::refusal::{barrier, traced_by};
+use crate::refusal::{barrier, gone, traced_by};
 use crate::restart::{is_wound_back, wind_back};
 use crate::sleepers;
 use crate::thread::{Pause, is_gone, own_thread};
@@ -557,10 +557,7 @@ impl Drop for Stopped {
 }
 
 fn ended_or_executes(pid: i32) -> anyhow::Error {
-    match has_memory(pid) {
-        true => StopError::Executes.into(),
-        false => StopError::Ended.into(),
-    }
+    gone(pid).into()
 }
 
 /// Whether this thread gets signals of the process, including that of an ended child.

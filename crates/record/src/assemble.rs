@@ -55,6 +55,7 @@ pub(crate) fn session(
         left_text: BTreeMap::new(),
         discarded: Discarded::new(),
         frozen: Vec::new(),
+        secret: Vec::new(),
         failed: Vec::new(),
         progress: Progress::default(),
         attached: Vec::new(),

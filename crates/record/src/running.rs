@@ -18,7 +18,7 @@ use crate::sites::fitting::Planned;
 use crate::tracee::Settings;
 use anyhow::{Error, Result, bail, ensure};
 use nopal_kernel_events::{Allowed, allowed};
-use nopal_process::{Auxiliary, ExitWatch, StopError};
+use nopal_process::{Auxiliary, ExitWatch, StopError, gone};
 use nopal_trace::Subscriber;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -350,15 +350,6 @@ fn executes(error: &Error) -> bool {
         error.downcast_ref(),
         Some(StopError::Executes | StopError::NoControlBlock)
     )
-}
-
-/// Why a process has not the program that it had. While it executes another one it has none, but memory; one that is
-/// about to end has neither.
-pub(crate) fn gone(process: i32) -> StopError {
-    match nopal_process::has_memory(process) {
-        true => StopError::Executes,
-        false => StopError::Ended,
-    }
 }
 
 #[cfg(test)]

@@ -75,6 +75,14 @@ static void note_name(uint64_t address)
 	port_restore_signals(signals);
 }
 
+/* Has the tool take jumps out before the program goes on. A tool that leaves is not asked any more, and does it soon. */
+static void have_text_back(uint32_t what, uint64_t low, int32_t pages)
+{
+	if (!nopal_make_request(nopal_process, what, low, pages) &&
+	    __atomic_load_n(&nopal_process->region->tool_gone, __ATOMIC_RELAXED))
+		nopal_wait_for_text(nopal_process);
+}
+
 /* Some calls must fail and change nothing, as libseccomp makes them to probe the kernel: a filter at address 0, or
  * strict mode with arguments. */
 void nopal_before_prctl(struct nopal_arguments *arguments)
@@ -89,6 +97,10 @@ void nopal_before_prctl(struct nopal_arguments *arguments)
 	/* System calls of this thread from most places become signals, as Wine needs it. */
 	if ((uint32_t)arguments->integer[0] == PR_SET_SYSCALL_USER_DISPATCH && arguments->integer[1] != PR_SYS_DISPATCH_OFF)
 		nopal_fall_quiet(false);
+	/* A tool without the right to trace secret processes could not leave this one any more. */
+	if ((uint32_t)arguments->integer[0] == PR_SET_DUMPABLE && !arguments->integer[1] &&
+	    !__atomic_load_n(&nopal_process->text_is_back, __ATOMIC_ACQUIRE))
+		have_text_back(NOPAL_REQUEST_SECRET, 0, NOPAL_NO_DESCRIPTOR);
 	/* Reading the counter faults, in this thread and those that it creates. */
 	if ((uint32_t)arguments->integer[0] == PR_SET_TSC && arguments->integer[1] == PR_TSC_SIGSEGV) {
 		struct nopal_context *context = nopal_context_get(nopal_process);
@@ -131,9 +143,7 @@ void nopal_before_protect(struct nopal_arguments *arguments)
 		if (low >= block->text_high || high <= block->text_low)
 			continue;
 		int32_t number = pages < INT32_MAX ? (int32_t)pages : INT32_MAX;
-		if (!nopal_make_request(nopal_process, NOPAL_REQUEST_TEXT, low, number) &&
-		    __atomic_load_n(&nopal_process->region->tool_gone, __ATOMIC_RELAXED))
-			nopal_wait_for_text(nopal_process);
+		have_text_back(NOPAL_REQUEST_TEXT, low, number);
 		return;
 	}
 }

@@ -14,7 +14,7 @@ use crate::session::unfollowed::Unfollowed;
 use crate::sites::fitting::{nothing_came, waited_in_vain};
 use anyhow::Result;
 use nopal_analysis::text::several;
-use nopal_process::Memory;
+use nopal_process::{Memory, StopError};
 use nopal_trace::{Note, Writer};
 use std::sync::Arc;
 
@@ -301,6 +301,21 @@ impl Session {
                 "a part of nopal stays in process {process}, as a thread there unwinds its stack all the time, or does not stop: it records nothing, but some functions of libc still lead through it; `nopal detach {process}` takes it out when that is possible"
             )
         })
+        .chain(self.became_secret())
         .collect()
+    }
+
+    /// The same of processes that have become secret without asking.
+    fn became_secret(&self) -> impl Iterator<Item = String> {
+        let is_secret = |process: &&i32| {
+            let why = nopal_process::gone(**process);
+            matches!(why, StopError::NotPermitted(_)) && !self.secret.contains(process)
+        };
+        let secret = self.processes.tracees.keys().filter(is_secret);
+        secret.map(|process| {
+            format!(
+                "process {process} has become secret (PR_SET_DUMPABLE), and may only be traced by root: its functions still lead through nopal's code, which records nothing any more; `nopal detach {process}` as root takes it out"
+            )
+        })
     }
 }

@@ -103,6 +103,8 @@ pub struct Session {
     pub(crate) discarded: Discarded,
     /// Processes that could not be left, as they are frozen: the guardian does it.
     pub(crate) frozen: Vec<i32>,
+    /// Processes whose functions were left before only root could have traced them.
+    pub(crate) secret: Vec<i32>,
     /// Those of which it is told already that they could not.
     pub(crate) failed: Vec<i32>,
     /// How far leaving has come.

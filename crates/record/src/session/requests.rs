@@ -15,10 +15,12 @@ use crate::sites::signs::handles_stacks_because;
 use crate::tracee::Tracee;
 use anyhow::{Result, ensure};
 use nopal_abi::{
-    REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_PAGE_BYTES, REQUEST_TEXT, REQUEST_TRAPS,
+    REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_PAGE_BYTES, REQUEST_SECRET,
+    REQUEST_TEXT, REQUEST_TRAPS,
 };
 use nopal_analysis::text::several;
 use nopal_process::{ExecFollower, Followed, Mapping, Options as Trace, Thread};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,8 +80,11 @@ impl Session {
                 region.answer(request);
                 left
             }
-            REQUEST_TEXT => {
-                let left = self.leave_text(region, request);
+            REQUEST_TEXT | REQUEST_SECRET => {
+                let left = match request.what {
+                    REQUEST_TEXT => self.leave_text(region, request),
+                    _ => self.leave_secret(region, request.process),
+                };
                 match left {
                     Ok(()) => region.grant(request),
                     Err(_) => region.answer(request),
@@ -275,24 +280,50 @@ impl Session {
             ..request
                 .word
                 .saturating_add(pages * REQUEST_PAGE_BYTES as u64);
-        self.processes.known_or_forked(region, request.process)?;
-        let (mut owner, mut left) = (request.process, [0; 2]);
-        for (process, tracee) in &mut self.processes.tracees {
-            if *process != request.process {
-                // The child of a `vfork` changes its parent's text.
-                if !nopal_process::share_memory(*process, request.process) {
-                    continue;
-                }
-                owner = *process;
-            }
-            let (functions, probes) = tracee.leave_text(text.clone(), &mut self.context)?;
-            left = [left[0].max(functions), left[1].max(probes)];
-        }
+        let (owner, left) = self.leave_jumps(region, request.process, text)?;
         if left != [0; 2] {
             let sums = self.left_text.entry(owner).or_default();
             *sums = [sums[0] + left[0], sums[1] + left[1]];
         }
         Ok(())
+    }
+
+    /// The program forbids other processes of its user to trace it. Who has only attached to it could not leave it any
+    /// more, and leaves its functions as long as that is possible.
+    fn leave_secret(&mut self, region: &Arc<Region>, process: i32) -> Result<()> {
+        if self.attached.is_empty() || rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        self.leave_jumps(region, process, 0..u64::MAX)?;
+        self.secret.push(process);
+        self.context.warnings.push(format!(
+            "process {process} is secret now (PR_SET_DUMPABLE), and may only be traced by root: none of its functions are recorded from then on. Nopal's memory stays in it, and some functions of libc lead through it; `nopal detach {process}` as root takes it out"
+        ));
+        Ok(())
+    }
+
+    /// Takes the jumps within `text` out of a process, and of those whose memory it shares. Returns the one that they
+    /// were in, and the numbers of functions and probes.
+    fn leave_jumps(
+        &mut self,
+        region: &Arc<Region>,
+        process: i32,
+        text: Range<u64>,
+    ) -> Result<(i32, [usize; 2])> {
+        self.processes.known_or_forked(region, process)?;
+        let (mut owner, mut left) = (process, [0; 2]);
+        for (other, tracee) in &mut self.processes.tracees {
+            if *other != process {
+                // The child of a `vfork` changes its parent's text.
+                if !nopal_process::share_memory(*other, process) {
+                    continue;
+                }
+                owner = *other;
+            }
+            let (functions, probes) = tracee.leave_text(text.clone(), &mut self.context)?;
+            left = [left[0].max(functions), left[1].max(probes)];
+        }
+        Ok((owner, left))
     }
 
     /// For people: what is not recorded any more since programs may change it.
