@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use nopal_beside::Mutex;
@@ -52,6 +52,8 @@ struct Recording {
     /// Passes on the tool's messages.
     said: Option<JoinHandle<()>>,
     directory: PathBuf,
+    /// When the service's directory was changed before.
+    before: Option<SystemTime>,
     /// The session exists, and has got its commands.
     is_controlled: bool,
     is_ending: bool,
@@ -120,7 +122,9 @@ impl Followed {
             // A tool that failed before its session began has left no recording. It has touched the process, which is
             // left alone for longer each time. A short recording ends without having been seen as a session.
             let was_none = !status.success() && !recording.is_controlled;
-            let has_failed = was_none && recording.directory.exists();
+            // The trace of a start that was refused is gone again.
+            let is_changed = changed(&self.directory) != recording.before;
+            let has_failed = was_none && (recording.directory.exists() || is_changed);
             self.pause = match has_failed {
                 true => (2 * self.pause).min(LONGEST_PAUSE),
                 false => PAUSE,
@@ -155,6 +159,7 @@ impl Followed {
         command.args(&self.service.words);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(Stdio::piped());
+        let before = changed(&self.directory);
         let daemon = std::process::id() as i32;
         // SAFETY: prepare makes system calls only.
         unsafe { command.pre_exec(move || prepare(daemon)) };
@@ -165,6 +170,7 @@ impl Followed {
             said: lines.and_then(pass_on),
             tool,
             directory,
+            before,
             is_controlled: false,
             is_ending: false,
         });
@@ -242,6 +248,13 @@ impl Followed {
             bytes: self.bytes,
         }
     }
+}
+
+/// When a recording of a service was made or removed last.
+fn changed(service: &Path) -> Option<SystemTime> {
+    fs::metadata(service)
+        .and_then(|found| found.modified())
+        .ok()
 }
 
 /// The size at which a recording ends, so that with its last records and notes it has at most half of what is kept, since
