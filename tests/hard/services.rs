@@ -22,6 +22,7 @@ pub const ROWS: &[Row] = &[
         piped(&video(), "/usr/bin/ffmpeg", words)
     })
     .also_with_libs(),
+    row("LibreOffice: text of a document", office).also_with_libs(),
     row("clang compiles C++", || compiler("/usr/bin/clang")).also_with_libs(),
     row("gcc compiles C++", || compiler("/usr/bin/g++")).also_with_libs(),
     row("OpenMP of gcc", || openmp("gcc")).also_with_libs(),
@@ -43,6 +44,19 @@ fn mariadb() -> Case {
         "/usr/bin/mariadb-install-db",
     ]);
     served("mariadb", make)
+}
+
+fn office() -> Case {
+    let program = "/usr/lib/libreoffice/program/soffice.bin";
+    needs(&[program]);
+    // A profile's first run ends when it has made the profile.
+    let make = format!(
+        "mkdir \"$0\" && cd \"$0\" && for i in $(seq 200); do echo \"<h2>$i</h2><p>$(seq $i)</p><table><tr><td>$i<td>b</table>\"; done >document.html && \
+         export HOME=\"$0\" && for i in 1 2; do {program} --headless \"-env:UserInstallation=file://$0/profile\" --cat document.html; done; \
+         test -e profile/user"
+    );
+    let template = made("office", &make);
+    script("office.sh", [template.into()])
 }
 
 /// A server that begins with a directory that the shell has made at `$0`. It does not run as root.
