@@ -1,5 +1,5 @@
-/* A function that is called all the time and shows little, and one that is called now and then, for the given
- * milliseconds of processor time. */
+/* A function that is called all the time and shows little, and two that are called now and then, a tiny and a slow one, for
+ * the given milliseconds of processor time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,6 +12,11 @@ static volatile unsigned sum;
 __attribute__((noinline)) unsigned tiny(unsigned number)
 {
 	return number * 2654435761u ^ number >> 3;
+}
+
+__attribute__((noinline)) unsigned seldom(unsigned number)
+{
+	return number * 2246822519u ^ number >> 5;
 }
 
 __attribute__((noinline)) void slow(unsigned number)
@@ -35,6 +40,7 @@ int main(int count, char **arguments)
 		for (unsigned i = 0; i < 300000; i++, tinies++)
 			sum += tiny(i);
 		slow(++slows);
+		sum += seldom(slows);
 		took = used() - before;
 		/* In a virtual machine, the time of the host counts as used. */
 		unsigned long most = took < MOST_OF_ROUND ? took : MOST_OF_ROUND;

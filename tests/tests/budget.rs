@@ -394,6 +394,30 @@ fn entries(attached: &AttachedProgram) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
+/// There is always room for the one that is called seldom.
+#[test]
+fn tiny_functions_begin_counted() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let mut start = Start::new([nopal()]);
+    let options = ["record", "--budget", "5%", "-o"];
+    start.words.extend(options.map(Into::into));
+    let program = c("budget", &[]).path.into();
+    start
+        .words
+        .extend([trace.clone().into(), program, "300".into()]);
+    let cache = scratch.path().join("cache");
+    start
+        .environment
+        .push(("XDG_CACHE_HOME".into(), cache.into()));
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let info = Start::new([nopal().as_os_str(), "info".as_ref(), trace.as_os_str()]);
+    let info = info.run("").stdout;
+    assert_eq!(tells(&info, "counted", "seldom"), 1, "{info}");
+    assert_eq!(tells(&info, "counted", "slow"), 0, "{info}");
+}
+
 #[test]
 fn a_recording_begins_with_what_was_not_timed_when_the_last_one_ended() {
     let scratch = scratch();

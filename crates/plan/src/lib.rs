@@ -33,7 +33,7 @@ pub use profile::{Profile, Untimed, keep_profile, kept_profile};
 pub use reason::Reason;
 pub use vectors::{VectorUse, vector_use};
 
-pub use arch::{JUMP, LONGEST_WINDOW, SHORT_JUMP};
+pub use arch::{JUMP, LONGEST_WINDOW, SHORT_JUMP, is_tiny_leaf};
 
 #[cfg(test)]
 mod tests;

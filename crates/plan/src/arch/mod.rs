@@ -7,7 +7,7 @@ mod x86_64;
 
 // Sizes of jumps and of their windows.
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{JUMP, LONGEST_WINDOW, SHORT_JUMP};
+pub use x86_64::{JUMP, LONGEST_WINDOW, SHORT_JUMP, is_tiny_leaf};
 // Numbers of DWARF and ELF, and the size of a breakpoint.
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{BREAKPOINT, RELATIVE, RETURN_ADDRESS, STACK_POINTER};

@@ -33,6 +33,14 @@ const LEAST_USED: Duration = Duration::from_millis(2);
 /// Ticks of a call where they could not be measured: more than of any processor that is known.
 const UNMEASURED: f64 = 100.0;
 
+/// How a tiny function begins of which nothing is known yet.
+const TINY: Kept = Kept {
+    state: State::Counted,
+    share: 0.0,
+    worth: 10.0,
+    failed: 0,
+};
+
 /// Processes on the way from one that recorded to one that is known.
 const GENERATIONS: usize = 64;
 
@@ -339,7 +347,7 @@ impl Session {
     }
 
     /// Has counted and off what was so when the last session of a process's program with a budget ended, unless the
-    /// program is known. Libraries that are loaded later begin without.
+    /// program is known; without such a session, what is tiny is counted. Libraries that are loaded later begin without.
     pub(crate) fn begin_budget(&mut self, process: i32) {
         let files = &self.context.files;
         let (Some(held), Some(program)) = (
@@ -359,46 +367,46 @@ impl Session {
         let kept = files
             .cache()
             .and_then(|cache| nopal_plan::kept_profile(cache, &program.image.identity()));
-        let Some(Profile { factors, untimed }) = kept else {
-            return;
-        };
-        if held.programs.len() == 1 {
-            held.gauge.begin(factors);
-        }
         held.keys = files.keys_by_number();
         let setup = self.control.setup();
-        for Untimed {
-            file,
-            address,
-            is_off,
-            share,
-            worth,
-            failed,
-        } in untimed
-        {
-            let Some(file) = files.identified(&file) else {
-                continue;
-            };
+        let mut begin = |file: &File, address: u64, kept: Kept| {
             let may_be_spared = file.key_at(address).is_some_and(|key| setup.may_spare(key));
-            if let Some(number) = files
-                .number_of(file.index, address)
-                .filter(|_| may_be_spared)
-            {
-                let state = match is_off {
-                    true => State::Off,
-                    false => State::Counted,
-                };
-                let kept = Kept {
-                    state,
-                    share,
-                    worth,
-                    failed,
-                };
+            let number = files.number_of(file.index, address);
+            if let Some(number) = number.filter(|_| may_be_spared) {
                 held.policy.begin(number, kept);
+            }
+        };
+        let is_kept = kept.is_some();
+        match kept {
+            Some(Profile { factors, untimed }) => {
+                for function in untimed {
+                    let Some(file) = files.identified(&function.file) else {
+                        continue;
+                    };
+                    let state = match function.is_off {
+                        true => State::Off,
+                        false => State::Counted,
+                    };
+                    let kept = Kept {
+                        state,
+                        share: function.share,
+                        worth: function.worth,
+                        failed: function.failed,
+                    };
+                    begin(file, function.address, kept);
+                }
+                if held.programs.len() == 1 {
+                    held.gauge.begin(factors);
+                }
+            }
+            None => {
+                for address in program.tiny_leaves() {
+                    begin(&program, address, TINY);
+                }
             }
         }
         if held.policy.untimed().next().is_some() {
-            held.begins = true;
+            held.begins = is_kept;
             self.obey_policy();
         }
         if let Some(held) = &mut self.budget {

@@ -14,7 +14,7 @@ use nopal_agent::Stub;
 use nopal_beside::Mutex;
 use nopal_beside::try_spawn;
 use nopal_control::SiteKey;
-use nopal_plan::{Plan, Refused, Site};
+use nopal_plan::{Plan, Refused, Site, is_tiny_leaf};
 use nopal_symbols::{
     Image, Import, Relocation, demangle, demangle_as, endings, short, without_parameters,
 };
@@ -176,6 +176,18 @@ impl File {
             true => self.plan.refused[index - self.plan.sites.len()].size,
         };
         self.image.bytes(address, usize::try_from(size).ok()?)
+    }
+
+    /// The functions with sites whose calls take a few nanoseconds, as their code shows.
+    pub fn tiny_leaves(&self) -> impl Iterator<Item = u64> {
+        let sites = self.plan.sites.iter();
+        let tiny = sites.filter(|site| {
+            let code = usize::try_from(site.size)
+                .ok()
+                .and_then(|size| self.image.bytes(site.address, size));
+            code.is_some_and(|code| is_tiny_leaf(code, site.address))
+        });
+        tiny.map(|site| site.address)
     }
 
     /// The functions that have a name: as the file has it, demangled, so without parameters, or an ending of the short
