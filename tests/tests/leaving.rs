@@ -139,7 +139,8 @@ fn a_session_that_hangs_ends_by_a_signal() {
     assert_eq!(unsafe { libc::kill(tool.id() as i32, libc::SIGINT) }, 0);
     let begun = Instant::now();
     assert_eq!(tool.wait().unwrap().code(), Some(1));
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    // 10 s if the signal is left untaken, and 30 s if it was taken before that line.
+    assert!(begun.elapsed() < Duration::from_secs(60));
     drop(reader);
     wait_until("the guardian", || nopals_mappings(program.id()).is_empty());
     assert_nothing_left(program.id());

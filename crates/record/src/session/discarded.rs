@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
 
-/// The page map is read at once for pages that are this near.
+/// Pages that are this near are looked at together, up to about this many bytes.
 const NEAR: u64 = 64 * PAGE;
+const TOGETHER: u64 = 1 << 20;
 
 /// How often it is looked for, or more seldom, so that it takes a thousandth of a processor.
 const EVERY: Duration = Duration::from_secs(1);
@@ -47,13 +48,10 @@ impl Discarded {
     /// Looks for functions without their jumps in these pages.
     fn look(&mut self, tracee: &Tracee, among: impl Fn(u64) -> bool) {
         let (process, since) = (tracee.process, self.looked - self.begun);
-        let is_missing = |change: &&Change| {
-            change.function().is_some()
-                && among(page_of(change))
-                && !self.known.contains(&(process, change.address))
-                && change.is_undone(&tracee.memory)
+        let is_asked_for = |change: &Change| {
+            among(page_of(change)) && !self.known.contains(&(process, change.address))
         };
-        let missing: Vec<&Change> = tracee.changes.iter().filter(is_missing).collect();
+        let missing = undone(tracee, is_asked_for);
         // It may have executed another program, which nopal does not follow.
         if missing.is_empty() || !has_mapped(process, &tracee.region) {
             return;
@@ -120,17 +118,44 @@ fn gone_pages(tracee: &Tracee) -> Result<HashSet<u64>> {
     Ok(gone)
 }
 
+/// The changes at functions of these that are undone.
+fn undone(tracee: &Tracee, is_asked_for: impl Fn(&Change) -> bool) -> Vec<&Change> {
+    let mut undone = Vec::new();
+    for run in runs(&tracee.changes) {
+        let before = |address: u64| tracee.changes.partition_point(|it| it.address < address);
+        let changes = tracee.changes[before(run.start)..before(run.end)].iter();
+        let changes = changes.filter(|it| it.function().is_some() && is_asked_for(it));
+        let mut changes = changes.peekable();
+        if changes.peek().is_none() {
+            continue;
+        }
+        let mut text = vec![0; (run.end - run.start) as usize];
+        let is_read = tracee.memory.read(run.start, &mut text).is_ok();
+        undone.extend(changes.filter(|change| {
+            let text = text.get((change.address - run.start) as usize..);
+            let found = text.and_then(|text| text.get(..change.before().len()));
+            match found.filter(|_| is_read) {
+                Some(found) => found == change.before(),
+                None => change.is_undone(&tracee.memory),
+            }
+        }));
+    }
+    undone
+}
+
 fn page_of(change: &Change) -> u64 {
     change.address / PAGE * PAGE
 }
 
-/// The pages with changes, and those between near ones. The changes are in order.
+/// The pages with changes at functions, and those between near ones. The changes are in order.
 fn runs(changes: &[Change]) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for change in changes.iter().filter(|change| change.function().is_some()) {
         let page = page_of(change);
         match runs.last_mut() {
-            Some(last) if page < last.end + NEAR => last.end = last.end.max(page + PAGE),
+            Some(last) if page < last.end + NEAR && last.end - last.start < TOGETHER => {
+                last.end = last.end.max(page + PAGE)
+            }
             _ => runs.push(page..page + PAGE),
         }
     }

@@ -51,6 +51,7 @@ impl Session {
         for region in &regions {
             region.mark_gone();
             collector.finish(region, &mut writer)?;
+            self.progress.step();
         }
         for (_, note) in self.context.shared.alive(&collector) {
             collector.end.unless_full(writer.note(&note))?;
