@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use nopal_analysis::text::bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The older kind of groups has a limit near this where there is none.
@@ -32,39 +33,49 @@ impl Drop for Promise {
     }
 }
 
-/// Whether any group limits the memory of a process.
-pub fn limit_memory_of(process: i32) -> bool {
-    left(process).is_some()
+/// Where the control groups are that limit memory.
+static ROOTS: LazyLock<Vec<PathBuf>> = LazyLock::new(|| {
+    let mut roots = members::roots();
+    roots.retain(|root| {
+        let controllers = fs::read_to_string(root.join("cgroup.controllers"));
+        controllers.is_ok_and(|all| all.split_whitespace().any(|one| one == "memory"))
+            || root.join("memory.limit_in_bytes").exists()
+    });
+    roots
+});
+
+/// The bytes that a process's groups leave it.
+#[derive(Clone, Copy, Debug)]
+pub struct Left(u64);
+
+impl Left {
+    /// `None`: no group limits its memory.
+    pub fn of(process: i32) -> Option<Left> {
+        let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+        least_left(&ROOTS, &groups).map(Left)
+    }
+
+    /// The most bytes of a buffer that the process gets: all buffers together take no more than a quarter of what is left,
+    /// and one no more than half of what is then left of that.
+    pub fn most_for_buffer(self) -> u64 {
+        (self.0 / 4).saturating_sub(PROMISED.load(Ordering::Relaxed)) / 2
+    }
+
+    /// An error if less is left than twice what the process needs, in bytes, beside the buffers.
+    pub fn ensure(self, needed: u64) -> Result<()> {
+        let left = self.0.saturating_sub(PROMISED.load(Ordering::Relaxed));
+        ensure!(
+            left / 2 >= needed,
+            "the limit of its control group leaves {} of memory, of which nopal takes no more than half, and it may need {}: raise the limit, or choose fewer functions (-F)",
+            bytes(left),
+            bytes(needed)
+        );
+        Ok(())
+    }
 }
 
-/// The most bytes of a buffer that a process gets: all buffers together take no more than a quarter of what its groups
-/// leave, and one no more than half of what is then left of that. `None`: no group limits it.
-pub fn most_for_buffer(process: i32) -> Option<u64> {
-    let share = left(process)? / 4;
-    Some(share.saturating_sub(PROMISED.load(Ordering::Relaxed)) / 2)
-}
-
-/// An error if a process's groups leave it less than twice what it needs, in bytes, beside the buffers.
-pub fn ensure_leave(process: i32, needed: u64) -> Result<()> {
-    let Some(left) = left(process) else {
-        return Ok(());
-    };
-    let left = left.saturating_sub(PROMISED.load(Ordering::Relaxed));
-    ensure!(
-        left / 2 >= needed,
-        "the limit of its control group leaves {} of memory, of which nopal takes no more than half, and it may need {}: raise the limit, or choose fewer functions (-F)",
-        bytes(left),
-        bytes(needed)
-    );
-    Ok(())
-}
-
-/// Bytes that the process may still use before the kernel ends one of its group's, or `None` if that is not limited.
-fn left(process: i32) -> Option<u64> {
-    let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
-    least_left(&members::roots(), &groups)
-}
-
+/// Bytes that a process may still use before the kernel ends one of its group's, or `None` if that is not limited.
+///
 /// `groups`: as `/proc/PID/cgroup` has them. In a container, their paths may not be those below the roots, which are
 /// then the container's groups.
 fn least_left(roots: &[PathBuf], groups: &str) -> Option<u64> {

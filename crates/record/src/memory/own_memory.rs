@@ -1,7 +1,7 @@
 //! Nopal's memory in a process, before anything is in it: the process structure, the contexts, the tables by which calls
 //! are counted, and the region.
 
-use crate::memory::groups;
+use crate::memory::groups::Left;
 use crate::memory::inject::Injector;
 use crate::memory::region::{PRESENCE_BYTES, Region};
 use crate::memory::space::Space;
@@ -29,7 +29,8 @@ impl OwnMemory {
     /// Gives a process this memory. `thread`, one of its threads, is stopped; `maps` are its mappings.
     pub fn give(thread: &mut Thread, maps: &[Mapping], settings: &Settings) -> Result<OwnMemory> {
         let process = thread.pid();
-        groups::ensure_leave(process, LEAST_BYTES)?;
+        let left = Left::of(process);
+        left.map_or(Ok(()), |left| left.ensure(LEAST_BYTES))?;
         let memory = Memory::open(process)?;
         let mut space = Space::new(maps);
         let mut injector = Injector::among(thread, maps)?;
@@ -38,8 +39,13 @@ impl OwnMemory {
             .write(head + nopal_agent::process_bytes(), MEMORY_NAME)
             .and_then(|()| {
                 injector.name = head + nopal_agent::process_bytes();
-                let wanted = affordable(process, settings);
-                injector.with_others_stopped(|thread| give_region(thread, &mut space, wanted))
+                let wanted = affordable(process, left, settings);
+                let given = injector
+                    .with_others_stopped(|thread| give_region(thread, &mut space, wanted))?;
+                Ok(match left {
+                    Some(_) => (given.0.with_promise(), given.1),
+                    None => given,
+                })
             });
         let (region, region_at) = match shared {
             Ok(shared) => shared,
@@ -70,9 +76,6 @@ fn give_region(
     let [(number, file), (presence_number, presence)] = injector.memory_files()?;
     let made = Region::create(file.into(), buffer, room, when_full, process);
     let region = match made {
-        Ok(region) if groups::limit_memory_of(process) => {
-            region.with_presence(presence.into()).with_promise()
-        }
         Ok(region) => region.with_presence(presence.into()),
         Err(error) => {
             injector.close(&[number, presence_number])?;
@@ -155,9 +158,9 @@ pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
 }
 
 /// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
-/// address space, or where its control groups limit its memory, and no room that may never be used where all it maps is
+/// address space, or where its control groups limit its memory (`left`), and no room that may never be used where all it maps is
 /// locked into memory, or memory is counted. The third value says what is done when the buffer is full.
-fn affordable(process: i32, settings: &Settings) -> (u64, u64, u32) {
+fn affordable(process: i32, left: Option<Left>, settings: &Settings) -> (u64, u64, u32) {
     // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
     let limit = unsafe {
         let mut limit = std::mem::zeroed::<libc::rlimit>();
@@ -166,7 +169,7 @@ fn affordable(process: i32, settings: &Settings) -> (u64, u64, u32) {
     };
     let limit = Some(limit).filter(|limit| ![libc::RLIM_INFINITY, 0].contains(limit));
     let of_addresses = limit.map(|limit| limit / 16);
-    let limits = [of_addresses, groups::most_for_buffer(process)];
+    let limits = [of_addresses, left.map(Left::most_for_buffer)];
     let most = limits.into_iter().flatten().min().unwrap_or(u64::MAX);
     let locks = || nopal_process::status(process).map_or(true, |status| status.locked > 0);
     let room = match most == u64::MAX && locks() || nopal_process::counts_memory() {

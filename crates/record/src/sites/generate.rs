@@ -1,7 +1,7 @@
 //! Generates the code of a process: finds room for it in reach, makes the thunks, and tells the runtime of them.
 
 use crate::memory::arena::{Arena, Wrapping};
-use crate::memory::groups::ensure_leave;
+use crate::memory::groups::Left;
 use crate::memory::inject::Injector;
 use crate::memory::space::{Space, mark_of, reaches};
 use crate::patch::change::{Change, Kind};
@@ -22,6 +22,9 @@ use nopal_plan::{Body, FrameChange, JUMP, Site};
 use nopal_process::Thread;
 use std::ops::Range;
 use zerocopy::IntoBytes;
+
+/// The bytes of code and text from which on the limits of control groups are looked at.
+const WORTH_A_LOOK: u64 = 1 << 20;
 
 /// With this many sites, a thread of its own writes their notes while their thunks are made.
 const WORTH_A_THREAD: usize = 1000;
@@ -64,7 +67,13 @@ impl Tracee {
             let text = ends.map_or(0, |(first, last)| last.address - first.address);
             bytes + (bytes * PAGES).min(text)
         });
-        ensure_leave(self.process, needed.sum())?;
+        let needed: u64 = needed.sum();
+        // Less was allowed for when the process got its memory.
+        if needed >= WORTH_A_LOOK
+            && let Some(left) = Left::of(self.process)
+        {
+            left.ensure(needed)?;
+        }
         let mut space = match self.space.take() {
             Some(space) => space,
             None => Space::new(&nopal_process::maps(self.process)?),
