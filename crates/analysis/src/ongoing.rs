@@ -429,8 +429,8 @@ mod tests {
         assert_eq!(sums[&2], sum(1, 20, 20));
     }
 
-    #[test]
-    fn what_was_off_for_a_budget_has_bounds() {
+    /// Functions 1 and 2, and a call of the first.
+    fn ongoing_with_a_call() -> Ongoing {
         let mut ongoing = ongoing_with_functions();
         let mut words = resync(1000, abi::RESYNC_CHUNK).to_vec();
         words.push(word(1000, abi::KIND_ENTRY, 1, 0));
@@ -441,6 +441,12 @@ mod tests {
             words: &words,
             lossy: false,
         });
+        ongoing
+    }
+
+    #[test]
+    fn what_was_off_for_a_budget_has_bounds() {
+        let mut ongoing = ongoing_with_a_call();
         let mut turn = |counter, state| {
             ongoing.note(&Note::State {
                 counter,
@@ -464,16 +470,7 @@ mod tests {
 
     #[test]
     fn counted_calls_are_calls() {
-        let mut ongoing = ongoing_with_functions();
-        let mut words = resync(1000, abi::RESYNC_CHUNK).to_vec();
-        words.push(word(1000, abi::KIND_ENTRY, 1, 0));
-        words.push(word(1010, abi::KIND_EXIT, 1, 0));
-        ongoing.records(Batch {
-            thread: THREAD,
-            clock: 1000,
-            words: &words,
-            lossy: false,
-        });
+        let mut ongoing = ongoing_with_a_call();
         ongoing.note(&Note::State {
             counter: 1200,
             state: SiteState::Counted,

@@ -14,7 +14,7 @@ const PAGE: u64 = 4096;
 /// allocator has them at hand.
 const RUN: u64 = 1 << 16;
 
-/// The bytes whose pages are looked up at once: those of one page table, which the kernel walks fast.
+/// The bytes whose pages are looked up at once: as many as a page table has, which takes little longer than one.
 const AHEAD: u64 = 512 * PAGE;
 
 /// From this many runs on, two threads patch.

@@ -55,13 +55,20 @@ fn a_gadget_that_has_been_changed_is_not_used() {
     assert!(there.is_in(&Memory::open(other).unwrap()));
 }
 
+/// The program, and its thread that needs another one. `None`: this system has no userfaultfd for us.
+fn provides() -> Option<(Running, i32)> {
+    let mut running = Running::start(&compile("provides"), &[]);
+    let tid = running.line().parse();
+    if tid.is_err() {
+        eprintln!("not tested: this system has no userfaultfd for us");
+    }
+    Some((running, tid.ok()?))
+}
+
 /// The call begins only when another thread has released a page.
 #[test]
 fn a_call_that_waits_for_a_thread_that_stands_still_is_made() {
-    let program = compile("provides");
-    let mut running = Running::start(&program, &[]);
-    let Ok(tid) = running.line().parse() else {
-        eprintln!("not tested: this system has no userfaultfd for us");
+    let Some((running, tid)) = provides() else {
         return;
     };
     let gadget = find_system_call_gadget(running.pid()).unwrap();
@@ -88,10 +95,7 @@ fn a_call_that_waits_for_a_thread_that_stands_still_is_made() {
 /// Where that other thread does not release it, nopal gives up, and the thread goes on as it was when it can.
 #[test]
 fn a_call_that_cannot_be_made_is_given_up() {
-    let program = compile("provides");
-    let mut running = Running::start(&program, &[]);
-    let Ok(tid) = running.line().parse() else {
-        eprintln!("not tested: this system has no userfaultfd for us");
+    let Some((mut running, tid)) = provides() else {
         return;
     };
     let gadget = find_system_call_gadget(running.pid()).unwrap();
