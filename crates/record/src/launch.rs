@@ -4,7 +4,7 @@ use crate::guardian::Guardian;
 use crate::memory::control_block::{own_number, store_musl_id, thread_slot};
 use crate::memory::own_memory::{OwnMemory, take_back};
 use crate::memory::region::ProgramRequest;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, is_lack};
 use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
 use crate::sites::go::ensure_not_go;
@@ -96,10 +96,14 @@ pub fn find(program: &OsStr) -> Result<Option<PathBuf>> {
     if !is_elf {
         return Ok(None);
     }
-    Image::open(&found)
-        .with_context(|| format!("cannot trace {}", found.display()))
-        .map_err(Refusal::program)?;
-    Ok(Some(found))
+    match Image::open(&found) {
+        Ok(_) => Ok(Some(found)),
+        Err(error) if is_lack(&error) => Ok(None),
+        Err(error) => {
+            let error = error.context(format!("cannot trace {}", found.display()));
+            Err(Refusal::program(error))
+        }
+    }
 }
 
 /// Starts a program. `meanwhile` is called with the process while it executes the program.

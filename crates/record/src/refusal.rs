@@ -1,9 +1,10 @@
-//! Refusals before any code of a program has run: then it does not run at all. After any other failure it runs
-//! untraced.
+//! Refusals before any code of a program has run: then it does not run at all. After any other failure, and where nopal
+//! lacks descriptors or memory, it runs untraced.
 
 use anyhow::Error;
 use nopal_process::{Command, LaunchError};
-use std::fmt;
+use rustix::io::Errno;
+use std::{fmt, io};
 
 #[derive(Debug)]
 pub enum Refusal {
@@ -16,16 +17,22 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The error itself where it comes from what nopal lacks, and says nothing about the program.
     pub fn program(error: Error) -> Error {
-        Refusal::Program(error).into()
+        match is_lack(&error) {
+            true => error,
+            false => Refusal::Program(error).into(),
+        }
     }
 
+    /// As `program`, about the request.
     pub fn choice(error: Error) -> Error {
-        Refusal::Choice(error).into()
+        match is_lack(&error) {
+            true => error,
+            false => Refusal::Choice(error).into(),
+        }
     }
-}
 
-impl Refusal {
     pub fn alone(command: &Command, error: Error) -> Error {
         Refusal::Alone(command.clone(), error).into()
     }
@@ -41,6 +48,19 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// Whether it comes from a limit of nopal's own process, or of the system.
+pub fn is_lack(error: &Error) -> bool {
+    error.chain().any(|cause| {
+        let code = match cause.downcast_ref::<Errno>() {
+            Some(code) => Some(code.raw_os_error()),
+            None => cause
+                .downcast_ref::<io::Error>()
+                .and_then(io::Error::raw_os_error),
+        };
+        matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+    })
+}
 
 /// Where a program can only be run in the place of nopal, it is, after `tell` got the reason. Returns why nothing is run.
 pub fn run_alone(error: Error, tell: impl FnOnce(&str)) -> Error {
@@ -61,5 +81,21 @@ pub fn status_of(error: &Error) -> i32 {
     match error.downcast_ref::<Refusal>() {
         Some(Refusal::Program(_)) => 126,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nopal_lacks_refuses_no_program() {
+        let error = |code| Error::new(io::Error::from_raw_os_error(code)).context("cannot read it");
+        for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
+            assert!(!Refusal::program(error(code)).is::<Refusal>());
+            assert!(!Refusal::choice(Errno::from_raw_os_error(code).into()).is::<Refusal>());
+        }
+        assert!(Refusal::program(error(libc::ENOENT)).is::<Refusal>());
+        assert!(Refusal::choice(Error::msg("no such function")).is::<Refusal>());
     }
 }
