@@ -20,8 +20,12 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Words of each of several parallel sums.
-const STREAM: usize = 256;
+/// Sums that run at once: the latency of the instruction is three times the interval at which it can be issued.
+pub const STREAMS: usize = 3;
+/// Words of each of them.
+const STREAM: usize = 128;
+/// Words of all.
+pub const BLOCK: usize = STREAMS * STREAM;
 
 /// The effect of `STREAM` words of 0 on a sum, for each of its bytes: CRC is linear.
 const FOLLOWED: [[u32; 256]; 4] = {
@@ -72,21 +76,14 @@ impl Sum {
         }
     }
 
-    /// The latency of the instruction is three times the interval at which it can be issued. So three sums run at once,
-    /// and each is then carried over the words that follow it.
-    fn streams(self, words: &[u64], instruction: Instruction) -> Sum {
-        let (blocks, rest) = words.as_chunks::<{ 3 * STREAM }>();
-        let with = |sum: Sum, block: &[u64; 3 * STREAM]| {
-            let mut sums = [sum, Sum(0), Sum(0)];
-            for at in 0..STREAM {
-                for (stream, sum) in sums.iter_mut().enumerate() {
-                    *sum = instruction.add(*sum, block[stream * STREAM + at]);
-                }
-            }
-            let [first, second, third] = sums;
-            first.followed().with(second).followed().with(third)
+    fn streams(self, words: &[u64], way: impl Way) -> Sum {
+        let (blocks, rest) = words.as_chunks();
+        let with = |sum, block| {
+            let mut sum = Following::new(sum);
+            sum.follow(block);
+            sum.end(0, way)
         };
-        blocks.iter().fold(self, with).all(rest, instruction)
+        blocks.iter().fold(self, with).all(rest, way)
     }
 
     /// The sum after `STREAM` further words of 0.
@@ -118,6 +115,60 @@ impl Sum {
     fn table(self, bytes: &[u8]) -> Sum {
         let with = |sum: u32, byte: &u8| sum >> 8 ^ TABLE[(sum as u8 ^ byte) as usize];
         Sum(u64::from(bytes.iter().fold(self.0 as u32, with)))
+    }
+}
+
+/// A sum that is one block of words behind a loop over these. Its steps wait neither for what the loop computes nor for one
+/// another, so that they take next to no time beside it.
+pub struct Following<'a> {
+    block: Option<&'a [u64; BLOCK]>,
+    /// The sum before the block with its first words, and those of its other parts.
+    sums: [Sum; STREAMS],
+}
+
+impl<'a> Following<'a> {
+    pub fn new(sum: Sum) -> Following<'a> {
+        let mut sums = [Sum(0); STREAMS];
+        sums[0] = sum;
+        Following { block: None, sums }
+    }
+
+    /// Takes word `at` of each part of the block. The steps of a block go from 0 to `STREAM`.
+    #[inline(always)]
+    pub fn step(&mut self, at: usize, way: impl Way) {
+        let Some(block) = self.block else {
+            return;
+        };
+        for (stream, sum) in self.sums.iter_mut().enumerate() {
+            *sum = way.add(*sum, block[stream * STREAM + at]);
+        }
+    }
+
+    /// Goes to the next block, after all steps of the one before.
+    pub fn follow(&mut self, block: &'a [u64; BLOCK]) {
+        *self = Following {
+            block: Some(block),
+            ..Following::new(self.joined())
+        };
+    }
+
+    /// The sum of all blocks, after the steps before `next` of the last one.
+    pub fn end(mut self, next: usize, way: impl Way) -> Sum {
+        for at in next..STREAM {
+            self.step(at, way);
+        }
+        self.joined()
+    }
+
+    /// Each sum is carried over the words that follow it.
+    fn joined(&self) -> Sum {
+        let [first, rest @ ..] = self.sums;
+        match self.block {
+            Some(_) => rest
+                .into_iter()
+                .fold(first, |sum, next| sum.followed().with(next)),
+            None => first,
+        }
     }
 }
 

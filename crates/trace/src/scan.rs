@@ -3,7 +3,7 @@
 //! A chunk comes from the memory of the traced process, so it may hold anything. A scan lets through only whole records
 //! of known kinds whose clocks never go back.
 
-use crate::checksum::{Instruction, Sum, Table, Way};
+use crate::checksum::{BLOCK, Following, Instruction, STREAMS, Sum, Table, Way};
 use crate::chunk_cursor::ChunkPhase;
 use crate::markers::Markers;
 use crate::occurrences::Occurrences;
@@ -130,31 +130,74 @@ impl Scan<'_> {
 
     /// Passes over plain events of one word, which nearly all records are.
     fn plain(&mut self, way: impl Way, occurrences: &mut Occurrences) {
-        let clock = self.content.end;
-        let mut low = clock as u32;
-        let mut damage = 0;
-        let mut passed = 0;
-        let mut sum = self.content.sum;
-        for word in &mut self.words[self.position..] {
-            if !Word(*word).is_plain() {
+        loop {
+            self.usual(way, occurrences);
+            let Some(word) = self.words.get(self.position).copied().map(Word) else {
+                break;
+            };
+            if !word.is_plain() {
                 break;
             }
             // The upper half of the clock is the same in all of them.
-            if Word(*word).low_clock() < low {
-                *word = Word(*word).with_clock(low.into()).0;
-                damage += 1;
+            let low = self.content.end as u32;
+            if word.low_clock() < low {
+                self.words[self.position] = word.with_clock(low.into()).0;
+                self.content.damage += 1;
+            }
+            let word = self.words[self.position];
+            occurrences.insert(word);
+            self.content.sum = way.add(self.content.sum, word);
+            self.pass(1, word);
+        }
+    }
+
+    /// Passes over those that change nothing but the clock: it does not go back, and kind and site have occurred before.
+    fn usual(&mut self, way: impl Way, occurrences: &Occurrences) {
+        let words = &self.words[self.position..];
+        let is_usual =
+            |word: u64, low: u32| Word(word).low_clock() >= low && occurrences.has_plain(word);
+        let mut low = self.content.end as u32;
+        let mut sum = Following::new(self.content.sum);
+        let mut passed = 0;
+        let steps = 'blocks: {
+            for block in words.as_chunks::<BLOCK>().0 {
+                let mut next = low;
+                for (at, words) in block.as_chunks::<STREAMS>().0.iter().enumerate() {
+                    for word in words {
+                        if !is_usual(*word, next) {
+                            break 'blocks at;
+                        }
+                        next = Word(*word).low_clock();
+                    }
+                    sum.step(at, way);
+                }
+                sum.follow(block);
+                low = next;
+                passed += BLOCK;
+            }
+            0
+        };
+        let mut sum = sum.end(steps, way);
+        for word in &words[passed..] {
+            if !is_usual(*word, low) {
+                break;
             }
             low = Word(*word).low_clock();
-            occurrences.insert(*word);
-            // Beside the scan it takes no time; alone, it would take that of a copy.
             sum = way.add(sum, *word);
             passed += 1;
         }
-        self.position += passed;
-        self.content.events += passed as u64;
-        self.content.damage += damage;
         self.content.sum = sum;
-        self.content.end += u64::from(low - clock as u32);
+        if let Some(last) = passed.checked_sub(1) {
+            self.pass(passed, words[last]);
+        }
+    }
+
+    /// Passes over plain events, of which this word is the last.
+    fn pass(&mut self, events: usize, last: u64) {
+        let before = self.content.end as u32;
+        self.content.end += u64::from(Word(last).low_clock() - before);
+        self.content.events += events as u64;
+        self.position += events;
     }
 
     /// A record that is not a plain event of one word.

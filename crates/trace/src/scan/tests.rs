@@ -445,3 +445,49 @@ fn a_sum_is_that_of_the_words_that_are_let_through() {
         }
     }
 }
+
+/// Nearly all records are entries and exits of one word; the others come at any distance.
+#[test]
+fn a_long_run_of_plain_events_is_passed_like_a_short_one() {
+    let mut random = crate::synthetic::Random::new(8);
+    for round in 0..200 {
+        let every = 1 + random.below(2000);
+        let mut clock = BEGIN;
+        let mut words = Vec::new();
+        let (mut events, mut damage) = (0, 0);
+        for _ in 0..random.below(3000) {
+            clock += 1;
+            let kind = [KIND_ENTRY, KIND_EXIT][random.below(2) as usize];
+            match random.below(every) {
+                0 => words.push(Word::hole(clock).0),
+                1 => {
+                    clock -= 1;
+                    words.push(word(clock, kind, 3));
+                    events += 1;
+                }
+                2 if clock > BEGIN + 9 => {
+                    words.push(word(clock - 9, kind, 3));
+                    (events, damage) = (events + 1, damage + 1);
+                    clock -= 1;
+                }
+                _ => {
+                    words.push(word(clock, kind, 3 + random.below(5) as u32));
+                    events += 1;
+                }
+            }
+        }
+        let mut records = records(&words);
+        let (content, _) = scan_all(&mut records, true);
+        let content = content.unwrap();
+        let found = (content.events, content.damage, content.words);
+        let expected = (events, damage, RESYNC_WORDS + words.len());
+        assert_eq!(found, expected, "round {round}");
+        let records = &records[..content.words];
+        let clocks = records[RESYNC_WORDS..]
+            .iter()
+            .map(|word| Word(*word).low_clock());
+        assert!(clocks.is_sorted(), "round {round}");
+        assert_eq!(content.end, clock, "round {round}");
+        assert_eq!(content.sum, Sum::new().words(records), "round {round}");
+    }
+}
