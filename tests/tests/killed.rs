@@ -128,12 +128,16 @@ impl Program {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::of("killed")
+    }
+
+    fn of(program: &str) -> Scene {
         adopt();
         // LD_PRELOAD takes no path with blanks, as scratch() may return.
         let directory = tempfile::tempdir().expect("a directory");
         Scene {
             killer: killer(directory.path()),
-            program: c("killed", &["-pthread", "-ldl"]).path,
+            program: c(program, &["-pthread", "-ldl"]).path,
             directory,
         }
     }
@@ -295,9 +299,12 @@ enum Death {
 }
 
 fn sweep(how: How, death: Death) {
+    sweep_over(&Scene::new(), how, death);
+}
+
+fn sweep_over(place: &Scene, how: How, death: Death) {
     /// The most requests between Ctrl-C and the end.
     const GRACE: usize = 40;
-    let place = Scene::new();
     let count = place.count(how);
     let mut random = random();
     let mut failures = Vec::new();
@@ -354,6 +361,12 @@ fn the_tool_while_it_comes_and_goes() {
 #[test]
 fn both_while_they_come_and_go() {
     sweep(How::Attached, Death::Both);
+}
+
+/// Its only thread makes the calls for nopal, and goes back by itself.
+#[test]
+fn the_tool_while_it_comes_to_a_coroutine_and_goes() {
+    sweep_over(&Scene::of("killed_coroutine"), How::Attached, Death::Tool);
 }
 
 #[test]

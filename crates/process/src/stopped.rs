@@ -11,7 +11,7 @@ use crate::refusal::{barrier, gone, traced_by};
 use crate::restart::{is_wound_back, wind_back};
 use crate::sleepers;
 use crate::thread::{Pause, is_gone, own_thread};
-use crate::way_back::own_stack;
+use crate::way_back::unused;
 use crate::{Ending, Event, Mapping, Options, Stop, StopError, Thread, maps};
 
 /// All threads of a process, stopped as [`Stop::Interrupted`] or [`Stop::Group`]. Dropping this resumes them. Threads
@@ -512,7 +512,7 @@ impl Stopped {
             return false;
         };
         let known = || maps(self.pid).unwrap_or_default();
-        own_stack(self.maps.get_or_init(known), &registers).is_some()
+        unused(thread, self.maps.get_or_init(known), &registers).is_some()
     }
 
     /// Resumes all threads. Threads that have not stopped remain traced, and stop when they wake up; they are returned,

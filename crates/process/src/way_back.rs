@@ -3,12 +3,16 @@
 //! When its tracer dies, the kernel resumes a thread at once, with its current registers and mask. So behind the
 //! borrowed `syscall` stands a `ret`, the stack pointer leads to the code by which signal handlers end, and above that
 //! lies a frame as the kernel makes it for a handler: `rt_sigreturn` gives the thread back all its registers and its
-//! mask at once. The frame lies in a part of the thread's own stack that was never used.
+//! mask at once. The frame lies in a part of the thread's own stack that was never used, also where the first thread runs
+//! on another one, as of a coroutine.
+
+use std::ops::Range;
 
 use anyhow::Result;
 
 use crate::arch::SignalFrame;
 use crate::gadget::Gadget;
+use crate::pages::Pages;
 use crate::{Mapping, Memory, Registers, Thread};
 
 const PAGE: u64 = 4096;
@@ -75,21 +79,40 @@ fn place(
         return Ok(Some(known));
     }
     let maps = crate::maps(thread.pid())?;
-    let Some(stack) = own_stack(&maps, saved) else {
+    let Some(unused) = unused(thread, &maps, saved) else {
         return Ok(None);
     };
-    let end = saved
-        .stack_pointer()
-        .saturating_sub(DISTANCE + bytes as u64);
+    let end = unused.end.saturating_sub(DISTANCE + bytes as u64);
     let lowest = [0, PAGE, 2 * PAGE];
     let places = |room: u64| (0..PLACES).map(move |page| room + page * PAGE);
     thread.place = FOR_HANDLERS
         .into_iter()
         .flat_map(places)
         .chain(lowest)
-        .map(|offset| stack.start + offset)
+        .map(|offset| unused.start + offset)
         .find(|start| *start <= end && is_free(*start));
     Ok(thread.place)
+}
+
+/// The unused part of a stopped thread's own stack: below its stack pointer; of the first thread, where that is elsewhere,
+/// the pages that were never there.
+pub(crate) fn unused(thread: &Thread, maps: &[Mapping], saved: &Registers) -> Option<Range<u64>> {
+    if let Some(stack) = own_stack(maps, saved) {
+        return Some(stack.start..saved.stack_pointer());
+    }
+    let mut stacks = maps.iter().filter(|map| is_kernels(map));
+    let stack = stacks.find(|_| thread.tid() == thread.pid())?;
+    let pages = Pages::of(thread.pid()).ok()?;
+    let used = pages.present(stack.start..stack.end).ok()?;
+    Some(stack.start..used.first()?.start)
+}
+
+fn is_kernels(map: &Mapping) -> bool {
+    is_private(map) && map.label.as_deref() == Some("[stack]")
+}
+
+fn is_private(map: &Mapping) -> bool {
+    map.writable && !map.shared && map.inode == 0
 }
 
 /// The mapping that holds only the thread's stack: the kernel's stack, or one of libc with the control block above and
@@ -99,13 +122,11 @@ pub(crate) fn own_stack<'a>(maps: &'a [Mapping], saved: &Registers) -> Option<&'
         .iter()
         .position(|map| (map.start..map.end).contains(&saved.stack_pointer()))?;
     let stack = &maps[index];
-    let is_stack = stack.writable && !stack.shared && stack.inode == 0;
-    let is_kernels = stack.label.as_deref() == Some("[stack]");
     let has_guard = || {
         let below = index.checked_sub(1).map(|below| &maps[below]);
         below.is_some_and(|map| map.end == stack.start && !map.readable && !map.writable)
     };
     let is_librarys =
         (saved.stack_pointer()..stack.end).contains(&saved.thread_pointer()) && has_guard();
-    (is_stack && (is_kernels || is_librarys)).then_some(stack)
+    (is_kernels(stack) || is_private(stack) && is_librarys).then_some(stack)
 }
