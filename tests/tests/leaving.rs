@@ -1,5 +1,6 @@
 //! nopal leaves processes that go on.
 
+use std::ffi::OsString;
 use std::io::{PipeWriter, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -173,4 +174,33 @@ fn text_that_the_program_discards_is_told() {
         assert!(begins.contains("has discarded text"), "{begins}");
         drop(scratch);
     }
+}
+
+/// LeakSanitizer looks at no stack of a thread that nopal traces. The threads stop and go on one after the other.
+#[test]
+fn no_thread_of_a_program_that_traces_itself_runs_while_another_is_held() {
+    const SESSIONS: usize = 20;
+    const A_FEW_TIMES: u32 = 100;
+    let case = Case::new(c("traces_itself", &["-rdynamic"]));
+    let scratch = scratch();
+    let mut program = running(&case);
+    let mut stdin = program.stdin();
+    let mut seen: Vec<u32> = Vec::new();
+    // The tool may itself wait for a processor while it stops one after the other.
+    while seen.len() < SESSIONS && seen.last().is_none_or(|last| *last >= A_FEW_TIMES) {
+        let mut attach = Start::new([nopal()]);
+        let options = ["attach", "--for", "10ms", "-o"];
+        attach.words.extend(options.map(OsString::from));
+        attach.words.push(scratch.path().join("trace").into());
+        attach.words.push(program.id().to_string().into());
+        let ended = attach.spawn().wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        stdin.write_all(b"\n").unwrap();
+        let said = program.wait_for(|said| said.matches("times\n").count() > seen.len());
+        let times = said.lines().filter_map(|line| line.strip_suffix(" times"));
+        seen.extend(times.skip(seen.len()).map(|it| it.parse::<u32>().unwrap()));
+    }
+    assert!(seen.last() < Some(&A_FEW_TIMES), "{seen:?}");
+    drop(stdin);
+    assert_eq!(program.wait().end, End::Code(0));
 }

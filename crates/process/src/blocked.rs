@@ -78,6 +78,15 @@ pub(crate) fn vfork_children(pid: i32, tid: i32) -> Vec<i32> {
         .collect()
 }
 
+/// The children of these threads that run in their memory, but for which they do not wait.
+pub(crate) fn children_beside(pid: i32, threads: &[i32]) -> Vec<i32> {
+    let parents = threads.iter().map(|&tid| (tid, children(pid, tid)));
+    let parents = parents.filter(|(_, children)| !children.is_empty());
+    let parents = parents.filter(|&(tid, _)| vfork_children(pid, tid).is_empty());
+    let children = parents.flat_map(|(_, children)| children);
+    children.filter(|&child| share_memory(pid, child)).collect()
+}
+
 /// Whether a child's end signals this thread.
 pub(crate) fn has_children(pid: i32, tid: i32) -> bool {
     !children(pid, tid).is_empty()

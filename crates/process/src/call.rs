@@ -82,6 +82,9 @@ impl Lent<'_> {
     /// Has the other threads stand still until [`Lent::let_others_go`]. A call may have to wait for what one of them does:
     /// then they run for as long, and stand still again.
     pub fn stop_others(&mut self, patience: Duration) -> Result<()> {
+        if self.thread.others_stand_still {
+            return Ok(());
+        }
         self.others = Some(Stopped::stop_others(self.thread, patience)?);
         Ok(())
     }
@@ -228,13 +231,17 @@ impl Thread {
 
     /// Makes calls repeatedly, without restoring the thread in between.
     pub fn lend(&mut self, gadget: Gadget) -> Lent<'_> {
-        Lent {
+        let mut lent = Lent {
             thread: self,
             gadget,
             borrowed: None,
             others: None,
             patience: LONGEST_WAIT,
+        };
+        if lent.thread.others_stand_still {
+            lent.without_others();
         }
+        lent
     }
 
     fn borrow(&mut self, gadget: Gadget) -> Result<Borrowed> {

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::blocked::{blocked, has_children, runs_program, sharers, vfork_children};
+use crate::blocked::{
+    blocked, children_beside, has_children, runs_program, sharers, vfork_children,
+};
 use crate::information::{thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, gone, traced_by};
@@ -33,12 +35,16 @@ pub struct Stopped {
     pid: i32,
     threads: Vec<Thread>,
     late: Vec<Thread>,
+    /// Threads of other processes in the memory, which stand still while no more than one of its own does.
+    beside: Vec<Thread>,
     /// A first thread that ended while we were stopping it: it remains traced until its process ends.
     first: Option<Thread>,
     /// The threads that get signals of the process, including that of an ended child.
     sent_signals: HashSet<i32>,
     /// It was stopped before, and stays so afterwards: see [`Stopped::with_only`].
     stays: bool,
+    /// See [`Stopped::stay_together`].
+    together: bool,
     /// Its mappings, once they were needed: where the stacks of its threads are.
     maps: OnceCell<Vec<Mapping>>,
 }
@@ -96,8 +102,8 @@ impl Stopped {
     fn stop_beside(pid: i32, held: Option<&Thread>, patience: Duration) -> Result<Stopped> {
         let begun = Instant::now();
         let mut stopped = Stopped::nothing(pid);
-        let mut known = HashSet::new();
         let reaper = Reaper::start();
+        let mut known = HashSet::new();
         if let Some(thread) = held {
             known.insert(thread.tid());
             reaper.watch(pid, thread.tid(), || ());
@@ -113,7 +119,7 @@ impl Stopped {
             // A running thread may create others; when all are stopped, one more look finds no new ones.
             let settled = stopped.wait_for_children() || hopeless;
             if look {
-                let found = stopped.seize_new(&mut known, &reaper)?;
+                let found = stopped.seize_new(&mut known, &reaper, patience)?;
                 let others = settled && stopped.seize_sharers(&mut known, &reaper)?;
                 if settled && !found.new && !others && (hopeless || !found.dying) {
                     return Ok(stopped);
@@ -149,6 +155,7 @@ impl Stopped {
         });
         let others = others % threads.len().max(1);
         threads.rotate_left(others);
+        let mut beside = hold_children_beside(pid, patience)?;
         let (mut without_way_back, mut left) = (None, ENOUGH_TO_STOP);
         for tid in threads {
             // A thread that neither runs nor can be woken would remain traced.
@@ -174,14 +181,21 @@ impl Stopped {
             if !stopped.threads.is_empty() {
                 left -= 1;
                 if left == 0 || stopped.has_way_back(&stopped.threads[0]) {
+                    stopped.beside = beside;
                     return Ok(stopped);
                 }
                 without_way_back.get_or_insert(stopped);
             }
         }
         match without_way_back {
-            Some(stopped) => Ok(stopped),
-            None => Stopped::stop(pid, patience),
+            Some(mut stopped) => {
+                stopped.beside = beside;
+                Ok(stopped)
+            }
+            None => {
+                beside.clear();
+                Stopped::stop(pid, patience)
+            }
         }
     }
 
@@ -190,9 +204,11 @@ impl Stopped {
             pid,
             threads: Vec::new(),
             late: Vec::new(),
+            beside: Vec::new(),
             first: None,
             sent_signals: HashSet::new(),
             stays: false,
+            together: false,
             maps: OnceCell::new(),
         }
     }
@@ -219,17 +235,21 @@ impl Stopped {
     /// interruption or at a signal, wakes another thread. If that one is only seized and its call fails, it may go on
     /// with the failure, as any thread that forks takes the signal away. So threads whose calls could fail are seized and
     /// interrupted first, and those that get signals last; of these the first thread before parents, which get many.
-    fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
+    fn seize_new(
+        &mut self,
+        known: &mut HashSet<i32>,
+        reaper: &Reaper,
+        patience: Duration,
+    ) -> Result<Found> {
         let mut found = Found::default();
         let mut new = threads(self.pid).map_err(|_| ended_or_executes(self.pid))?;
         new.retain(|tid| !known.contains(tid));
         let (mut sent_signals, mut rest): (Vec<_>, Vec<_>) = new
             .into_iter()
             .partition(|&tid| is_sent_signals(self.pid, tid));
-        let mut harmless = Vec::new();
+        let (mut waiting, mut harmless) = (Vec::new(), Vec::new());
         for look in 0..LOOKS {
             let mut running = Vec::new();
-            let mut waiting = Vec::new();
             for tid in rest {
                 let call = blocked(self.pid, tid);
                 match call {
@@ -241,7 +261,6 @@ impl Stopped {
                     None => running.push(tid),
                 }
             }
-            self.seize_and_interrupt(waiting, known, reaper, &mut found)?;
             rest = running;
             if rest.is_empty() || look + 1 == LOOKS {
                 break;
@@ -251,7 +270,11 @@ impl Stopped {
         rest.retain(|&tid| runs_program(self.pid, tid));
         sent_signals.sort_by_key(|tid| *tid != self.pid);
         self.sent_signals.extend(&sent_signals);
-        for group in [harmless, rest, sent_signals] {
+        if self.threads.is_empty() && self.late.is_empty() {
+            self.threads = hold_children_beside(self.pid, patience)?;
+            known.extend(self.threads.iter().map(Thread::tid));
+        }
+        for group in [waiting, harmless, rest, sent_signals] {
             self.seize_and_interrupt(group, known, reaper, &mut found)?;
         }
         Ok(found)
@@ -477,13 +500,27 @@ impl Stopped {
         &self.late
     }
 
-    /// Resumes all threads except one, which can make system calls for us. Avoids the child of a `vfork`, and a thread
+    /// Whether all threads stand still as long as [`Stopped::keep_one`] keeps one. So a process cannot trace itself
+    /// meanwhile, as for LeakSanitizer, which would not look at the stack of a thread that we trace.
+    pub fn stay_together(&mut self, together: bool) {
+        self.together = together;
+    }
+
+    /// Resumes all threads of the process except one, which can make system calls for us. Avoids the child of a `vfork`, and a thread
     /// that gets signals, if there is another: see [`Stopped::seize_new`]. `None`: no thread is stopped.
     pub fn keep_one(&mut self) -> Option<&mut Thread> {
         let kept = self.fittest()?;
         self.threads.swap(0, kept);
+        if self.together {
+            self.threads[0].others_stand_still = true;
+            return self.threads.first_mut();
+        }
         for thread in self.threads.split_off(1) {
-            self.late.extend(thread.detach().err());
+            if thread.pid() == self.pid {
+                self.late.extend(thread.detach().err());
+            } else {
+                self.beside.push(thread);
+            }
         }
         self.threads.first_mut()
     }
@@ -540,6 +577,11 @@ impl Stopped {
                 !is_first,
             )
         });
+        // One of another process may be about to trace these: see `hold_children_beside`.
+        let (own, mut others): (Vec<_>, Vec<_>) =
+            threads.into_iter().partition(|it| it.pid() == self.pid);
+        others.append(&mut self.beside);
+        let mut threads: Vec<Thread> = own.into_iter().chain(others).collect();
         threads.retain_mut(|thread| !thread.leave_if_stopped());
         // If they have been killed, the first thread's end is reported after all others have been waited for.
         threads.sort_by_key(|thread| thread.tid() == self.pid);
@@ -558,6 +600,43 @@ impl Drop for Stopped {
 
 fn ended_or_executes(pid: i32) -> anyhow::Error {
     gone(pid).into()
+}
+
+/// Stops the children that run in the memory of the process, before its threads. One may be stopping these threads
+/// itself, as LeakSanitizer has a child do: it would go on without those that we trace, and find nothing on their
+/// stacks. If one traces a thread already, this waits until it has let go of it.
+fn hold_children_beside(pid: i32, patience: Duration) -> Result<Vec<Thread>> {
+    let begun = Instant::now();
+    loop {
+        let mut own = threads(pid).map_err(|_| ended_or_executes(pid))?;
+        if own.len() > CROWD {
+            own.truncate(1);
+        }
+        let mut children = Stopped::nothing(pid);
+        for child in children_beside(pid, &own) {
+            children.late.extend(seize(child, child)?);
+        }
+        if children.late.is_empty() {
+            return Ok(Vec::new());
+        }
+        children.late.iter().try_for_each(Thread::interrupt)?;
+        let mut pause = Pause::default();
+        let all: HashSet<i32> = children.late.iter().map(Thread::tid).collect();
+        let until = Instant::now() + LONGEST_MOMENT;
+        while !children.late.is_empty() && Instant::now() < until {
+            children.gather(&mut HashSet::new())?;
+            pause.rest();
+        }
+        let tracers = own.iter().filter_map(|&tid| thread_status(pid, tid).ok());
+        let tracer = tracers.map(|it| it.tracer).find(|it| all.contains(it));
+        match tracer {
+            None => return Ok(std::mem::take(&mut children.threads)),
+            Some(tracer) if begun.elapsed() >= patience => return Err(traced_by(tracer).into()),
+            Some(_) => {}
+        }
+        drop(children);
+        std::thread::sleep(BETWEEN_SWEEPS);
+    }
 }
 
 /// Whether this thread gets signals of the process, including that of an ended child.

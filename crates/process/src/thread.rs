@@ -53,6 +53,8 @@ pub struct Thread {
     known: OnceCell<Box<Registers>>,
     /// What it gets back at its next stop, as it did not come to the end of a call that it was to make for us.
     pub(crate) owed: Option<Box<Borrowed>>,
+    /// All other threads of its process are stopped as long as it is.
+    pub(crate) others_stand_still: bool,
     options: Options,
     /// ptrace accepts only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
@@ -88,6 +90,7 @@ impl Thread {
             place: None,
             known: OnceCell::new(),
             owed: None,
+            others_stand_still: false,
             options,
             local: PhantomData,
         }

@@ -469,3 +469,48 @@ fn the_other_end_of_a_transfer_is_closed() {
         assert!(ends.contains(&line.as_str()), "{way}: {line}");
     }
 }
+
+#[test]
+fn a_process_that_traces_itself_is_stopped_when_it_has_done_so() {
+    let program = compile("traces_itself");
+    let mut running = Running::start(&program, &[]);
+    let pid = running.pid();
+    for _ in 0..3 {
+        assert_eq!(running.line(), "ready");
+        running.tell(".");
+        let tracer = || status(pid).unwrap().tracer;
+        eventually("it traces itself", || tracer() != 0);
+        let stopped = Stopped::stop(pid, PATIENCE).unwrap();
+        let of_process = |thread: &&Thread| thread.pid() == pid;
+        assert_eq!(stopped.threads().iter().filter(of_process).count(), 3);
+        drop(stopped);
+        assert_eq!(running.line(), "0 failed");
+    }
+}
+
+#[test]
+fn a_process_does_not_trace_itself_while_a_thread_is_held() {
+    let program = compile("traces_itself");
+    let mut running = Running::start(&program, &[]);
+    let pid = running.pid();
+    for together in [false, true] {
+        assert_eq!(running.line(), "ready");
+        let mut stopped = match together {
+            true => Stopped::stop(pid, PATIENCE).unwrap(),
+            false => Stopped::stop_one(pid, 0, PATIENCE).unwrap(),
+        };
+        stopped.stay_together(together);
+        let held = stopped.keep_one().unwrap();
+        let gadget = find_system_call_gadget(pid).unwrap();
+        let result = held.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+        assert_eq!(result.unwrap(), i64::from(pid));
+        let traced = |tid: &i32| thread_status(pid, *tid).unwrap().tracer != 0;
+        let mut all = threads(pid).unwrap();
+        all.retain(traced);
+        assert_eq!(all.len(), if together { 3 } else { 1 });
+        running.tell(".");
+        std::thread::sleep(Duration::from_millis(100));
+        drop(stopped);
+        assert_eq!(running.line(), "0 failed");
+    }
+}

@@ -15,6 +15,7 @@ use crate::sites::catalog::Boundary;
 use crate::sites::fitting::Planned;
 use crate::sites::go::ensure_not_go;
 use crate::sites::modules::{self, executed, extent};
+use crate::sites::signs::traces_itself;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::text::several;
@@ -293,10 +294,15 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
         let number = control_block::own_number(process, thread.tid())?;
         control_block::thread_slot(&memory, thread.thread_pointer()?, number)
     };
+    let together = traces_itself(process);
     let begun = Instant::now();
     let mut nap = NAP;
     for others in 0.. {
-        let mut stopped = Stopped::stop_one(process, others, PATIENCE)?;
+        let mut stopped = match together {
+            true => Stopped::stop(process, PATIENCE)?,
+            false => Stopped::stop_one(process, others, PATIENCE)?,
+        };
+        stopped.stay_together(together);
         let Some(thread) = stopped.keep_one() else {
             if begun.elapsed() > LONGEST_WAIT {
                 return Ok(stopped);

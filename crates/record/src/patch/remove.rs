@@ -9,6 +9,7 @@ use crate::patch::change::{Change, Kind};
 use crate::patch::journal::{Journal, words};
 use crate::patch::restore;
 use crate::patch::traps;
+use crate::sites::signs::traces_itself;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
 use nopal_process::{Event, Mapping, Memory, Pages, Search, StopError, Stopped, Thread};
@@ -132,6 +133,7 @@ fn take_out(journal: &Journal, memory: &Memory, frozen: WhileFrozen) -> Result<(
         holes.any(|hole| hole.address == at && hole.is_made(memory))
     };
     sites.retain(|site| site.hole().is_none_or(is_held));
+    let together = traces_itself(journal.process);
     for attempt in 0..ATTEMPTS {
         frozen.wait(journal.process)?;
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
@@ -163,7 +165,7 @@ fn take_out(journal: &Journal, memory: &Memory, frozen: WhileFrozen) -> Result<(
                     let changes = hooks.iter().chain(probes(&sites));
                     restore::lead_past(changes, journal, &mut injector, memory)?;
                 }
-                return give_back(journal, stopped, memory);
+                return give_back(journal, stopped, memory, together);
             }
         }
         let late = stopped.detach_all();
@@ -456,11 +458,23 @@ fn injector(thread: &mut Thread) -> Result<Option<Injector<'_>>> {
     Injector::new(thread).map(Some)
 }
 
-/// No thread will come into generated code any more: most of this is done while the others go on.
-fn give_back(journal: &Journal, mut stopped: Stopped, memory: &Memory) -> Result<()> {
-    let mut ours = journal.memory(memory)?;
+/// No thread will come into generated code any more: most of this is done while the others go on, if they may.
+fn give_back(
+    journal: &Journal,
+    mut stopped: Stopped,
+    memory: &Memory,
+    together: bool,
+) -> Result<()> {
     // A thread that ran could make a page writable after it was compared, and write what would be dropped.
     let text = restore::examine_text(journal, memory)?;
+    if together {
+        stopped.stay_together(true);
+        let injector = stopped.keep_one().map(injector).transpose()?.flatten();
+        return injector.map_or(Ok(()), |mut injector| {
+            injector.give_back(&text.unchanged)?;
+            unmap(journal, text, &mut injector, memory)
+        });
+    }
     let Some(mut thread) = stopped.take_one() else {
         return Ok(());
     };
@@ -468,6 +482,16 @@ fn give_back(journal: &Journal, mut stopped: Stopped, memory: &Memory) -> Result
         return Ok(());
     };
     injector.with_others(stopped, |injector| injector.give_back(&text.unchanged))?;
+    unmap(journal, text, &mut injector, memory)
+}
+
+fn unmap(
+    journal: &Journal,
+    text: restore::Text,
+    injector: &mut Injector,
+    memory: &Memory,
+) -> Result<()> {
+    let mut ours = journal.memory(memory)?;
     let is_function = |change: &&Change| change.function().is_some();
     let leads_past = |change: &Change| change.function().is_some() || change.is_hole();
     if !text.patched.iter().all(leads_past) {
@@ -476,7 +500,7 @@ fn give_back(journal: &Journal, mut stopped: Stopped, memory: &Memory) -> Result
     }
     if journal.code_stays || !text.patched.is_empty() {
         let functions = journal.changes.iter().filter(is_function);
-        restore::lead_past(functions, journal, &mut injector, memory)?;
+        restore::lead_past(functions, journal, injector, memory)?;
         ours.retain(|range| !journal.code.contains(range));
     }
     injector.unmap(&restore::joined(ours))

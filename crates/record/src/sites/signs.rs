@@ -2,8 +2,11 @@
 
 use crate::sites::choose::Loaded;
 use crate::sites::hooks;
+use crate::sites::modules::executed;
 use nopal_plan::Plan;
+use nopal_process::Mapping;
 use nopal_symbols::{Image, Import};
+use std::path::Path;
 
 /// The message about a program that copies or walks its stacks, by the runtime that does, if it is known.
 pub fn handles_stacks_because(runtime: Option<&Runtime>) -> String {
@@ -155,6 +158,23 @@ pub fn named_runtime(name: &str) -> Option<&'static Runtime> {
     let file = name.rsplit('/').next().unwrap_or(name);
     let named = NAMES.iter().find(|(part, _)| file.contains(part));
     named.map(|(_, runtime)| runtime)
+}
+
+/// Whether a process has LeakSanitizer, in its program or in a library: a child that it clones stops the process's threads
+/// and looks for addresses on their stacks.
+pub fn traces_itself(process: i32) -> bool {
+    const LIBRARIES: [&str; 4] = ["/libasan.", "/liblsan.", "/libhwasan.", "/libclang_rt."];
+    let is_it = |map: &Mapping| {
+        let path = map
+            .path
+            .as_deref()
+            .unwrap_or(Path::new(""))
+            .to_string_lossy();
+        LIBRARIES.iter().any(|name| path.contains(name))
+    };
+    let program = Image::open(&executed(process));
+    program.is_ok_and(|program| program.exported("__lsan_do_leak_check").is_some())
+        || nopal_process::has_mapping(process, is_it)
 }
 
 /// The message about a file of which only entries are recorded while other files' calls are wrapped.
