@@ -241,15 +241,76 @@ fn a_daemon_that_is_killed_leaves_nothing_behind() {
     assert_ends(program);
 }
 
+/// The processes that a daemon has started.
+fn tools(daemon: &Running) -> Vec<i32> {
+    let process = daemon.id();
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let children = children.unwrap();
+    let numbers = children.split_whitespace();
+    numbers.map(|number| number.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_recording_that_is_killed_is_told_of() {
+    let scene = Scene::new(COUNTED);
+    let mut daemon = scene.daemon();
+    let program = scene.run();
+    let kill = |daemon: &Running| {
+        let [tool] = tools(daemon)[..] else { panic!() };
+        // SAFETY: a plain system call.
+        assert_eq!(unsafe { libc::kill(tool, libc::SIGKILL) }, 0);
+    };
+    scene.wait_for("nopal_service_recordings_total", "", 1.0);
+    assert_eq!(
+        scene.value("nopal_service_recordings_cut_off_total", ""),
+        Some(0.0)
+    );
+    kill(&daemon);
+    let told = daemon.wait_for_error(|text| text.contains("signal 9 ended its nopal\n"));
+    let [first] = &scene.traces()[..] else {
+        panic!()
+    };
+    let expected = format!("service: the recording {} is cut off: ", first.display());
+    assert!(told.contains(&expected), "{told}");
+    // The next recording begins, and is killed while the daemon cannot see it.
+    scene.wait_for("nopal_service_recordings_total", "", 2.0);
+    assert_eq!(
+        scene.value("nopal_service_recordings_cut_off_total", ""),
+        Some(1.0)
+    );
+    signal(&daemon, libc::SIGSTOP);
+    kill(&daemon);
+    signal(&daemon, libc::SIGKILL);
+    daemon.wait();
+    let traces = scene.traces();
+    let mut daemon = scene.daemon();
+    let expected = format!(
+        "service: the last recording, {}, was cut off",
+        traces[1].display()
+    );
+    daemon.wait_for_error(|text| text.contains(&expected));
+    scene.wait_for("nopal_service_recordings_cut_off_total", "", 1.0);
+    scene.wait_for("nopal_service_recordings_total", "", 1.0);
+    signal(&daemon, libc::SIGTERM);
+    assert_eq!(daemon.wait().end, End::Code(0));
+    assert_nothing_left(program.id());
+    assert_ends(program);
+}
+
 #[test]
 fn its_files_are_read_again_and_what_is_wrong_is_told() {
     let scene = Scene::new(COUNTED);
     let mut daemon = scene.daemon();
     let program = scene.run();
     scene.wait_for("nopal_service_recordings_total", "", 1.0);
-    scene.describe("process = 'x'\nbufer = '1M'\n");
+    scene.describe("process = 'x'\nbufer = '1M'\nkeep = '1Q'\n");
     signal(&daemon, libc::SIGHUP);
-    daemon.wait_for_error(|text| text.contains("service.toml:2: bufer: there is no such key"));
+    for told in [
+        "service.toml:2: bufer: there is no such key",
+        "service.toml:3: keep: ",
+    ] {
+        daemon.wait_for_error(|text| text.contains(told));
+    }
     // The recording of the service goes on.
     assert_eq!(scene.value("nopal_service_recording", ""), Some(1.0));
     std::fs::remove_file(scene.place.path().join("nopal.d/service.toml")).unwrap();

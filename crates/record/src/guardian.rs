@@ -326,7 +326,7 @@ fn complete(directory: &Path, regions: &[Arc<Region>], lost: u64) -> Result<()> 
     writer.note(&Note::End {
         counter: counter(),
         complete: false,
-        why: "nopal was killed".into(),
+        why: Note::KILLED.into(),
     })?;
     writer.sync_metadata()
 }

@@ -227,6 +227,11 @@ pub enum Note {
     },
 }
 
+impl Note {
+    /// Why a trace ended whose guardian has written its end.
+    pub const KILLED: &str = "nopal was killed";
+}
+
 /// The recording of a site, from most to least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "WrittenState", into = "WrittenState")]

@@ -71,7 +71,7 @@ struct Key {
 #[derive(Default)]
 pub struct Described {
     pub services: Vec<Service>,
-    /// The names of the others, and the errors in their files.
+    /// The errors in the files of the others, with the names of these.
     pub wrong: Vec<(String, String)>,
 }
 
@@ -96,10 +96,12 @@ pub fn read(directory: &Path) -> Result<Described> {
         };
         match service(name, &text) {
             Ok(service) => described.services.push(service),
-            Err((at, why)) => {
-                let line = 1 + text[..at.min(text.len())].matches('\n').count();
-                let why = format!("{}:{line}: {why}", path.display());
-                wrong.push((name.to_owned(), why));
+            Err(all) => {
+                for (at, why) in all {
+                    let line = 1 + text[..at.min(text.len())].matches('\n').count();
+                    let why = format!("{}:{line}: {why}", path.display());
+                    wrong.push((name.to_owned(), why));
+                }
             }
         }
     }
@@ -109,21 +111,17 @@ pub fn read(directory: &Path) -> Result<Described> {
 /// The place of an error, in bytes, and its text.
 type Wrong = (usize, String);
 
-fn service(name: &str, text: &str) -> Result<Service, Wrong> {
+/// All that is wrong is told, in the order of the text.
+fn service(name: &str, text: &str) -> Result<Service, Vec<Wrong>> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.@".contains(letter);
     if name.starts_with('.') || name.is_empty() || !name.chars().all(is_plain) {
         let why = "a service's file has a name of letters, digits and - _ . @";
-        return Err((0, why.into()));
+        return Err(vec![(0, why.into())]);
     }
-    let table = DeTable::parse(text).map_err(|error| {
-        let span = error.span().unwrap_or_default();
-        let word = text.get(span.clone()).map_or("", str::trim);
-        let word = match word {
-            "" => line_at(text, span.start),
-            word => word,
-        };
-        (span.start, format!("{}: {}", error.message(), quoted(word)))
-    })?;
+    let (sound, mut wrong) = sound(text);
+    let Ok(table) = DeTable::parse(&sound) else {
+        return Err(wrong);
+    };
     let mut service = Service {
         name: name.into(),
         words: Vec::new(),
@@ -134,7 +132,104 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
     let (mut processes, mut options) = (Vec::new(), Vec::new());
     let known = known_keys();
     for (name, value) in table.into_inner() {
-        let key = key(text, name, value)?;
+        let read = key(text, name, value);
+        let taken = read.and_then(|key| service.take(key, &mut processes, &mut options, &known));
+        wrong.extend(taken.err());
+    }
+    let has = |name: &str| {
+        options
+            .iter()
+            .any(|key| key.name == name && !key.values.is_empty())
+    };
+    let follows = !processes.is_empty() || ["unit", "cgroup", "container"].into_iter().any(has);
+    // What follows something may be among the errors.
+    if !follows && wrong.is_empty() {
+        let why = "nothing to follow: process, unit, cgroup or container is expected";
+        wrong.push((0, why.into()));
+    }
+    wrong.extend(wrong_options(&options, &processes, !wrong.is_empty()));
+    if !has("for") {
+        service.words.push(format!("--for={FOR}"));
+    }
+    service.words.extend(options.iter().flat_map(Key::words));
+    service.words.push("--".into());
+    service.words.extend(processes);
+    sort::by_key(&mut wrong, |(at, _)| *at);
+    match wrong.is_empty() {
+        true => Ok(service),
+        false => Err(wrong),
+    }
+}
+
+/// The text with blanks in place of lines that are no TOML, and the errors in these. That in a line right behind another
+/// one may come from it, as behind a bracket that was not closed, and is not told.
+fn sound(text: &str) -> (String, Vec<Wrong>) {
+    let mut sound = text.to_owned();
+    let mut wrong = Vec::new();
+    let mut last_end = None;
+    while let Err(error) = DeTable::parse(&sound) {
+        let span = error.span().unwrap_or_default();
+        let line = line_around(&sound, span.start);
+        if sound[line.clone()].trim().is_empty() {
+            // An error of the whole: nothing is known of the rest.
+            sound.clear();
+        }
+        if wrong.is_empty() || last_end.is_none_or(|end| line.start > end + 1) {
+            let word = text.get(span.clone()).map_or("", str::trim);
+            let word = match word {
+                "" => text[line.clone()].trim(),
+                word => word,
+            };
+            let why = format!("{}: {}", error.message(), quoted(word));
+            wrong.push((span.start, why));
+        }
+        last_end = Some(line.end);
+        if !sound.is_empty() {
+            sound.replace_range(line.clone(), &" ".repeat(line.len()));
+        }
+    }
+    (sound, wrong)
+}
+
+/// What `nopal attach` does not take. `is_incomplete`: an option that others need may be missing, as it has an error.
+fn wrong_options(options: &[Key], processes: &[String], is_incomplete: bool) -> Vec<Wrong> {
+    let needs_another = |kind| kind == Some(ErrorKind::MissingRequiredArgument);
+    let (mut good, mut in_need) = (Vec::new(), None);
+    let mut wrong = Vec::new();
+    for key in options {
+        let found = check(&[key.words(), vec!["1".into()]].concat());
+        match found {
+            Err((kind, why)) if !needs_another(kind) => {
+                wrong.push((key.place.start, format!("{}: {why}", key.name)));
+                continue;
+            }
+            Err(_) => in_need = in_need.or(Some(key)),
+            Ok(()) => {}
+        }
+        good.extend(key.words());
+    }
+    let is_incomplete = is_incomplete || !wrong.is_empty();
+    let all = [&good, &["--".to_owned()][..], processes].concat();
+    if let Err((kind, why)) = check(&all)
+        && !(is_incomplete && needs_another(kind))
+    {
+        wrong.push(match in_need {
+            Some(key) => (key.place.start, format!("{}: {why}", key.name)),
+            None => (0, why),
+        });
+    }
+    wrong
+}
+
+impl Service {
+    /// Takes a key of its file. Those that are options of `nopal attach` go to `options`.
+    fn take(
+        &mut self,
+        key: Key,
+        processes: &mut Vec<String>,
+        options: &mut Vec<Key>,
+        known: &[String],
+    ) -> Result<(), Wrong> {
         let at = key.place.start;
         let wrong = |why: String| (at, format!("{}: {why}", key.name));
         let text = || match key.values.as_slice() {
@@ -142,21 +237,25 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
             _ => Err(wrong("one text is expected".into())),
         };
         match key.name.as_str() {
-            "process" => processes = key.values,
+            "process" => *processes = key.values,
             "control" => {
-                for command in &key.values {
-                    let parsed = begin::command(command);
-                    parsed.map_err(|error| wrong(format!("{error:#}")))?;
+                let errors = key
+                    .values
+                    .iter()
+                    .filter_map(|one| begin::command(one).err());
+                let errors: Vec<String> = errors.map(|error| format!("{error:#}")).collect();
+                if !errors.is_empty() {
+                    return Err(wrong(errors.join("; ")));
                 }
-                service.control = key.values;
+                self.control = key.values;
             }
             "keep" => {
-                service.keep = size::parse(text()?).map_err(wrong)?;
-                if service.keep < LEAST_KEPT {
+                self.keep = size::parse(text()?).map_err(wrong)?;
+                if self.keep < LEAST_KEPT {
                     return Err(wrong("at least 16M are expected".into()));
                 }
             }
-            "keep-for" => service.keep_for = time::parse(text()?).map_err(wrong)?,
+            "keep-for" => self.keep_for = time::parse(text()?).map_err(wrong)?,
             name if NOT_KEYS.contains(&name) => {
                 return Err(wrong("this is not for a service".into()));
             }
@@ -167,39 +266,8 @@ fn service(name: &str, text: &str) -> Result<Service, Wrong> {
             }
             _ => options.push(key),
         }
+        Ok(())
     }
-    let has = |name: &str| {
-        options
-            .iter()
-            .any(|key| key.name == name && !key.values.is_empty())
-    };
-    if processes.is_empty() && !["unit", "cgroup", "container"].iter().any(|name| has(name)) {
-        let why = "nothing to follow: process, unit, cgroup or container is expected";
-        return Err((0, why.into()));
-    }
-    if !has("for") {
-        service.words.push(format!("--for={FOR}"));
-    }
-    service.words.extend(options.iter().flat_map(Key::words));
-    service.words.push("--".into());
-    service.words.extend(processes);
-    check(&service.words).map_err(|(_, why)| {
-        let alone = |key: &Key| {
-            let words = [key.words(), vec!["1".into()]].concat();
-            let (kind, _) = check(&words).err()?;
-            Some((kind, key.place.start, key.name.clone()))
-        };
-        let mut wrong: Vec<_> = options.iter().filter_map(alone).collect();
-        // An option that needs another is refused alone, and may be accepted beside it.
-        sort::by_key(&mut wrong, |(kind, ..)| {
-            *kind == Some(ErrorKind::MissingRequiredArgument)
-        });
-        match wrong.into_iter().next() {
-            Some((_, at, name)) => (at, format!("{name}: {why}")),
-            None => (0, why),
-        }
-    })?;
-    Ok(service)
 }
 
 /// The keys that a service may have: the long options of `nopal attach`, but for those that are not for a service, and
@@ -216,11 +284,12 @@ fn known_keys() -> Vec<String> {
     known
 }
 
-/// The line of a text in which a place is, without blanks around it.
-fn line_at(text: &str, at: usize) -> &str {
-    let before = text.get(..at).unwrap_or(text);
-    let begin = before.rfind('\n').map_or(0, |end| end + 1);
-    text[begin..].lines().next().unwrap_or_default().trim()
+/// The line of a text in which a place is.
+fn line_around(text: &str, at: usize) -> Range<usize> {
+    let at = text.floor_char_boundary(at);
+    let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let end = text[begin..].find('\n');
+    begin..end.map_or(text.len(), |length| begin + length)
 }
 
 fn quoted(word: &str) -> String {
@@ -346,8 +415,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_line() {
         let wrong = |text: &str| {
-            let (at, why) = service("a", text).unwrap_err();
-            format!("{}: {why}", 1 + text[..at].matches('\n').count())
+            let all = service("a", text).unwrap_err();
+            let (at, why) = &all[0];
+            format!("{}: {why}", 1 + text[..*at].matches('\n').count())
         };
         for (text, said) in [
             (
@@ -442,5 +512,41 @@ mod tests {
         assert!(
             service("a b", "process = 'a'").is_err() && service("..", "process = 'a'").is_err()
         );
+    }
+
+    #[test]
+    fn all_errors_of_a_file_are_told() {
+        let text = "keeep = '1G'\nprocess = 'a'\nbuffer = '12Q'\nlibs = 'yes'\ncontrol 'trace p on'\nkeep = '1M'\n\
+                    depth = 'deep'\nsnapshot-when = 'retrn call'\nflight = true\n";
+        let found = service("a", text).unwrap_err();
+        let line = |(at, why): (usize, String)| {
+            let line = 1 + text[..at].matches('\n').count();
+            let key = why.split(':').next().unwrap_or_default().to_owned();
+            (line, key)
+        };
+        let found: Vec<(usize, String)> = found.into_iter().map(line).collect();
+        let found: Vec<(usize, &str)> = found.iter().map(|(at, key)| (*at, &key[..])).collect();
+        let [first @ .., last] = &found[..] else {
+            panic!()
+        };
+        assert_eq!(
+            (first, last),
+            (
+                &[
+                    (1, "keeep"),
+                    (3, "buffer"),
+                    (4, "libs"),
+                    (5, "key with no value, expected `=`"),
+                    (6, "keep"),
+                    (7, "depth"),
+                ][..],
+                &(8, "snapshot-when")
+            )
+        );
+        // Lines behind a bracket that was not closed may be right.
+        let open = service("a", "process = ['a'\nkeep = '1M'\nfor = '1h'\n").unwrap_err();
+        assert_eq!(open.len(), 1, "{open:?}");
+        // What is missing may be among what is wrong.
+        assert_eq!(service("a", "unit = 5.5").unwrap_err().len(), 1);
     }
 }

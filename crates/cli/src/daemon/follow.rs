@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result};
 use nopal_beside::Mutex;
 use nopal_serve::Client;
+use nopal_trace::{Packets, Trace};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::configuration::Service;
@@ -43,6 +44,10 @@ pub struct Followed {
     /// The messages that need not be said again while the service does not run.
     said: Arc<Mutex<HashSet<String>>>,
     begun: u64,
+    /// How many of its recordings were cut off.
+    cut_off: u64,
+    /// The last recording of a former daemon, until it is known how that ended.
+    former: Option<PathBuf>,
     /// The bytes of its recordings.
     bytes: u64,
 }
@@ -62,8 +67,10 @@ struct Recording {
 impl Followed {
     pub fn new(service: Service, directory: &Path) -> Followed {
         let now = Instant::now();
+        let directory = directory.join(&service.name);
         Followed {
-            directory: directory.join(&service.name),
+            former: recordings::last(&directory),
+            directory,
             service,
             recording: None,
             next: now,
@@ -71,6 +78,7 @@ impl Followed {
             next_look: now,
             said: Arc::default(),
             begun: 0,
+            cut_off: 0,
             bytes: 0,
         }
     }
@@ -125,7 +133,19 @@ impl Followed {
             // The trace of a start that was refused is gone again.
             let is_changed = changed(&self.directory) != recording.before;
             let has_failed = was_none && (recording.directory.exists() || is_changed);
-            self.pause = match has_failed {
+            let killed_by = status.signal().filter(|_| !recording.is_ending);
+            if let Some(signal) = killed_by {
+                self.cut_off += 1;
+                let line = match was_none {
+                    true => format!("the recording had not begun when signal {signal} ended it"),
+                    false => format!(
+                        "the recording {} is cut off: signal {signal} ended its nopal",
+                        recording.directory.display()
+                    ),
+                };
+                say(&self.said, &self.service.name, &line);
+            }
+            self.pause = match has_failed || killed_by.is_some() {
                 true => (2 * self.pause).min(LONGEST_PAUSE),
                 false => PAUSE,
             };
@@ -199,7 +219,28 @@ impl Followed {
         }
     }
 
+    /// Tells if the last recording of a former daemon was cut off, once nobody writes to it any more.
+    fn look_at_former(&mut self) {
+        let Some(former) = self.former.take() else {
+            return;
+        };
+        // Its checksums are of no interest.
+        match Trace::open_by_packets(&former, Packets::default()) {
+            Ok(trace) if trace.is_growing() => self.former = Some(former),
+            Ok(trace) if trace.is_cut_off() => {
+                self.cut_off += 1;
+                let line = format!(
+                    "the last recording, {}, was cut off: nopal was killed, or the machine stopped",
+                    former.display()
+                );
+                say(&self.said, &self.service.name, &line);
+            }
+            _ => {}
+        }
+    }
+
     fn limit(&mut self) {
+        self.look_at_former();
         let most = match self.is_recording() {
             true => self.service.keep / 2,
             false => 0,
@@ -245,6 +286,7 @@ impl Followed {
             service: self.service.name.clone(),
             tool: controlled.map(|recording| recording.tool.id() as i32),
             begun: self.begun,
+            cut_off: self.cut_off,
             bytes: self.bytes,
         }
     }

@@ -54,6 +54,8 @@ pub struct Status {
     pub tool: Option<i32>,
     /// Recordings that have begun.
     pub begun: u64,
+    /// Of these, and of the last one of a former daemon, those whose nopal was killed.
+    pub cut_off: u64,
     /// The bytes of its recordings on the disk.
     pub bytes: u64,
 }
@@ -195,6 +197,12 @@ fn text(statuses: &[Status]) -> String {
             Kind::Counter,
             "Recordings that have begun.",
             |status| status.begun as f64,
+        ),
+        own(
+            "nopal_service_recordings_cut_off_total",
+            Kind::Counter,
+            "Recordings whose nopal was killed, also the last one before the daemon began.",
+            |status| status.cut_off as f64,
         ),
         own(
             "nopal_service_disk_bytes",

@@ -32,6 +32,13 @@ fn is_name(name: &str) -> bool {
     name.len() == pattern.len() && name.chars().zip(pattern.chars()).all(fits)
 }
 
+/// The recording of a service that began last.
+pub fn last(directory: &Path) -> Option<PathBuf> {
+    let all = below(directory).into_iter();
+    let all = all.filter(|(name, _)| is_name(name));
+    all.max().map(|(_, path)| path)
+}
+
 /// Has all recordings end that go on in a directory of services, of a daemon that is no more. Does not wait.
 pub fn end_all(directory: &Path) {
     let Ok(directory) = directory.canonicalize() else {
