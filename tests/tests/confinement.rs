@@ -1,9 +1,10 @@
 //! Programs that give up privileges, or inspect their surroundings.
 
 use nopal_tests::process::wait_until;
-use nopal_tests::{Case, End, Start, c, library, nopal, scratch, shell_word};
+use nopal_tests::{Case, End, Report, Running, Start, c, library, nopal, scratch, shell_word};
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 
 fn seccomp(way: &str) {
     Case::new(c("seccomp", &[])).arguments([way]).check();
@@ -84,6 +85,86 @@ fn a_filter_of_the_program_beside_one_of_nopals_own() {
     let ended = running.wait();
     assert_eq!(ended.end, End::Code(0));
     assert!(ended.stdout.starts_with("TEXT\n"), "{}", ended.stdout);
+}
+
+/// A call that only nopal's own threads make, or a thread of the process with its filters suspended.
+const OF_NOPAL: &str = "319"; // memfd_create
+/// One that the agent makes.
+const OF_AGENT: &str = "24"; // sched_yield
+
+/// Attaches to a process, which is under a filter. `None`: only root can, in a nopal that is under none.
+fn attach(running: &Running, trace: &Path) -> Option<Running> {
+    let mut attach = Start::new([nopal().as_os_str(), "attach".as_ref(), "-o".as_ref()]);
+    attach.words.push(trace.into());
+    attach.words.push(running.id().to_string().into());
+    let mut attach = attach.spawn();
+    let refusal = "a seccomp filter of the process may kill it";
+    let said =
+        attach.wait_for_error(|text| text.contains("tracing process") || text.contains(refusal));
+    (!said.contains(refusal)).then_some(attach)
+}
+
+/// As in a container: what a filter permits is known by its instructions.
+#[test]
+fn calls_have_times_where_a_filter_permits_what_the_agent_does() {
+    for (killed_for, are_timed) in [(OF_NOPAL, true), (OF_AGENT, false)] {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        let [confined, program] = ["confined", "requests"].map(|name| c(name, &[]).path);
+        let words = [
+            confined.as_os_str(),
+            killed_for.as_ref(),
+            program.as_os_str(),
+        ];
+        let mut running = Start::new(words).spawn();
+        running.wait_for(|text| text.contains("ready\n"));
+        let Some(mut attach) = attach(&running, &trace) else {
+            return;
+        };
+        let mut commands = running.stdin();
+        commands.write_all(b"fast 20\n").unwrap();
+        running.wait_for(|text| text.contains("done\n"));
+        drop(commands);
+        assert_eq!(running.wait().end, End::Code(5));
+        let attach = attach.wait();
+        assert_eq!(attach.end, End::Code(0));
+        let warning = "under a seccomp filter that may forbid what nopal does in it";
+        assert_ne!(
+            attach.stderr.contains(warning),
+            are_timed,
+            "{}",
+            attach.stderr
+        );
+        let report = Report::of(&trace);
+        let mut rows = report.rows_of("handle_request");
+        let row = rows.next().expect("it was called");
+        assert_eq!(row["calls"], 20, "{row}");
+        assert_eq!(row["avg_ns"].is_number(), are_timed, "{row}");
+    }
+}
+
+#[test]
+fn what_a_process_under_such_a_filter_executes_is_traced() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let [confined, program] = ["confined", "echo_upper"].map(|name| c(name, &[]).path);
+    let script = "echo ready; read line; exec \"$0\"";
+    let words = [confined.as_os_str(), OF_NOPAL.as_ref(), "/bin/sh".as_ref()];
+    let words = words
+        .into_iter()
+        .chain(["-c".as_ref(), script.as_ref(), program.as_os_str()]);
+    let mut running = Start::new(words).spawn();
+    running.wait_for(|text| text.contains("ready\n"));
+    let Some(mut attach) = attach(&running, &trace) else {
+        return;
+    };
+    running.stdin().write_all(b"go\ntext").unwrap();
+    let ended = running.wait();
+    assert_eq!(ended.end, End::Code(0));
+    assert!(ended.stdout.contains("TEXT\n"), "{}", ended.stdout);
+    let attach = attach.wait();
+    assert_eq!(attach.end, End::Code(0), "{}", attach.stderr);
+    assert_eq!(Report::of(&trace).calls("upper"), 4, "{}", attach.stderr);
 }
 
 #[test]

@@ -54,6 +54,7 @@ mod refusal;
 mod restart;
 mod scheduling;
 mod search;
+mod seccomp;
 mod sleepers;
 mod stacks;
 mod start;
@@ -89,6 +90,7 @@ pub use refusal::{
     Barrier, Examined, StopError, counts_memory, examine, gone, memory_that_may_be_asked_for,
 };
 pub use scheduling::{Scheduling, schedule, scheduling};
+pub use seccomp::{Filters, PossibleCall};
 pub use sleepers::release_sleepers;
 pub use stacks::Search;
 pub use start::lift_limits;

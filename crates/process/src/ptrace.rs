@@ -1,8 +1,10 @@
 //! The raw requests.
 
 use crate::arch::{DEBUG_STATUS, EXTENDED_STATE, Registers};
+use crate::seccomp::Instruction;
 use std::io;
 use std::mem::{self, MaybeUninit};
+use std::ptr;
 
 use libc::{c_uint, c_void, siginfo_t};
 
@@ -302,4 +304,17 @@ pub(crate) fn dispatches_system_calls(tid: i32) -> bool {
         request(PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, tid, size, buffer).is_ok()
             && found.assume_init().mode != OFF
     }
+}
+
+/// A seccomp filter of a thread that is stopped, by its number. ENOENT: it has no more.
+pub(crate) fn filter(tid: i32, index: usize) -> Result<Vec<Instruction>> {
+    const PTRACE_SECCOMP_GET_FILTER: c_uint = 0x420c;
+    let get = |into: *mut c_void| {
+        // SAFETY: `into` is null or has room for what the kernel has said that the filter needs; filters do not change.
+        let length = unsafe { libc::ptrace(PTRACE_SECCOMP_GET_FILTER, tid, index, into) };
+        usize::try_from(length).map_err(|_| io::Error::last_os_error())
+    };
+    let mut filter = vec![Instruction::default(); get(ptr::null_mut())?];
+    get(filter.as_mut_ptr().cast())?;
+    Ok(filter)
 }

@@ -2,7 +2,9 @@
 
 use crate::collecting::naming::task_note;
 use crate::collecting::notes::{self, note};
-use crate::filters::{is_under_new_filter, may_suspend, under_new_filter};
+use crate::filters::{
+    Permitting, is_under_new_filter, may_be_forbidden, may_suspend, under_new_filter,
+};
 use crate::guardian::GUARDIAN;
 use crate::members::is_frozen;
 use crate::memory::control_block;
@@ -189,7 +191,7 @@ impl Session {
             .and_then(|(stopped, maps)| insert(&mut tracee, stopped, changes, &maps, context))
             .and_then(|()| tracee.settle_semaphores(context))
             // From the first jump on, calls of libc's functions tell of further filters; a thread may have been in one.
-            .and_then(|()| match under_new_filter(process) {
+            .and_then(|()| match may_be_forbidden(process, tracee.permitted) {
                 true => tracee.fall_quiet(),
                 false => Ok(()),
             });
@@ -343,8 +345,19 @@ fn insert(
     const FEW: usize = 500;
     let threads = stopped.threads();
     // They ran on since the last look.
-    let filtered = threads.len() <= FEW && under_new_filter(tracee.process);
-    if filtered || threads.iter().any(Thread::dispatches_system_calls) {
+    let mut permitting = Permitting::default();
+    let forbidden = threads.len() <= FEW
+        && may_be_forbidden(tracee.process, tracee.permitted)
+        && threads
+            .iter()
+            .any(|thread| is_under_new_filter(thread) && permitting.of(thread).is_none());
+    if forbidden {
+        context.warnings.push(format!(
+            "process {} is under a seccomp filter that may forbid what nopal does in it: of most calls only the entries are recorded, and programs that it executes are not traced",
+            tracee.process
+        ));
+    }
+    if forbidden || threads.iter().any(Thread::dispatches_system_calls) {
         tracee.fall_quiet()?;
     }
     let waiting = tracee.insert_stopped(&mut stopped, changes, maps, context)?;

@@ -1,10 +1,12 @@
 //! Seccomp filters of other processes.
 
+use std::collections::HashMap;
+
 use anyhow::{Error, Result};
-use nopal_process::Thread;
+use nopal_process::{PossibleCall, Thread};
 
 /// The mode (0 none, 1 strict, 2 filters), and how many filters. The number is unknown before Linux 5.9.
-type Filters = (u32, Option<u32>);
+pub type Filters = (u32, Option<u32>);
 
 const NONE: u32 = 0;
 
@@ -22,6 +24,79 @@ pub fn under_new_filter(process: i32) -> bool {
 /// The same of one thread, which may add filters without the others.
 pub fn is_under_new_filter(thread: &Thread) -> bool {
     are_new(thread.pid(), &[thread.tid()])
+}
+
+/// The system calls that the agent makes, and the one by which the kernel goes on with a wait.
+const CALLS: [(&str, i64); 16] = [
+    ("futex", libc::SYS_futex),
+    ("getpid", libc::SYS_getpid),
+    ("gettid", libc::SYS_gettid),
+    ("madvise", libc::SYS_madvise),
+    ("mmap", libc::SYS_mmap),
+    ("munlock", libc::SYS_munlock),
+    ("munmap", libc::SYS_munmap),
+    ("prctl", libc::SYS_prctl),
+    ("process_vm_readv", libc::SYS_process_vm_readv),
+    ("restart_syscall", libc::SYS_restart_syscall),
+    ("rt_sigaction", libc::SYS_rt_sigaction),
+    ("rt_sigprocmask", libc::SYS_rt_sigprocmask),
+    ("rt_sigreturn", libc::SYS_rt_sigreturn),
+    ("rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo),
+    ("sched_yield", libc::SYS_sched_yield),
+    ("tgkill", libc::SYS_tgkill),
+];
+
+/// Those that may fail: nothing but their effect is missing then.
+const OPTIONAL: [i64; 4] = [
+    libc::SYS_madvise,
+    libc::SYS_munlock,
+    libc::SYS_process_vm_readv,
+    libc::SYS_sched_yield,
+];
+
+/// A filter may look at what is to be mapped.
+const MAPPED: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+
+/// Which filters of others permit all that the agent does, by what they are.
+#[derive(Default)]
+pub struct Permitting(HashMap<nopal_process::Filters, bool>);
+
+impl Permitting {
+    /// The number of filters that a thread is under, which is stopped, if they permit it.
+    pub fn of(&mut self, thread: &Thread) -> Option<Filters> {
+        let filters = thread.filters().ok()?;
+        let permit = self
+            .0
+            .entry(filters)
+            .or_insert_with_key(|filters| permit_all(filters));
+        permit
+            .then(|| filters_of_thread(thread.pid(), thread.tid()).ok()?)
+            .flatten()
+    }
+}
+
+fn permit_all(filters: &nopal_process::Filters) -> bool {
+    let calls = CALLS.map(|(_, number)| PossibleCall {
+        number: number as u32,
+        third: (number == libc::SYS_mmap).then_some(MAPPED),
+        may_fail: OPTIONAL.contains(&number),
+    });
+    filters.permit(&calls)
+}
+
+/// Whether a thread of the process may be under a filter that the tool is not under, nor any that are `permitted`.
+pub fn may_be_forbidden(process: i32, permitted: Option<Filters>) -> bool {
+    let Ok(threads) = nopal_process::threads(process) else {
+        return true;
+    };
+    let is_permitted = |thread: &i32| {
+        permitted.is_some() && filters_of_thread(process, *thread).ok().flatten() == permitted
+    };
+    let others: Vec<i32> = threads
+        .into_iter()
+        .filter(|thread| !is_permitted(thread))
+        .collect();
+    !others.is_empty() && are_new(process, &others)
 }
 
 /// Whether a thread of a process that has been traced may be under such a filter now. The process was under none when it
@@ -111,4 +186,29 @@ fn line(process: i32) -> Option<Vec<i32>> {
         }
     };
     (0..TRIES).find_map(|_| look())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_calls_of_the_agent_are_looked_for_in_filters() {
+        const SOURCES: [&str; 3] = [
+            include_str!("../../../runtime/port/linux/port.c"),
+            include_str!("../../../runtime/port/linux/trap.c"),
+            include_str!("../../../runtime/arch/x86_64/trap.S"),
+        ];
+        let mut made = 0;
+        for rest in SOURCES
+            .iter()
+            .flat_map(|source| source.split("__NR_").skip(1))
+        {
+            let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+            let name = &rest[..end.unwrap_or(rest.len())];
+            assert!(CALLS.iter().any(|(known, _)| *known == name), "{name}");
+            made += 1;
+        }
+        assert!(made >= CALLS.len() - 1);
+    }
 }

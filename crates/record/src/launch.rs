@@ -1,5 +1,6 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
+use crate::filters::is_under_new_filter;
 use crate::guardian::Guardian;
 use crate::memory::control_block::{own_number, store_musl_id, thread_slot};
 use crate::memory::own_memory::{OwnMemory, take_back};
@@ -61,6 +62,10 @@ pub fn arrive(
         Err(_) if !nopal_process::alive(process) => return Ok(None),
         other => other?,
     };
+    // It makes calls for us, and runs nothing else until it is let go.
+    if is_under_new_filter(thread) {
+        thread.suspend_seccomp(true)?;
+    }
     let maps = nopal_process::maps(process)?;
     let (own, planned) = both(
         || OwnMemory::give(thread, &maps, settings),

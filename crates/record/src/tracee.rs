@@ -2,7 +2,7 @@
 
 use crate::collecting::drain::Shared;
 use crate::collecting::notes::{counter, note};
-use crate::filters::under_new_filter;
+use crate::filters::{Filters, Permitting, may_be_forbidden};
 use crate::memory::arena::{Arena, Wrapping};
 use crate::memory::control_block::{own_number, thread_slot};
 use crate::memory::own_memory::{OwnMemory, head_bytes, parts_bytes};
@@ -123,6 +123,8 @@ pub struct Tracee {
     pub entry_only: bool,
     /// Something in the process follows frame pointers.
     pub walked: bool,
+    /// The filters of its threads that permit what the agent does, by their number.
+    pub(crate) permitted: Option<Filters>,
 }
 
 /// The state that the parts of a session share while the text of a tracee is changed.
@@ -167,6 +169,7 @@ impl Tracee {
         settings: &Settings,
     ) -> Result<Tracee> {
         let process = thread.pid();
+        let permitted = Permitting::default().of(thread);
         let mut space = Space::new(maps);
         for range in own.ranges() {
             space.take(range);
@@ -211,7 +214,7 @@ impl Tracee {
             mirror,
             mappings_left: mappings_for_mirrors(maps.len()),
             thread_slot,
-            quiet: u32::from(under_new_filter(process)),
+            quiet: u32::from(may_be_forbidden(process, permitted)),
             process: own_number(process, process)? as u32,
             depth_limit,
             tracer: tracer_to_allow(),
@@ -252,6 +255,7 @@ impl Tracee {
             wrapping: Vec::new(),
             entry_only: !settings.capture.ends,
             walked: false,
+            permitted,
         })
     }
 
@@ -281,6 +285,7 @@ impl Tracee {
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
             walked: self.walked,
+            permitted: self.permitted,
         };
         child.take_up_left_text();
         Ok(child)

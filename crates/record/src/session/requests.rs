@@ -1,5 +1,6 @@
 //! Requests of threads of traced processes, which wait for the answers.
 
+use crate::filters::is_under_new_filter;
 use crate::launch;
 use crate::memory::control_block::thread_with;
 use crate::memory::region::{ProgramRequest, Region};
@@ -387,6 +388,9 @@ fn with_thread<T>(
     let mut thread = Thread::seize(request.process, request.thread, Trace::default())?;
     thread.interrupt()?;
     thread.settle()?;
+    if is_under_new_filter(&thread) {
+        thread.suspend_seccomp(true)?;
+    }
     let result = with(&mut thread);
     let _ = thread.detach();
     result
