@@ -27,7 +27,8 @@ impl Session {
             .iter()
             .filter(|process| **process != self.processes.main && !self.attached.contains(process));
         let count = others.count();
-        if count > 0 {
+        // What nopal has attached to runs on anyhow.
+        if count > 0 && self.attached.is_empty() {
             self.context.warnings.push(several(
                 count as u64,
                 "process that the program started still runs; it is no longer traced",
@@ -251,13 +252,17 @@ impl Session {
             tracee.release_semaphores();
         }
         for journal in Journal::read_all(process).unwrap_or_default() {
-            let ours = |region: &Arc<Region>| region.inode() == journal.inode;
-            if !regions.iter().any(ours) {
+            let mut ours = regions
+                .iter()
+                .filter(|region| region.inode() == journal.inode);
+            let Some(region) = ours.next() else {
                 continue;
-            }
+            };
             match remove::remove(&journal, WhileFrozen::GiveUp) {
                 Ok(()) => {}
                 Err(error) if error.is::<Frozen>() => self.frozen.push(process),
+                // It has ended meanwhile, or executes another program.
+                Err(_) if !remove::has_mapped(process, region) => {}
                 Err(error) => {
                     self.failed.push(process);
                     self.context.warnings.push(format!(
