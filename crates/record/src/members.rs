@@ -94,10 +94,12 @@ fn unit_below(roots: &[PathBuf], unit: &str) -> Result<Membership> {
         !units.is_empty(),
         "there is no unit {unit:?}: systemd does not run here, or its control groups are not shown"
     );
-    let names = units.iter().map(|(name, _)| name.as_str());
+    // The suffix would make all services alike.
+    let short = |name| str::strip_suffix(name, ".service").unwrap_or(name);
+    let names = units.iter().map(|(name, _)| short(name));
     bail!(
         "there is no unit {unit:?} with processes{}",
-        or_nearest(names, &full)
+        or_nearest(names, short(unit))
     )
 }
 
@@ -413,7 +415,7 @@ mod tests {
         assert_eq!(unit("nginx.service"), "system.slice/nginx.service");
         assert_eq!(unit("system.slice"), "system.slice");
         assert!(
-            unit("nginz").ends_with("the nearest is nginx.service"),
+            unit("nginz").ends_with("the nearest is nginx"),
             "{}",
             unit("nginz")
         );
