@@ -63,7 +63,7 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
     );
     ensure!(
         !under_new_filter(process) || may_suspend(),
-        "a seccomp filter of the process may kill it for system calls that nopal needs; a nopal of root's that is under no filter itself can suspend it meanwhile"
+        "a seccomp filter of the process may kill it for system calls that nopal needs; run nopal as root and under no filter, so outside of containers: then it suspends that one meanwhile"
     );
     let image = Image::open(&executed(process)).map_err(or_gone)?;
     ensure_not_go(&image, &"this")

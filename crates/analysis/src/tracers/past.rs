@@ -60,7 +60,7 @@ impl Past {
         let untimed = (self.untimed > 0).then(|| {
             let events = several(self.untimed, "event", "events");
             format!(
-                "left out: {events} while calls of the functions at its ends were counted or off"
+                "left out: {events} while calls of the functions at its ends were counted or off; other cases then are not in the trace (a section of `nopal ctl` has all recorded)"
             )
         });
         notes.chain(unknown).chain(untimed).collect()
