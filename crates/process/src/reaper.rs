@@ -3,6 +3,7 @@
 //! within `PTRACE_SEIZE`. But another OS thread of ours can wait for them.
 
 use nopal_beside::{Condvar, Mutex};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ const SUSPICIOUS: Duration = Duration::from_millis(10);
 /// Waits for ended threads on behalf of an OS thread whose seizing takes long.
 pub(crate) struct Reaper {
     shared: Arc<Shared>,
+    works: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -29,20 +31,27 @@ struct State {
 }
 
 impl Reaper {
-    pub(crate) fn start() -> Reaper {
-        let shared = Arc::new(Shared::default());
-        let work = Arc::clone(&shared);
-        // Without it, the deadlock remains possible, but is rare.
-        let _ = std::thread::Builder::new()
-            .name("nopal-reaper".to_owned())
-            .spawn(move || work.run());
-        Reaper { shared }
+    pub(crate) fn new() -> Reaper {
+        Reaper {
+            shared: Arc::default(),
+            works: Cell::new(false),
+        }
     }
 
     /// Seizes a thread with `seize`, and waits for ended threads meanwhile if necessary.
     pub(crate) fn watch<T>(&self, pid: i32, tid: i32, seize: impl FnOnce() -> T) -> T {
-        self.shared
-            .with(|state| state.seizing = Some(Instant::now()));
+        let any_seized = self.shared.with(|state| {
+            state.seizing = Some(Instant::now());
+            !state.seized.is_empty()
+        });
+        // Before, there is none to wait for.
+        if any_seized && !self.works.replace(true) {
+            let work = Arc::clone(&self.shared);
+            // Without it, the deadlock remains possible, but is rare.
+            let _ = std::thread::Builder::new()
+                .name("nopal-reaper".to_owned())
+                .spawn(move || work.run());
+        }
         let result = seize();
         self.shared.with(|state| {
             state.seizing = None;
@@ -61,8 +70,8 @@ impl Drop for Reaper {
 }
 
 impl Shared {
-    fn with(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock());
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock())
     }
 
     fn run(&self) {

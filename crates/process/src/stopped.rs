@@ -102,7 +102,7 @@ impl Stopped {
     fn stop_beside(pid: i32, held: Option<&Thread>, patience: Duration) -> Result<Stopped> {
         let begun = Instant::now();
         let mut stopped = Stopped::nothing(pid);
-        let reaper = Reaper::start();
+        let reaper = Reaper::new();
         let mut known = HashSet::new();
         if let Some(thread) = held {
             known.insert(thread.tid());
@@ -120,8 +120,10 @@ impl Stopped {
             let settled = stopped.wait_for_children() || hopeless;
             if look {
                 let found = stopped.seize_new(&mut known, &reaper, patience)?;
+                // To look for others in the memory takes long, and is not over while there are new threads.
+                let settled = settled && !found.new;
                 let others = settled && stopped.seize_sharers(&mut known, &reaper)?;
-                if settled && !found.new && !others && (hopeless || !found.dying) {
+                if settled && !others && (hopeless || !found.dying) {
                     return Ok(stopped);
                 }
             }

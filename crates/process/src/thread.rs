@@ -139,7 +139,8 @@ impl Thread {
             if let Some(event) = self.poll()? {
                 return Ok(Some(event));
             }
-            if Instant::now() >= deadline || self.is_zombie() {
+            // It takes longer to see this than most stops take to come.
+            if Instant::now() >= deadline || pause.sleeps() && self.is_zombie() {
                 return self.poll();
             }
             pause.rest();
@@ -531,24 +532,33 @@ fn is_no_child(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ECHILD)
 }
 
-/// Waits for events that no descriptor announces: first by yielding, then by sleeping longer and longer.
+/// Waits for events that no descriptor announces: first by yielding, for as long as it takes to go to sleep and to wake
+/// up, then by sleeping longer and longer.
 #[derive(Default)]
 pub(crate) struct Pause {
-    rests: u32,
+    begun: Option<Instant>,
+    sleeps: u32,
 }
 
 impl Pause {
+    const YIELDING: Duration = Duration::from_micros(100);
+
+    pub(crate) fn sleeps(&self) -> bool {
+        self.sleeps > 0
+    }
+
     /// Whether the wait is longer than a thread usually takes to stop.
     pub(crate) fn is_long(&self) -> bool {
-        self.rests > 60
+        self.sleeps > 40
     }
 
     pub(crate) fn rest(&mut self) {
-        self.rests = self.rests.saturating_add(1);
-        match self.rests {
-            0..20 => std::thread::yield_now(),
-            20..100 => std::thread::sleep(Duration::from_micros(20)),
-            _ => std::thread::sleep(Duration::from_micros(500)),
+        let begun = self.begun.get_or_insert_with(Instant::now);
+        if begun.elapsed() < Self::YIELDING {
+            return std::thread::yield_now();
         }
+        self.sleeps = self.sleeps.saturating_add(1);
+        let micros = if self.sleeps < 80 { 20 } else { 500 };
+        std::thread::sleep(Duration::from_micros(micros));
     }
 }
