@@ -15,6 +15,7 @@ use crate::session::states::States;
 use crate::session::unfollowed::Unfollowed;
 use crate::session::watchdog::Progress;
 use crate::session::{Service, Session, Subscribers};
+use crate::sites::blocks::Blocks;
 use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
@@ -42,6 +43,7 @@ pub(crate) fn session(
         context: PatchContext {
             settings,
             files,
+            blocks: Blocks::default(),
             shared,
             warnings: Vec::new(),
         },

@@ -174,6 +174,9 @@ pub(crate) fn record(
     }
     let drain = drain(&session).inspect_err(|_| session.guardian.dismiss())?;
     let mut main = None;
+    if plans.len() > 1 {
+        session.context.blocks.keep();
+    }
     for (candidate, planned) in candidates.into_iter().zip(plans) {
         let attached = match session.enough {
             true => Err(Error::msg("the session was ended before")),
@@ -195,6 +198,7 @@ pub(crate) fn record(
             session.enough = true;
         }
     }
+    session.context.blocks.forget();
     let Some(mut main) = main else {
         let _ = drain.stop();
         session.guardian.dismiss();

@@ -12,6 +12,7 @@ use crate::patch::change::Change;
 use crate::patch::inserted::Inserted;
 use crate::patch::journal::mirrored_parts;
 use crate::patch::restore::joined;
+use crate::sites::blocks::Blocks;
 use crate::sites::choose::{Loaded, boundary};
 use crate::sites::chosen::Chosen;
 use crate::sites::files::Files;
@@ -131,6 +132,7 @@ pub struct Tracee {
 pub struct PatchContext {
     pub settings: Settings,
     pub files: Files,
+    pub blocks: Blocks,
     pub shared: Arc<Shared>,
     /// For the user, at the end.
     pub warnings: Vec<String>,

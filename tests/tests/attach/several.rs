@@ -110,6 +110,31 @@ fn a_session_of_several_ends_with_the_last_or_is_removed_from_all() {
 }
 
 #[test]
+fn processes_with_the_same_code_at_the_same_addresses() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let mut program = running(&Case::new(c("siblings", &[])), "ready");
+    let said = program.wait_for(|text| text.contains("ready\n"));
+    let numbers = said
+        .lines()
+        .filter_map(|line| line.strip_prefix("process "));
+    let processes: Vec<String> = numbers.map(str::to_owned).collect();
+    assert_eq!(processes.len(), 3, "{said}");
+    let mut tool = attach_to_all(&processes, &trace);
+    // Counting needs what lies at another address in the last one.
+    for command in ["trace leaf new l", "trace l count"] {
+        let ctl = [nopal().to_str().unwrap(), "ctl", &processes[0], command];
+        let answered = Start::new(ctl).run("");
+        assert_eq!(answered.end, End::Code(0), "{}", answered.stderr);
+    }
+    program.stdin().write_all(b"on\n").unwrap();
+    assert_eq!(program.wait().end, End::Code(5));
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_eq!(Report::of(&trace).calls("leaf"), 1000 + 2000 + 3000);
+}
+
+#[test]
 fn where_no_process_can_be_traced_each_has_its_reason() {
     let words = [nopal().to_str().unwrap(), "attach", "4194304", "4194303"];
     let ended = Start::new(words).run("");

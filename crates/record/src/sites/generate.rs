@@ -160,9 +160,6 @@ impl Tracee {
         let fits = |arena: &Arena| reaches(arena.base, &extent) && arena.has_room(bytes);
         let arena = self.places.arenas.iter().position(fits);
         let arena = arena.context("no room for generated code in reach")?;
-        let sites: Vec<&Site> = chosen.sites.iter().map(|(site, _)| *site).collect();
-        let (numbers, new) = context.files.number(&module.file, &sites);
-        let writer = &context.shared.writer;
         let maker = Maker {
             module,
             chosen,
@@ -170,16 +167,28 @@ impl Tracee {
             counted: self.places.counted,
             entry_only: self.entry_only,
             walked: self.walked,
+            on,
             settings: &context.settings,
         };
         let arenas = &mut self.places.arenas;
-        let mut make = || maker.block(&mut arenas[arena], &numbers, on);
-        let (made, notes) = match new.len() {
-            WORTH_A_THREAD.. => both(make, || new.write_notes(writer)),
-            0 => (make(), Ok(())),
-            _ => (make(), new.write_notes(writer)),
+        let like = context.blocks.like(&maker, &arenas[arena]);
+        let (block, changes) = match like {
+            Some(like) => like.again(&mut arenas[arena])?,
+            None => {
+                let sites: Vec<&Site> = chosen.sites.iter().map(|(site, _)| *site).collect();
+                let (numbers, new) = context.files.number(&module.file, &sites);
+                let writer = &context.shared.writer;
+                let blocks = &mut context.blocks;
+                let mut make = || blocks.make(&maker, &mut arenas[arena], &numbers);
+                let (made, notes) = match new.len() {
+                    WORTH_A_THREAD.. => both(make, || new.write_notes(writer)),
+                    0 => (make(), Ok(())),
+                    _ => (make(), new.write_notes(writer)),
+                };
+                let (made, ()) = (made?, notes?);
+                made
+            }
         };
-        let ((block, changes), ()) = (made?, notes?);
         let arena = &self.places.arenas[arena];
         if !block.entries_only.is_empty() {
             let code = arena.piece(block.low, (block.high - block.low) as usize)?;
@@ -239,18 +248,22 @@ impl Tracee {
 }
 
 /// The parts of a module's block.
-struct Maker<'a> {
-    module: &'a Loaded,
-    chosen: &'a Chosen<'a>,
-    mirror: i64,
-    counted: u64,
-    entry_only: bool,
-    walked: bool,
-    settings: &'a Settings,
+pub struct Maker<'a> {
+    pub module: &'a Loaded,
+    pub chosen: &'a Chosen<'a>,
+    pub mirror: i64,
+    pub counted: u64,
+    pub entry_only: bool,
+    pub walked: bool,
+    /// The thunks are switched on, or off; but those of probes know it themselves, and those of hooks are on.
+    pub on: bool,
+    /// The session's.
+    pub settings: &'a Settings,
 }
 
 /// A block in its place.
-struct Made {
+#[derive(Clone)]
+pub struct Made {
     low: u64,
     high: u64,
     header: u64,
@@ -258,12 +271,21 @@ struct Made {
 }
 
 impl Maker<'_> {
-    /// Makes it at the next place of `arena`; `numbers` are those of the sites. The thunks are switched on or off, but
-    /// for those of probes, which know it themselves, and of hooks, which are on.
-    fn block(&self, arena: &mut Arena, numbers: &[u32], on: bool) -> Result<(Made, Vec<Change>)> {
-        let Maker { module, chosen, .. } = *self;
+    /// Makes it at the next place of `arena`; `numbers` are those of the sites. `keep` sees all of its bytes, in order.
+    pub fn block(
+        &self,
+        arena: &mut Arena,
+        numbers: &[u32],
+        mut keep: impl FnMut(&[u8]),
+    ) -> Result<(Made, Vec<Change>)> {
+        let Maker {
+            module, chosen, on, ..
+        } = *self;
         let (at, base) = (arena.next(), arena.base);
-        let keep = |offset: usize, bytes: &[u8]| arena.write(at + offset as u64, bytes);
+        let mut keep = |offset: usize, bytes: &[u8]| {
+            keep(bytes);
+            arena.write(at + offset as u64, bytes)
+        };
         let mut block =
             BlockBuilder::new(at, base, self.mirror, self.counted, chosen.bound() as usize);
         block.reserve(chosen.sites.len());
@@ -292,7 +314,7 @@ impl Maker<'_> {
             if !on {
                 block.switch_off(&thunk);
             }
-            block.hand_over(keep)?;
+            block.hand_over(&mut keep)?;
         }
         for (site, stub) in &chosen.hooks {
             let rows = rows(&site.body, &mut unwinding);
@@ -334,7 +356,7 @@ impl Maker<'_> {
         changes.extend(holes);
         let all = [&changes, &chosen.markers, &chosen.marker_words];
         let undo: Vec<Stored> = all.into_iter().flatten().map(Stored::new).collect();
-        let block = block.finish_into(undo.as_bytes(), keep)?;
+        let block = block.finish_into(undo.as_bytes(), &mut keep)?;
         arena.keep(block.handed_over);
         let made = Made {
             low: block.low,

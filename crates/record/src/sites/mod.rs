@@ -1,5 +1,6 @@
 //! The traced sites in the files of a process: functions, markers, probes.
 
+pub mod blocks;
 pub mod catalog;
 pub mod choose;
 pub mod chosen;
