@@ -72,7 +72,7 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
 /// Whether a process has the memory of a session that goes on: it is attached to it, or the process was forked from one
 /// that is traced.
 pub fn is_followed(process: i32) -> bool {
-    let goes_on = |journals: Vec<Journal>| journals.iter().any(|journal| journal.tool.is_some());
+    let goes_on = |journals: Vec<Journal>| journals.iter().any(|journal| journal.tool().is_some());
     Journal::read_all(process).is_ok_and(goes_on)
 }
 
@@ -84,12 +84,30 @@ pub fn clean_up(process: i32) -> Result<bool> {
     Ok(!left.is_empty())
 }
 
+/// What a session has in a process, and who took care of it at that moment.
+struct Left {
+    journal: Journal,
+    tool: Option<i32>,
+    guardian: Option<i32>,
+}
+
+impl Left {
+    fn of(journal: Journal) -> Left {
+        Left {
+            tool: journal.tool(),
+            guardian: journal.guardian(),
+            journal,
+        }
+    }
+}
+
 /// The sessions in a process. The guardian of a killed one gets time to remove it.
-fn left_in(process: i32) -> Result<Vec<Journal>> {
+fn left_in(process: i32) -> Result<Vec<Left>> {
     let start = Instant::now();
     loop {
         let left = Journal::read_all(process);
-        let is_left = |journal: &Journal| journal.tool.is_none() && journal.guardian.is_some();
+        let left = left.map(|all| all.into_iter().map(Left::of).collect::<Vec<_>>());
+        let is_left = |left: &Left| left.tool.is_none() && left.guardian.is_some();
         let at_work = left.iter().flatten().any(is_left)
             || matches!(
                 nopal_process::examine(process),
@@ -102,10 +120,15 @@ fn left_in(process: i32) -> Result<Vec<Journal>> {
     }
 }
 
-fn take_out(left: &[Journal]) -> Result<()> {
-    for journal in left {
+fn take_out(left: &[Left]) -> Result<()> {
+    for Left {
+        journal,
+        tool,
+        guardian,
+    } in left
+    {
         let process = journal.process;
-        match (journal.tool, journal.guardian) {
+        match (*tool, *guardian) {
             (Some(tool), _) => bail!(
                 "process {process} is traced by process {tool}, a nopal that cannot be reached: it belongs to another user, or has another XDG_RUNTIME_DIR; `kill -INT {tool}` ends it"
             ),

@@ -28,9 +28,8 @@ pub struct Journal {
     presence: Option<Range<u64>>,
     /// The region's.
     pub inode: u64,
-    /// The tool of the session that made it, and its guardian, while they live.
-    pub tool: Option<i32>,
-    pub guardian: Option<i32>,
+    /// The tool of the session that made it, and its guardian, as the region has them.
+    owners: [i32; 2],
     /// The address of the process structure.
     head: u64,
     /// That with the table of stack parts, and the contexts.
@@ -67,6 +66,22 @@ impl Journal {
         let all = Journal::read_all(process)?;
         let own = all.into_iter().find(|journal| journal.inode == inode);
         own.context("nopal's memory in the process is damaged")
+    }
+
+    /// The tool of the session that made it, while that lives.
+    pub fn tool(&self) -> Option<i32> {
+        self.living(self.owners[0])
+    }
+
+    /// Its guardian, likewise.
+    pub fn guardian(&self) -> Option<i32> {
+        self.living(self.owners[1])
+    }
+
+    fn living(&self, owner: i32) -> Option<i32> {
+        let holds = |map: &Mapping| map.inode == self.inode && map.shared;
+        (owner > 0 && owner != self.process && nopal_process::has_mapping(owner, holds))
+            .then_some(owner)
     }
 
     pub fn is_generated(&self, address: u64) -> bool {
@@ -145,6 +160,11 @@ fn is_nopals(map: &Mapping) -> bool {
     map.path.as_deref() == Some(Path::new(NAME)) && map.deleted
 }
 
+/// Whether generated code is mapped there.
+pub fn is_nopals_code(map: &Mapping) -> bool {
+    is_nopals(map) && map.executable && map.shared
+}
+
 fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Result<Journal> {
     let word = |offset: usize| memory.read_word(region.start + offset as u64);
     ensure!(
@@ -177,7 +197,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     let mut code: Vec<Range<u64>> = Vec::new();
     let mut changes = Vec::new();
     // By addresses, so that the piece with an arena's image comes first. Pieces behind it may have nothing in them yet.
-    for map in maps.iter().filter(|map| is_nopals(map) && map.executable) {
+    for map in maps.iter().filter(|map| is_nopals_code(map)) {
         let within = |entry: &&BlockEntry| map.start <= entry.low && entry.header < map.end;
         let blocks: Vec<&BlockEntry> = table.iter().filter(within).collect();
         let in_arena = |one: &Range<u64>| one.start / ARENA_BYTES == map.start / ARENA_BYTES;
@@ -189,12 +209,6 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
             changes.extend(undo(block, memory)?);
         }
     }
-    let owner = |number: u64| {
-        let number = number as i32;
-        let holds = |map: &Mapping| map.inode == region.inode && map.shared;
-        (number > 0 && number != process && nopal_process::has_mapping(number, holds))
-            .then_some(number)
-    };
     let holes = changes.iter().filter(|change| change.is_hole());
     let holes = holes.map(|hole| hole.address..hole.address + 1);
     let mut ways: Vec<Range<u64>> = code.iter().cloned().chain(holes).collect();
@@ -208,8 +222,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
             .find(|map| is_nopals(map) && map.start == region.end)
             .map(|map| map.start..map.end),
         inode: region.inode,
-        tool: owner(owners & 0xffff_ffff),
-        guardian: owner(owners >> 32),
+        owners: [owners as i32, (owners >> 32) as i32],
         head: head_at,
         private,
         stack_parts: head.stack_parts,

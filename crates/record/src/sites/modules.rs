@@ -1,5 +1,6 @@
 //! The modules that a process has loaded, and the files behind them.
 
+use crate::patch::journal::is_nopals_code;
 use crate::sites::choose::Loaded;
 use crate::sites::files::Files;
 use crate::sites::program;
@@ -138,9 +139,10 @@ pub fn with_code(process: i32) -> Result<Vec<Module>> {
     program_first(process, nopal_process::modules(process)?)
 }
 
-/// The modules that have code, at least one.
+/// The modules that have code, at least one, without nopal's own.
 fn program_first(process: i32, mut modules: Vec<Module>) -> Result<Vec<Module>> {
-    modules.retain(Module::executable);
+    let is_nopals = |module: &Module| module.mappings.iter().all(is_nopals_code);
+    modules.retain(|module| module.executable() && !is_nopals(module));
     let program = program::among(process, &modules).context("the program is not mapped")?;
     modules[..=program].rotate_right(1);
     Ok(modules)
