@@ -20,6 +20,7 @@ use nopal_symbols::{
 };
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -593,14 +594,17 @@ impl NewSites<'_> {
 pub type Facts = (u64, u64, u64, [i64; 4]);
 
 pub fn facts(path: &Path) -> Option<Facts> {
-    let file = path.metadata().ok()?;
+    path.metadata().ok().as_ref().map(facts_of)
+}
+
+pub fn facts_of(file: &Metadata) -> Facts {
     let times = [
         file.mtime(),
         file.mtime_nsec(),
         file.ctime(),
         file.ctime_nsec(),
     ];
-    Some((file.dev(), file.ino(), file.size(), times))
+    (file.dev(), file.ino(), file.size(), times)
 }
 
 enum Opened {
