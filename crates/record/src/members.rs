@@ -4,6 +4,7 @@ use anyhow::{Result, bail, ensure};
 use nopal_symbols::nearest;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// The longest command name.
 const LONGEST_NAME: usize = 15;
@@ -265,24 +266,33 @@ fn is_named(process: i32, name: &str) -> bool {
 
 /// Where the control groups are: all in one tree, or, as of old, one tree a controller.
 pub fn roots() -> Vec<PathBuf> {
+    mounted(|_| true)
+}
+
+/// The one tree first. Of the others, those with these options of their mounts, among which are their controllers.
+fn mounted(has: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let of_kind = |kind: &str| -> Vec<PathBuf> {
+    let of_kind = |kind: &str, has: &dyn Fn(&str) -> bool| -> Vec<PathBuf> {
         let lines = mounts.lines().map(|line| line.split(' '));
         let lines = lines.filter_map(|mut words| {
             let path = words.nth(1)?;
-            (words.next()? == kind).then(|| path.into())
+            (words.next()? == kind && has(words.next()?)).then(|| path.into())
         });
         lines.collect()
     };
-    let mut roots = of_kind("cgroup2");
-    roots.extend(of_kind("cgroup"));
+    let mut roots = of_kind("cgroup2", &|_| true);
+    roots.extend(of_kind("cgroup", &has));
     roots
 }
+
+/// Those in which processes may be frozen.
+static FREEZING: LazyLock<Vec<PathBuf>> =
+    LazyLock::new(|| mounted(|options| options.split(',').any(|one| one == "freezer")));
 
 /// Whether a process stands still by its control group, as by `docker pause`.
 pub fn is_frozen(process: i32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup"));
-    groups.is_ok_and(|groups| any_is_frozen(&roots(), &groups))
+    groups.is_ok_and(|groups| any_is_frozen(&FREEZING, &groups))
 }
 
 /// `groups`: as `/proc/PID/cgroup` has them, `NUMBER:CONTROLLERS:PATH`.
