@@ -396,7 +396,7 @@ impl Drain {
             let _over = Over(&theirs);
             // The program runs already.
             for region in theirs.regions() {
-                region.make_ready();
+                region.make_ready(region.occupancy());
             }
             // A trace without it has no net times, and all else.
             if let Ok(cost) = cost::measure(recorder, ordered) {
@@ -449,8 +449,8 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         let until = counter();
         collector.heartbeat.beat();
         for region in shared.regions() {
-            region.make_ready();
             let occupancy = region.occupancy();
+            region.make_ready(occupancy);
             activity.note(&region, occupancy);
             let mut writer = shared.writer.lock();
             if occupancy.full > 0 || writer.has_subscribers() {

@@ -33,6 +33,8 @@ pub struct Occupancy {
     pub taken: usize,
     /// The number of them that were handed over.
     pub full: usize,
+    /// Behind the last of them.
+    pub end: usize,
     /// A number that most likely differs where any chunk has another state or owner.
     pub digest: u64,
 }
@@ -243,13 +245,10 @@ impl Region {
 
     /// Gives pages to the chunks that threads will take next. A thread that takes one without pages spends more time
     /// on getting them than on its records.
-    pub fn make_ready(&self) {
+    pub fn make_ready(&self, now: Occupancy) {
         const AHEAD: usize = 16;
         let ready = self.ready.load(Ordering::Relaxed);
-        let nearly = ready.saturating_sub(AHEAD)..self.in_use();
-        let taken = |chunk: &usize| self.chunk_state(*chunk) != CHUNK_FREE;
-        let used = nearly.rev().find(taken).map_or(0, |chunk| chunk + 1);
-        let wanted = (used + AHEAD).min(self.in_use());
+        let wanted = (now.end + AHEAD).min(self.in_use());
         if wanted > ready {
             // If it fails, threads get the pages.
             let _ = fallocate(
@@ -557,7 +556,10 @@ impl Region {
         for chunk in 0..self.chunks() {
             // Acquire pairs with the release of the thread that handed the chunk over.
             let state = self.state(chunk).load(Ordering::Acquire);
-            occupancy.taken += usize::from(state & CHUNK_STATE_MASK != CHUNK_FREE);
+            if state & CHUNK_STATE_MASK != CHUNK_FREE {
+                occupancy.taken += 1;
+                occupancy.end = chunk + 1;
+            }
             occupancy.full += usize::from(state & CHUNK_STATE_MASK == CHUNK_FULL);
             // A sum of products, which do not wait for each other.
             let factor = DIGEST_FACTOR.wrapping_mul(2 * chunk as u64 + 1);
