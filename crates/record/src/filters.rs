@@ -65,10 +65,7 @@ impl Permitting {
     /// The number of filters that a thread is under, which is stopped, if they permit it.
     pub fn of(&mut self, thread: &Thread) -> Option<Filters> {
         let filters = thread.filters().ok()?;
-        let permit = self
-            .0
-            .entry(filters)
-            .or_insert_with_key(|filters| permit_all(filters));
+        let permit = self.0.entry(filters).or_insert_with_key(permit_all);
         permit
             .then(|| filters_of_thread(thread.pid(), thread.tid()).ok()?)
             .flatten()
