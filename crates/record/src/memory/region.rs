@@ -463,7 +463,11 @@ impl Region {
         self.answer_by(request, REQUEST_GRANTED);
     }
 
+    /// Nothing is answered where the thread has given up: its place may be another's by now.
     fn answer_by(&self, request: &ProgramRequest, answer: u32) {
+        if !self.is_waiting(request) {
+            return;
+        }
         let state = self.word(self.request(request.place, offset_of!(Request, state)));
         let _ = state.compare_exchange(
             REQUEST_WAITING,

@@ -26,26 +26,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Session {
-    pub(crate) fn answer(&mut self, region: &Arc<Region>, request: &ProgramRequest) {
+    pub(crate) fn answer(&mut self, region: &Arc<Region>, asked: &ProgramRequest) {
         // Others were answered before it.
-        if !region.is_waiting(request) {
+        if !region.is_waiting(asked) {
             return;
         }
         // Both who asks and what has changed are read from one list: it is long where many libraries are loaded.
-        let maps = nopal_process::maps(request.process).unwrap_or_default();
-        let listed = request.process;
-        let request = match *Session::who_waits(region, request, &maps) {
+        let maps = nopal_process::maps(asked.process).unwrap_or_default();
+        let listed = asked.process;
+        let request = match *Session::who_waits(region, asked, &maps) {
             [(process, thread)] => &ProgramRequest {
                 process,
                 thread,
-                ..*request
+                ..*asked
             },
             ref found => {
                 // None: it was killed.
                 if !found.is_empty() {
-                    self.cannot_tell(region, request);
+                    self.cannot_tell(region, asked);
                 }
-                region.answer(request);
+                region.answer(asked);
                 return;
             }
         };
@@ -54,7 +54,7 @@ impl Session {
             REQUEST_EXEC => {
                 // It will have another region.
                 region.meet_threads();
-                self.exec(region, request)
+                self.exec(region, asked, request)
             }
             REQUEST_LIBRARIES => {
                 let maps = if request.process == listed {
@@ -63,22 +63,22 @@ impl Session {
                     Vec::new()
                 };
                 let changed = self.libraries_changed(region, request, maps);
-                region.answer(request);
+                region.answer(asked);
                 changed
             }
             REQUEST_LOCK => match self.lock_all(region, request) {
                 Ok(true) => {
-                    region.grant(request);
+                    region.grant(asked);
                     Ok(())
                 }
                 refused => {
-                    region.answer(request);
+                    region.answer(asked);
                     refused.map(|_| ())
                 }
             },
             REQUEST_TRAPS => {
                 let left = self.leave_traps(region, request.process);
-                region.answer(request);
+                region.answer(asked);
                 left
             }
             REQUEST_TEXT | REQUEST_SECRET => {
@@ -87,13 +87,13 @@ impl Session {
                     _ => self.leave_secret(region, request.process),
                 };
                 match left {
-                    Ok(()) => region.grant(request),
-                    Err(_) => region.answer(request),
+                    Ok(()) => region.grant(asked),
+                    Err(_) => region.answer(asked),
                 }
                 left
             }
             _ => {
-                region.answer(request);
+                region.answer(asked);
                 Ok(())
             }
         };
@@ -341,18 +341,27 @@ impl Session {
         self.left_text.iter().flat_map(describe).collect()
     }
 
-    fn exec(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<()> {
+    fn exec(
+        &mut self,
+        region: &Arc<Region>,
+        asked: &ProgramRequest,
+        request: &ProgramRequest,
+    ) -> Result<()> {
         let follows = self.options.follow_exec && launch::may_follow(request);
-        if self.options.follow_exec && !follows && launch::is_set_id(request) {
-            self.unfollowed.add(request.process, Unfollowed::SET_ID);
-        }
         let follower = follows
             .then(|| {
                 ensure!(request.thread != 0, Unfollowed::FILTERED);
                 ExecFollower::seize(request.process, request.thread)
             })
             .transpose();
-        region.answer(request);
+        // It has given up by itself, and told that.
+        if !region.is_waiting(asked) {
+            return Ok(());
+        }
+        if self.options.follow_exec && !follows && launch::is_set_id(request) {
+            self.unfollowed.add(request.process, Unfollowed::SET_ID);
+        }
+        region.answer(asked);
         let Some(follower) = follower? else {
             return Ok(());
         };
