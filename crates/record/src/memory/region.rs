@@ -453,7 +453,8 @@ impl Region {
             .collect()
     }
 
-    /// Answers a request, and wakes the thread. A request that the thread has withdrawn is left alone.
+    /// Answers a request, and wakes the thread. A request that the thread has withdrawn is left alone, and so is that of
+    /// another thread which has its place by now.
     pub fn answer(&self, request: &ProgramRequest) {
         self.answer_by(request, REQUEST_DONE);
     }
@@ -463,7 +464,6 @@ impl Region {
         self.answer_by(request, REQUEST_GRANTED);
     }
 
-    /// Nothing is answered where the thread has given up: its place may be another's by now.
     fn answer_by(&self, request: &ProgramRequest, answer: u32) {
         if !self.is_waiting(request) {
             return;
@@ -759,4 +759,29 @@ fn chunk_offset(chunks: usize) -> usize {
 fn wake(word: &AtomicU32, waiters: u32) {
     // A thread that waits looks again by itself.
     let _ = futex::wake(word, futex::Flags::empty(), waiters);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_place_of_a_withdrawn_request_is_not_answered_in_its_stead() {
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let region = Region::create(file, 1 << 20, 0, 0, 0).unwrap();
+        let word = |field| region.word(region.request(3, field));
+        let make = |thread| {
+            word(offset_of!(Request, process)).store(1, Ordering::Relaxed);
+            word(offset_of!(Request, thread)).store(thread, Ordering::Relaxed);
+            word(offset_of!(Request, state)).store(REQUEST_WAITING, Ordering::Release);
+            region.requests()[0]
+        };
+        let withdrawn = make(7);
+        let made = make(8);
+        region.answer(&withdrawn);
+        region.grant(&withdrawn);
+        assert!(region.is_waiting(&made));
+        region.answer(&made);
+        assert!(region.requests().is_empty());
+    }
 }
