@@ -1,6 +1,7 @@
 //! Processes by what they belong to: a name, a service, a container, a control group.
 
 use anyhow::{Result, bail, ensure};
+use nopal_process::processes;
 use nopal_symbols::nearest;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ impl Membership {
     pub fn named(name: &str) -> Result<Membership> {
         let named = Membership::Name(name.to_owned());
         if named.members().is_empty() {
-            let names: Vec<String> = strangers().filter_map(name_of).collect();
+            let names: Vec<String> = strangers(processes()).filter_map(name_of).collect();
             let names = names.iter().map(String::as_str);
             bail!("no process is named {name:?}{}", or_nearest(names, name));
         }
@@ -62,17 +63,18 @@ impl Membership {
     /// The processes, without this one, those that it started, and those that it was started by.
     pub fn members(&self) -> Vec<i32> {
         let mut members: Vec<i32> = match self {
-            Membership::Name(name) => strangers()
-                .filter(|process| is_named(*process, name))
-                .collect(),
+            // The name first: it takes less time than all else.
+            Membership::Name(name) => {
+                strangers(processes().filter(|process| is_named(*process, name))).collect()
+            }
             Membership::Group(group) => {
-                let all = strangers();
                 let mut members = Vec::new();
                 gather(group, 0, &mut members);
-                all.filter(|process| members.contains(process)).collect()
+                strangers(members.into_iter()).collect()
             }
         };
         members.sort_unstable();
+        members.dedup();
         members
     }
 }
@@ -224,8 +226,8 @@ fn or_nearest<'a>(names: impl Iterator<Item = &'a str>, wanted: &str) -> String 
     nopal_symbols::or_nearest(&nearest(names, wanted))
 }
 
-/// All processes that have not ended, but for this one, its ancestors, and its children.
-fn strangers() -> impl Iterator<Item = i32> {
+/// Those that have not ended, but for this one, its ancestors, and its children.
+fn strangers(processes: impl Iterator<Item = i32>) -> impl Iterator<Item = i32> {
     let own = std::process::id() as i32;
     let mut ancestors = vec![own];
     while let Some(parent) = ancestors
@@ -236,7 +238,7 @@ fn strangers() -> impl Iterator<Item = i32> {
     {
         ancestors.push(parent);
     }
-    nopal_process::processes().filter(move |process| {
+    processes.filter(move |process| {
         !ancestors.contains(process)
             && nopal_process::alive(*process)
             && nopal_process::parent(*process).is_ok_and(|parent| parent != own)
