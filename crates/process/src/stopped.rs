@@ -508,8 +508,8 @@ impl Stopped {
         self.together = together;
     }
 
-    /// Resumes all threads of the process except one, which can make system calls for us. Avoids the child of a `vfork`, and a thread
-    /// that gets signals, if there is another: see [`Stopped::seize_new`]. `None`: no thread is stopped.
+    /// Resumes all threads of the process except one, which can make system calls for us. Avoids the child of a `vfork`,
+    /// and a thread that gets signals, if there is another: see [`Stopped::seize_new`]. `None`: no thread is stopped.
     pub fn keep_one(&mut self) -> Option<&mut Thread> {
         let kept = self.fittest()?;
         self.threads.swap(0, kept);

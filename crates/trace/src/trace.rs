@@ -677,15 +677,6 @@ impl Trace {
             .any(|note| matches!(note, Note::End { complete: true, .. }))
     }
 
-    /// Whether its nopal was killed.
-    pub fn is_cut_off(&self) -> bool {
-        let end = self.notes.iter().rev().find_map(|note| match note {
-            Note::End { why, .. } => Some(why),
-            _ => None,
-        });
-        !self.is_growing() && end.is_none_or(|why| why == Note::KILLED)
-    }
-
     /// The first hundred flaws of the trace.
     pub fn damage(&self) -> &[Damage] {
         &self.damage

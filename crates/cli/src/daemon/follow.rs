@@ -227,7 +227,7 @@ impl Followed {
         // Its checksums are of no interest.
         match Trace::open_by_packets(&former, Packets::default()) {
             Ok(trace) if trace.is_growing() => self.former = Some(former),
-            Ok(trace) if trace.is_cut_off() => {
+            Ok(trace) if recordings::is_cut_off(&trace) => {
                 self.cut_off += 1;
                 let line = format!(
                     "the last recording, {}, was cut off: nopal was killed, or the machine stopped",

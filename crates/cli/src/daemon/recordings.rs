@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use nopal_analysis::sort;
 use nopal_analysis::text::date;
+use nopal_trace::{Note, Trace};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A snapshot that has not changed for so long is not being written.
@@ -37,6 +38,15 @@ pub fn last(directory: &Path) -> Option<PathBuf> {
     let all = below(directory).into_iter();
     let all = all.filter(|(name, _)| is_name(name));
     all.max().map(|(_, path)| path)
+}
+
+/// Whether the nopal of a recording was killed.
+pub fn is_cut_off(trace: &Trace) -> bool {
+    let end = trace.notes().iter().rev().find_map(|note| match note {
+        Note::End { why, .. } => Some(why),
+        _ => None,
+    });
+    !trace.is_growing() && end.is_none_or(|why| why == Note::KILLED)
 }
 
 /// Has all recordings end that go on in a directory of services, of a daemon that is no more. Does not wait.
