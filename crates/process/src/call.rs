@@ -80,12 +80,13 @@ impl Lent<'_> {
     }
 
     /// Has the other threads stand still until [`Lent::let_others_go`]. A call may have to wait for what one of them does:
-    /// then they run for as long, and stand still again.
+    /// then they run for as long, and stand still again. One of them may wait for what this thread does: then it runs.
     pub fn stop_others(&mut self, patience: Duration) -> Result<()> {
         if self.thread.others_stand_still {
             return Ok(());
         }
-        self.others = Some(Stopped::stop_others(self.thread, patience)?);
+        self.give_back()?;
+        self.others = Some(Stopped::stop_others(self.thread, true, patience)?);
         Ok(())
     }
 
@@ -330,7 +331,7 @@ impl Thread {
         others.take();
         let event = self.wait_at_most(patience)?;
         if let Event::Stopped(_) = event {
-            *others = Some(Stopped::stop_others(self, LONGEST_MOMENT)?);
+            *others = Some(Stopped::stop_others(self, false, LONGEST_MOMENT)?);
         }
         Ok(event)
     }

@@ -3,6 +3,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -124,9 +125,22 @@ pub fn processes() -> impl Iterator<Item = i32> {
 
 /// How often a thread has got a processor. `None`: it has ended, or the kernel does not count.
 pub(crate) fn times_scheduled(pid: i32, tid: i32) -> Option<u64> {
+    scheduling(pid, tid, 2)
+}
+
+/// The time that a thread has had a processor. `None`: it has ended, or the kernel does not count.
+pub(crate) fn time_on_processor(pid: i32, tid: i32) -> Option<Duration> {
+    scheduling(pid, tid, 0).map(Duration::from_nanos)
+}
+
+/// The kernel's numbers: nanoseconds with a processor and without one, how often it has got one.
+fn scheduling(pid: i32, tid: i32, which: usize) -> Option<u64> {
     let text = contents(&format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    let times = std::str::from_utf8(&text).ok()?.split_whitespace().nth(2)?;
-    times.parse().ok().filter(|times| *times > 0)
+    let number = std::str::from_utf8(&text)
+        .ok()?
+        .split_whitespace()
+        .nth(which)?;
+    number.parse().ok().filter(|number| *number > 0)
 }
 
 /// The threads of a process, zombies among them.

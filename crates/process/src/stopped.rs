@@ -1,18 +1,18 @@
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::blocked::{
     blocked, children_beside, has_children, runs_program, sharers, vfork_children,
 };
-use crate::information::{thread_status, threads};
+use crate::information::{thread_status, threads, time_on_processor};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, gone, traced_by};
 use crate::restart::{is_wound_back, wind_back};
 use crate::sleepers;
-use crate::thread::{Pause, is_gone, own_thread};
+use crate::thread::{LONGEST_WAIT, Pause, is_gone, own_thread};
 use crate::way_back::unused;
 use crate::{Ending, Event, Mapping, Options, Stop, StopError, Thread, maps};
 
@@ -68,6 +68,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 /// The longest wait for a thread that was let run for a moment: it may need a processor first.
 pub(crate) const LONGEST_MOMENT: Duration = Duration::from_millis(500);
 
+/// The processor time that a thread may need to stop.
+const LONGEST_WAY_TO_STOP: Duration = Duration::from_millis(2);
+
 /// The time between looks at the other threads, while one is waited for.
 const BETWEEN_SWEEPS: Duration = Duration::from_millis(10);
 
@@ -79,41 +82,68 @@ struct Found {
     dying: bool,
 }
 
+/// Threads that are resumed while others do not stop.
+struct Others {
+    /// Those that did not stop, and then did: they remain stopped, or one would always be waited for.
+    awaited: HashSet<i32>,
+    /// The time for which they are resumed next.
+    moment: Duration,
+    /// The time that each late thread had had a processor when it was first looked at.
+    spent: HashMap<i32, Duration>,
+}
+
+impl Default for Others {
+    fn default() -> Others {
+        Others {
+            awaited: HashSet::new(),
+            moment: BETWEEN_SWEEPS,
+            spent: HashMap::new(),
+        }
+    }
+}
+
 impl Stopped {
     /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Runnable
     /// threads without a processor get more time. Expected failures are [`StopError`]s.
     pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
-        let stopped = Stopped::stop_beside(pid, None, patience)?;
+        let stopped = Stopped::stop_beside(pid, None, false, patience)?;
         if stopped.are_killed() || stopped.threads.is_empty() && stopped.late.is_empty() {
             return Err(ended_or_executes(pid));
         }
         Ok(stopped)
     }
 
-    /// The same for all threads but this one, which stands still.
-    pub fn stop_others(held: &Thread, patience: Duration) -> Result<Stopped> {
+    /// The same for all threads but this one, which stands still. If one of them waits for it and it `may_run`, it does so
+    /// meanwhile.
+    pub fn stop_others(held: &mut Thread, may_run: bool, patience: Duration) -> Result<Stopped> {
         let pid = held.pid();
         match threads(pid).map_err(|_| ended_or_executes(pid))?[..] {
             [only] if only == held.tid() => Ok(Stopped::nothing(pid)),
-            _ => Stopped::stop_beside(pid, Some(held), patience),
+            _ => Stopped::stop_beside(pid, Some(held), may_run, patience),
         }
     }
 
-    fn stop_beside(pid: i32, held: Option<&Thread>, patience: Duration) -> Result<Stopped> {
+    fn stop_beside(
+        pid: i32,
+        mut held: Option<&mut Thread>,
+        may_run: bool,
+        patience: Duration,
+    ) -> Result<Stopped> {
         let begun = Instant::now();
         let mut stopped = Stopped::nothing(pid);
         let reaper = Reaper::new();
         let mut known = HashSet::new();
-        if let Some(thread) = held {
+        if let Some(thread) = &held {
             known.insert(thread.tid());
             reaper.watch(pid, thread.tid(), || ());
         }
         let mut pause = Pause::default();
         let mut look = true;
         let mut hopeless = false;
+        let mut others = Others::default();
         loop {
             // The kernel makes a thread that executes a program wait for one that is held and does not know its end.
-            if held.is_some_and(|thread| !thread.is_held()) {
+            if held.as_ref().is_some_and(|thread| !thread.is_held()) {
                 return Err(ended_or_executes(pid));
             }
             // A running thread may create others; when all are stopped, one more look finds no new ones.
@@ -122,8 +152,8 @@ impl Stopped {
                 let found = stopped.seize_new(&mut known, &reaper, patience)?;
                 // To look for others in the memory takes long, and is not over while there are new threads.
                 let settled = settled && !found.new;
-                let others = settled && stopped.seize_sharers(&mut known, &reaper)?;
-                if settled && !others && (hopeless || !found.dying) {
+                let sharers = settled && stopped.seize_sharers(&mut known, &reaper)?;
+                if settled && !sharers && (hopeless || !found.dying) {
                     return Ok(stopped);
                 }
             }
@@ -138,6 +168,13 @@ impl Stopped {
                     return Err(ended_or_executes(pid));
                 }
                 stopped.seize_children(&mut known)?;
+                if waited < patience && stopped.may_wait_for_others(&mut others) {
+                    let held = held.as_deref_mut().filter(|_| may_run);
+                    stopped.let_others_go_on(held, &mut others, &mut known)?;
+                    pause = Pause::default();
+                    look = true;
+                    continue;
+                }
             }
             look = stopped.wait_for_children() || hopeless;
             pause.rest();
@@ -324,6 +361,67 @@ impl Stopped {
     fn all_sleep(&self) -> bool {
         let mut late = self.late.iter();
         late.all(|thread| blocked(thread.pid(), thread.tid()).is_some())
+    }
+
+    /// Whether a thread that does not stop may wait for what another one does: for a page that the program provides
+    /// itself (`userfaultfd`). It sleeps, and not for its `vfork` child, or keeps a processor busy: a fault in the kernel
+    /// is tried again at once while there is a signal.
+    fn may_wait_for_others(&self, others: &mut Others) -> bool {
+        self.late.iter().any(|thread| {
+            let (pid, tid) = (thread.pid(), thread.tid());
+            let is_busy = time_on_processor(pid, tid).is_some_and(|now| {
+                let before = *others.spent.entry(tid).or_insert(now);
+                now.saturating_sub(before) >= LONGEST_WAY_TO_STOP
+            });
+            let sleeps = || thread_status(pid, tid).is_ok_and(|it| it.state == 'D');
+            is_busy || sleeps() && vfork_children(self.pid, tid).is_empty()
+        })
+    }
+
+    /// Resumes the threads that have stopped until those that have not stop, or for a moment that is longer each time.
+    /// The one that is `held` runs, too.
+    fn let_others_go_on(
+        &mut self,
+        mut held: Option<&mut Thread>,
+        others: &mut Others,
+        known: &mut HashSet<i32>,
+    ) -> Result<()> {
+        let (resumed, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(|it| it.pid() == self.pid && !others.awaited.contains(&it.tid()));
+        self.threads = kept;
+        for thread in &resumed {
+            known.remove(&thread.tid());
+        }
+        let late = self.resume(resumed);
+        known.extend(late.iter().map(Thread::tid));
+        self.late.extend(late);
+        others.awaited.extend(self.late.iter().map(Thread::tid));
+        if let Some(held) = &mut held {
+            held.resume()?;
+        }
+        let until = Instant::now() + others.moment;
+        let mut pause = Pause::default();
+        while !self.late.is_empty() && Instant::now() < until {
+            self.gather(known)?;
+            pause.rest();
+        }
+        if let Some(held) = held {
+            held.interrupt()?;
+            match held.settle_until(Instant::now() + LONGEST_WAIT)? {
+                Some(Event::Stopped(Stop::Interrupted)) => wind_back(held, &self.maps)?,
+                Some(Event::Stopped(Stop::Group(_))) => {}
+                Some(_) => return Err(ended_or_executes(self.pid)),
+                None => bail!("thread {} does not stop", held.tid()),
+            }
+        }
+        if !self.late.is_empty() {
+            // They may wait for one of those that remained stopped.
+            others.awaited.clear();
+            others.moment *= 2;
+        }
+        others.spent.clear();
+        Ok(())
     }
 
     /// Most children of `vfork` call `execve` at once: this handles those that do not.
@@ -563,7 +661,13 @@ impl Stopped {
     fn release(&mut self) -> Vec<Thread> {
         let mut threads = std::mem::take(&mut self.threads);
         threads.append(&mut self.late);
+        threads.append(&mut self.beside);
         threads.extend(self.first.take());
+        self.resume(threads)
+    }
+
+    /// Those that have not stopped are returned, still traced.
+    fn resume(&mut self, mut threads: Vec<Thread>) -> Vec<Thread> {
         // A resumed thread may at once make a call that an ignored signal interrupts: see `seize_new`. So threads that
         // get signals go first, and threads in such a call last. Before it stopped, a thread may have got more
         // children; for many threads this is not checked again.
@@ -580,9 +684,8 @@ impl Stopped {
             )
         });
         // One of another process may be about to trace these: see `hold_children_beside`.
-        let (own, mut others): (Vec<_>, Vec<_>) =
+        let (own, others): (Vec<_>, Vec<_>) =
             threads.into_iter().partition(|it| it.pid() == self.pid);
-        others.append(&mut self.beside);
         let mut threads: Vec<Thread> = own.into_iter().chain(others).collect();
         threads.retain_mut(|thread| !thread.leave_if_stopped());
         // If they have been killed, the first thread's end is reported after all others have been waited for.

@@ -76,6 +76,37 @@ fn calls_with_timeouts_end_while_one_stop_follows_another() {
     assert_eq!(running.line(), "0 complaints about 34 calls");
 }
 
+/// The pages come from a thread that would stand still.
+#[test]
+fn threads_that_wait_for_pages_of_another_one_stop_a_hundred_times() {
+    let program = compile("provided");
+    let mut running = Running::start(&program, &[]);
+    if running.line() == "none" {
+        eprintln!("not tested: this system has no userfaultfd for us");
+        return;
+    }
+    for round in 0..100 {
+        let mut stopped = Stopped::stop(running.pid(), Duration::from_secs(10)).unwrap();
+        assert_eq!(stopped.threads().len(), 5, "round {round}");
+        assert!(stopped.late().is_empty());
+        if round % 3 == 0 {
+            all_call_for_us(&mut stopped);
+        }
+        assert!(stopped.detach_all().is_empty());
+        std::thread::sleep(Duration::from_micros(round * 977 % 3000));
+    }
+    // Also where that thread is the one that is held.
+    for others in 0..20 {
+        let mut one = Stopped::stop_one(running.pid(), others, PATIENCE).unwrap();
+        let held = one.keep_one().unwrap();
+        let rest = Stopped::stop_others(held, true, Duration::from_secs(10)).unwrap();
+        assert_eq!(rest.threads().len(), 4, "beside {others}");
+        assert!(rest.late().is_empty());
+    }
+    running.tell(".");
+    assert_eq!(running.line(), "0 wrong");
+}
+
 #[test]
 fn what_was_submitted_is_waited_for_under_two_hundred_stops() {
     let program = compile("submitting");
@@ -157,7 +188,7 @@ fn the_others_stand_still_beside_one_that_is_held() {
     for others in 0..100 {
         let mut one = Stopped::stop_one(running.pid(), others, PATIENCE).unwrap();
         let held = one.keep_one().unwrap();
-        let rest = Stopped::stop_others(held, PATIENCE).unwrap();
+        let rest = Stopped::stop_others(held, false, PATIENCE).unwrap();
         assert_eq!(rest.threads().len(), 49);
         assert!(rest.late().is_empty());
         assert!(rest.threads().iter().all(|it| it.tid() != held.tid()));
