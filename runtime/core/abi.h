@@ -113,7 +113,7 @@
 #define NOPAL_REQUEST_EXEC 2u           /* the thread is about to exec; word: address of the path, 0: it has none */
 #define NOPAL_REQUEST_LOCK 3u           /* mlockall has failed, perhaps because of nopal's memory; word: its flags */
 #define NOPAL_REQUEST_TRAPS 4u          /* the program is about to look at the action of SIGTRAP, which is nopal's, or to set it */
-#define NOPAL_REQUEST_TEXT 5u           /* the program is about to make text writable, perhaps with jumps; word: its address, descriptor: its pages; granted: these are out */
+#define NOPAL_REQUEST_TEXT 5u           /* the program is about to make text writable or to move it, perhaps with jumps; word: its address, descriptor: its pages; granted: these are out */
 #define NOPAL_REQUEST_SECRET 6u         /* the process is about to become one that only root may trace, and so leave; granted: no function has a jump */
 #define NOPAL_REQUEST_PAGE_BYTES 4096
 

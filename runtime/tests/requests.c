@@ -5,6 +5,9 @@
 #include "hooks.h"
 #include "world.h"
 
+#define MREMAP_MAYMOVE 1
+#define MREMAP_FIXED 2
+#define MREMAP_DONTUNMAP 4
 #define PR_SET_DUMPABLE 4
 #define PR_SET_NAME 15
 #define PR_SET_SECCOMP 22
@@ -323,6 +326,47 @@ static void writable_text_makes_requests(void)
 	all_requests_are_free();
 }
 
+static void moved_text_makes_requests(void)
+{
+	begin();
+	process.blocks[0] = (struct nopal_block){ 0x200, 0x300, 0x280, 0x5010, 0x7000 };
+	process.block_count = 1;
+	const struct {
+		uint64_t address, bytes, flags;
+		int32_t pages;
+	} calls[] = {
+		{ 0x5000, 0x1000, MREMAP_MAYMOVE, 1 },
+		{ 0x6000, 0x2000, MREMAP_MAYMOVE | MREMAP_FIXED, 2 },
+		{ 0x6000, 1, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 1 },
+		{ 0x5000, 0x1000, 0, 0 },
+		{ 0x7000, 0x1000, MREMAP_MAYMOVE, 0 },
+	};
+	for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++) {
+		struct nopal_arguments arguments = given(calls[i].address, calls[i].bytes, 0x10000);
+		arguments.integer[3] = calls[i].flags;
+		arguments.integer[4] = 0x7000;
+		seen = (struct nopal_request){ 0 };
+		waits = 0;
+		nopal_before_move(&arguments);
+		CHECK(seen.what == (calls[i].pages ? NOPAL_REQUEST_TEXT : 0));
+		CHECK(seen.descriptor == calls[i].pages && (!seen.what || seen.word == calls[i].address));
+	}
+	const uint64_t words[][5] = {
+		{ 0x5000, 0x1000, 0x1000, MREMAP_MAYMOVE, 0 },
+		{ 0x8000, 0x3000, 0x1000, MREMAP_MAYMOVE | MREMAP_FIXED, 0x5000 },
+	};
+	for (unsigned i = 0; i < 2; i++) {
+		struct nopal_arguments arguments = given(25, words[i][0], words[i][1]);
+		for (int j = 2; j < 5; j++)
+			arguments.integer[j + 1] = words[i][j];
+		seen = (struct nopal_request){ 0 };
+		waits = 0;
+		nopal_before_system_call(&arguments);
+		CHECK(seen.what == NOPAL_REQUEST_TEXT && seen.word == 0x5000 && seen.descriptor == 1);
+	}
+	all_requests_are_free();
+}
+
 static void secrecy_makes_requests(void)
 {
 	begin();
@@ -488,6 +532,7 @@ const struct test request_tests[] = {
 	{ "quiet_process_makes_requests_without_a_system_call", quiet_process_makes_requests_without_a_system_call },
 	{ "hooks_make_requests", hooks_make_requests },
 	{ "writable_text_makes_requests", writable_text_makes_requests },
+	{ "moved_text_makes_requests", moved_text_makes_requests },
 	{ "secrecy_makes_requests", secrecy_makes_requests },
 	{ "text_is_waited_for_when_the_tool_is_gone", text_is_waited_for_when_the_tool_is_gone },
 	{ "text_that_nobody_puts_back_is_waited_for_once", text_that_nobody_puts_back_is_waited_for_once },

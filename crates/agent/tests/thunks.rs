@@ -223,6 +223,7 @@ fn hooks_are_as_their_layout_says() {
         (Stub::Seccomp, "nopal_stub_seccomp"),
         (Stub::SignalAction, "nopal_stub_signal_action"),
         (Stub::Protect, "nopal_stub_protect"),
+        (Stub::Move, "nopal_stub_move"),
         (Stub::SystemCall, "nopal_stub_system_call"),
         (Stub::FindObject, "nopal_stub_find_object"),
         (Stub::IterateObjects, "nopal_stub_iterate_objects"),

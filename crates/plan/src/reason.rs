@@ -79,7 +79,7 @@ impl Reason {
             Reason::RawSystemCall => "may make any system call, also one that returns twice",
             Reason::LocksMemory => "locks nopal's memory too, which nopal handles in a hook",
             Reason::SetsSignals => "sets the actions of signals, which nopal has to follow",
-            Reason::ChangesText => "may make code writable, which nopal has to follow",
+            Reason::ChangesText => "may make code writable or move it, which nopal has to follow",
             Reason::GrowsStack => "moves to another part of the stack and back",
             Reason::BranchThunk => "is a branch or return thunk, not a function",
             Reason::ProfilerHook => "the hook of another tracer or profiler",

@@ -79,6 +79,8 @@ const NAMES: &[(&str, Reason)] = &[
     ("mprotect", Reason::ChangesText),
     ("__mprotect", Reason::ChangesText),
     ("pkey_mprotect", Reason::ChangesText),
+    ("mremap", Reason::ChangesText),
+    ("__mremap", Reason::ChangesText),
     ("__morestack*", Reason::GrowsStack),
     ("mcount", Reason::ProfilerHook),
     ("_mcount", Reason::ProfilerHook),

@@ -49,6 +49,7 @@
 	before_stub nopal_stub_seccomp, nopal_before_seccomp
 	before_stub nopal_stub_signal_action, nopal_before_signal_action
 	before_stub nopal_stub_protect, nopal_before_protect
+	before_stub nopal_stub_move, nopal_before_move
 	before_stub nopal_stub_system_call, nopal_before_system_call
 
 /* The handler replaces the function, and gets the function (body) as its third argument. */

@@ -124,12 +124,10 @@ void nopal_before_signal_action(struct nopal_arguments *arguments)
 		nopal_make_request(nopal_process, NOPAL_REQUEST_TRAPS, 0, NOPAL_NO_DESCRIPTOR);
 }
 
-/* mprotect and pkey_mprotect. A program that makes its text writable is about to change it, and may change a part of a
- * jump, or look for the bytes that it displaced: the tool takes the jumps there out first. */
-void nopal_before_protect(struct nopal_arguments *arguments)
+/* The program is about to change or move memory, perhaps text with jumps: the tool takes these out first. */
+static void have_own_text(uint64_t low, uint64_t bytes)
 {
-	uint64_t low = arguments->integer[0], bytes = arguments->integer[1];
-	if (!(arguments->integer[2] & PROT_WRITE) || !bytes)
+	if (!bytes)
 		return;
 	/* The last page counts as a whole. */
 	uint64_t pages = (bytes - 1) / NOPAL_REQUEST_PAGE_BYTES + 1, high = low + pages * NOPAL_REQUEST_PAGE_BYTES;
@@ -146,6 +144,24 @@ void nopal_before_protect(struct nopal_arguments *arguments)
 		have_text_back(NOPAL_REQUEST_TEXT, low, number);
 		return;
 	}
+}
+
+/* mprotect and pkey_mprotect. A program that makes its text writable is about to change it, and may change a part of a
+ * jump, or look for the bytes that it displaced. */
+void nopal_before_protect(struct nopal_arguments *arguments)
+{
+	if (arguments->integer[2] & PROT_WRITE)
+		have_own_text(arguments->integer[0], arguments->integer[1]);
+}
+
+/* mremap. At another address a jump leads elsewhere, and a part of one may be where other memory comes. */
+void nopal_before_move(struct nopal_arguments *arguments)
+{
+	uint64_t flags = arguments->integer[3];
+	if (flags & MREMAP_MAYMOVE)
+		have_own_text(arguments->integer[0], arguments->integer[1]);
+	if (flags & MREMAP_FIXED)
+		have_own_text(arguments->integer[4], arguments->integer[2]);
 }
 
 void nopal_before_system_call(struct nopal_arguments *arguments)
@@ -167,6 +183,9 @@ void nopal_before_system_call(struct nopal_arguments *arguments)
 	case __NR_mprotect:
 	case __NR_pkey_mprotect:
 		nopal_before_protect(&rest);
+		break;
+	case __NR_mremap:
+		nopal_before_move(&rest);
 		break;
 	case __NR_execve:
 		nopal_before_exec(&rest);

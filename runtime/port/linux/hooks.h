@@ -15,6 +15,7 @@ void nopal_before_prctl(struct nopal_arguments *arguments);
 void nopal_before_seccomp(struct nopal_arguments *arguments);
 void nopal_before_signal_action(struct nopal_arguments *arguments);
 void nopal_before_protect(struct nopal_arguments *arguments);
+void nopal_before_move(struct nopal_arguments *arguments);
 void nopal_before_system_call(struct nopal_arguments *arguments);
 
 /* glibc's struct dl_find_object, for 64-bit pointers and unwinders that need only the table. */

@@ -544,11 +544,23 @@ fn a_program_that_changes_its_text_while_nopal_comes_and_goes() {
     }
 }
 
+/// Its functions run at the new address and at the old one, at whatever moment nopal comes or goes.
+#[test]
+fn a_program_that_moves_its_text() {
+    for way in ["-DPLAIN", "-DSTAYS", "-DBY_SYSTEM_CALL"] {
+        let traced = Case::new(c("moved", &[way])).unchanged();
+        let told = "may change or move its code: 801 functions are not recorded from then on";
+        assert!(traced.said.contains(told), "{}", traced.said);
+        assert_eq!(traced.report.calls("constant7"), 1, "{way}");
+        Case::new(c("moved", &[way, "-DHOLD"])).check_come_and_go();
+    }
+}
+
 #[test]
 fn forks_that_change_their_text_after_each_other() {
     for way in ["-DONCE", "-DIN_PARENT"] {
         let traced = Case::new(c("rewritten_forks", &[way])).unchanged();
-        let told = "may change its code: 1 function is not recorded from then on";
+        let told = "may change or move its code: 1 function is not recorded from then on";
         assert_eq!(traced.said.matches(told).count(), 2, "{}", traced.said);
     }
 }
@@ -559,6 +571,6 @@ fn functions_in_text_that_becomes_writable_are_recorded_until_then() {
     let traced = case.unchanged();
     assert_eq!(traced.report.calls("constant"), 100);
     assert_eq!(traced.report.calls("apart"), 200 * 100 + 1);
-    let told = "may change its code: 1 function is not recorded from then on";
+    let told = "may change or move its code: 1 function is not recorded from then on";
     assert!(traced.said.contains(told), "{}", traced.said);
 }

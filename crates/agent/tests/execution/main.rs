@@ -537,6 +537,7 @@ fn hooks_keep_registers() {
         Stub::Seccomp,
         Stub::SignalAction,
         Stub::Protect,
+        Stub::Move,
         Stub::SystemCall,
     ]
     .map(|stub| world.hook(stub, observed()));

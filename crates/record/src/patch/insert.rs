@@ -171,7 +171,7 @@ impl Tracee {
     }
 }
 
-const WRITABLE: &str = "the program may change its code, which is or was writable";
+const WRITABLE: &str = "the program may change its code, which is or was writable, or moves it";
 const DIFFERS: &str = "the code in memory differs from the file";
 
 /// `None` if the change was written.

@@ -274,7 +274,7 @@ impl Session {
         Ok(())
     }
 
-    /// The program is about to make text writable: it gets it as it is in the file.
+    /// The program is about to make text writable or to move it: it gets it as it is in the file.
     fn leave_text(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<()> {
         let pages = request.descriptor.max(0) as u64;
         let text = request.word
@@ -327,14 +327,14 @@ impl Session {
         Ok((owner, left))
     }
 
-    /// For people: what is not recorded any more since programs may change it.
+    /// For people: what is not recorded any more since programs may change or move it.
     pub(crate) fn describe_left_text(&self) -> Vec<String> {
         let describe = |(process, left): (&i32, &[usize; 2])| {
             let kinds = [["function is", "functions are"], ["probe is", "probes are"]];
             let some = left.iter().zip(kinds).filter(|(number, _)| **number > 0);
             let lines = some.map(|(number, [one, more])| {
                 let what = several(*number as u64, one, more);
-                format!("process {process} may change its code: {what} not recorded from then on")
+                format!("process {process} may change or move its code: {what} not recorded from then on")
             });
             lines.collect::<Vec<_>>()
         };

@@ -9,7 +9,7 @@ use nopal_process::Memory;
 use nopal_symbols::Image;
 use std::collections::HashSet;
 
-const HOOKS: [(&str, Stub); 19] = [
+const HOOKS: [(&str, Stub); 20] = [
     ("_dl_debug_state", Stub::Libraries),
     ("_dl_find_object", Stub::FindObject),
     ("dl_iterate_phdr", Stub::IterateObjects),
@@ -29,6 +29,7 @@ const HOOKS: [(&str, Stub); 19] = [
     ("__libc_sigaction", Stub::SignalAction),
     ("mprotect", Stub::Protect),
     ("pkey_mprotect", Stub::Protect),
+    ("mremap", Stub::Move),
     ("syscall", Stub::SystemCall),
 ];
 

@@ -1,4 +1,4 @@
-//! Text that the program may write to: it gets it without jumps.
+//! Text that the program may write to, or moves: it gets it without jumps.
 
 use crate::patch::change::Change;
 use crate::patch::remove::without_threads;
@@ -13,7 +13,7 @@ use std::ops::Range;
 const REACH: u64 = 256;
 
 impl Tracee {
-    /// The program makes text writable: takes its jumps out for good, but for those of hooks, without which calls that are
+    /// The program makes text writable or moves it: takes its jumps out for good, but for those of hooks, without which calls that are
     /// wrapped could not end. Returns the numbers of functions and of probes that are not recorded any more.
     pub fn leave_text(
         &mut self,
