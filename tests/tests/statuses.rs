@@ -220,6 +220,21 @@ fn the_disk_is_full() {
     assert!(ran_untraced > 0, "some disk is too small for a trace");
 }
 
+/// A directory tree for one program may be without devices.
+#[test]
+fn there_are_no_devices() {
+    let scratch = scratch();
+    let line = format!(
+        "mount -t tmpfs none /dev && exec {} record -o {} -- /bin/echo on",
+        shell_word(nopal()),
+        shell_word(scratch.path().join("trace")),
+    );
+    let ended = Start::new(["unshare", "--mount", "sh", "-c", &line]).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "on\n");
+    assert!(!ended.stderr.contains("untraced"), "{}", ended.stderr);
+}
+
 #[test]
 fn what_a_session_left_that_ended_early_is_in_nobodys_way() {
     let case = Case::new(Program::installed("/bin/true"));

@@ -37,6 +37,7 @@ mod packet;
 mod packets;
 mod processes;
 mod processors;
+mod random;
 mod records;
 mod scan;
 mod select;
@@ -71,6 +72,7 @@ pub use note::{Aside, Note, OpenCall, Place, Selection, Session, SiteState, Task
 pub use output::{Output, Unnamed};
 pub use packet::Packet;
 pub use packets::Packets;
+pub use random::random_uuid;
 pub use records::Records;
 pub use select::{Select, select};
 pub use site_counts::{Calls, SiteCounts};

@@ -16,6 +16,7 @@ use crate::note::{Note, Session, SiteState, SitesLine};
 use crate::occurrences::Occurrences;
 use crate::output::Output;
 use crate::processors::Processors;
+use crate::random::random_uuid;
 use crate::scan::{Content, Known, Unfinished, scan};
 use crate::session::{self, FORMAT_VERSION, Line};
 use crate::short_calls::{Kept, ShortCalls};
@@ -125,7 +126,7 @@ impl Writer {
     /// As [`Writer::create`], where there is nothing.
     pub(crate) fn create_in(output: Output, session: Session) -> Result<Writer> {
         let uuid = match session.uuid.as_str() {
-            "" => Uuid::new_v4(),
+            "" => random_uuid()?,
             text => Uuid::parse_str(text).context("the session's uuid cannot be read")?,
         };
         let session = Session {

@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nopal_beside::Mutex;
-use nopal_trace::Trace;
-use uuid::Uuid;
+use nopal_trace::{Trace, random_uuid};
 
 use crate::http::{Request, Requests, Response};
 use crate::{Shown, api, page};
@@ -93,8 +92,7 @@ impl Server {
         Ok(Server {
             listener,
             port,
-            // 122 bits from the system's generator.
-            token: Uuid::new_v4().simple().to_string(),
+            token: random_uuid()?.simple().to_string(),
             traces: traces.into(),
             guests: Arc::default(),
         })
