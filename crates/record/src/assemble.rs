@@ -8,7 +8,7 @@ use crate::collecting::trace_end::Limit;
 use crate::guardian::Guardian;
 use crate::options::{Options, WhenFull};
 use crate::processes::Processes;
-use crate::running::Met;
+use crate::running::{Looks, Met};
 use crate::session::discarded::Discarded;
 use crate::session::handle::Handle;
 use crate::session::states::States;
@@ -62,6 +62,7 @@ pub(crate) fn session(
         progress: Progress::default(),
         attached: Vec::new(),
         met: Met::default(),
+        looks: Looks::default(),
         lost_before: 0,
         events_before: 0,
         any_silent: false,

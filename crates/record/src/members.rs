@@ -62,10 +62,16 @@ impl Membership {
 
     /// The processes, without this one, those that it started, and those that it was started by.
     pub fn members(&self) -> Vec<i32> {
+        self.members_among(&processes().collect::<Vec<_>>())
+    }
+
+    /// As `members`, but that names are read of these processes alone.
+    pub(crate) fn members_among(&self, processes: &[i32]) -> Vec<i32> {
         let mut members: Vec<i32> = match self {
             // The name first: it takes less time than all else.
             Membership::Name(name) => {
-                strangers(processes().filter(|process| is_named(*process, name))).collect()
+                let processes = processes.iter().copied();
+                strangers(processes.filter(|process| is_named(*process, name))).collect()
             }
             Membership::Group(group) => {
                 let mut members = Vec::new();

@@ -4,7 +4,6 @@ use crate::assemble::{create, drain, first_control, session};
 use crate::attach;
 use crate::collecting::notes::processor_time;
 use crate::guardian::Guardian;
-use crate::members::Membership;
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome};
 use crate::record::Beginning;
@@ -266,8 +265,11 @@ impl Session {
     /// are recorded without this. Returns the processor time that it took to find them.
     pub(crate) fn attach_newcomers(&mut self) -> Duration {
         let begun = processor_time();
+        let due = self.looks.due(nopal_process::processes().collect());
         let members = self.options.memberships.iter();
-        let members: Vec<i32> = members.flat_map(Membership::members).collect();
+        let members: Vec<i32> = members
+            .flat_map(|membership| membership.members_among(&due))
+            .collect();
         let took = processor_time().saturating_sub(begun);
         for process in members {
             let Some(began) = Began::of(process).filter(|began| self.met.look_at(*began)) else {
@@ -287,7 +289,10 @@ impl Session {
                 // A process that ended at once was no member.
                 Err(_) if !nopal_process::has_memory(process) => {}
                 // It is the same process afterwards.
-                Err(error) if executes(&error) && self.met.may_look_again(began) => continue,
+                Err(error) if executes(&error) && self.met.may_look_again(began) => {
+                    self.looks.begin_again(process);
+                    continue;
+                }
                 Err(error) => self
                     .context
                     .warnings
@@ -301,6 +306,42 @@ impl Session {
     /// Whether others are looked for.
     pub(crate) fn may_grow(&self) -> bool {
         self.options.may_grow()
+    }
+}
+
+/// Whose names are read at a look. A process executes its program and takes its name soon after its begin, if ever: so
+/// those that were there at the last looks are read in turns. One that does it later, or has the number of another one
+/// that has ended between two looks, is found when its turn comes.
+#[derive(Default)]
+pub(crate) struct Looks {
+    now: u64,
+    /// By process, the first look that found it.
+    first: HashMap<i32, u64>,
+}
+
+impl Looks {
+    /// The looks at which a process is read, from the first one on.
+    const EACH: u64 = 3;
+    /// How many looks make a turn.
+    const TURN: u64 = 10;
+
+    /// Of the processes that there are, those whose names are to be read.
+    fn due(&mut self, mut processes: Vec<i32>) -> Vec<i32> {
+        let now = self.now;
+        self.now += 1;
+        let before = std::mem::take(&mut self.first);
+        let first = |process| (process, before.get(&process).copied().unwrap_or(now));
+        self.first = processes.iter().copied().map(first).collect();
+        processes.retain(|process| {
+            let is_new = self.first[process] + Self::EACH > now;
+            is_new || (now + process.unsigned_abs() as u64).is_multiple_of(Self::TURN)
+        });
+        processes
+    }
+
+    /// A process is read at the next looks, too.
+    fn begin_again(&mut self, process: i32) {
+        self.first.insert(process, self.now);
     }
 }
 
@@ -320,7 +361,7 @@ impl Began {
 pub(crate) struct Met(HashMap<Began, u32>);
 
 impl Met {
-    /// Looks at a process, of which there is one a second.
+    /// Looks at a process, of which there is at most one a second.
     const LOOKS: u32 = 60;
 
     /// Whether a process is to be looked at, which counts as a look.
@@ -359,6 +400,41 @@ fn executes(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_read_soon_after_a_process_has_come_and_then_in_turns() {
+        let mut looks = Looks::default();
+        let all: Vec<i32> = (1..=100).collect();
+        for _ in 0..Looks::EACH {
+            assert_eq!(looks.due(all.clone()), all);
+        }
+        let mut read: Vec<i32> = Vec::new();
+        for _ in 0..Looks::TURN {
+            let due = looks.due(all.clone());
+            assert_eq!(due.len(), 10);
+            read.extend(due);
+        }
+        read.sort_unstable();
+        assert_eq!(read, all, "each has its turn");
+        let with = |process: i32| [&all[..], &[process]].concat();
+        for _ in 0..Looks::EACH {
+            assert!(looks.due(with(500)).contains(&500), "it has come");
+        }
+        let reads = |looks: &mut Looks| {
+            (0..Looks::EACH)
+                .filter(|_| looks.due(with(500)).contains(&500))
+                .count()
+        };
+        assert!(reads(&mut looks) <= 1);
+        looks.begin_again(500);
+        assert_eq!(reads(&mut looks) as u64, Looks::EACH);
+        looks.due(all.clone());
+        assert_eq!(
+            reads(&mut looks) as u64,
+            Looks::EACH,
+            "it has ended, and another came"
+        );
+    }
 
     #[test]
     fn a_process_that_executes_is_looked_at_again_with_a_bound() {

@@ -31,7 +31,7 @@ use crate::options::{Ended, Options};
 use crate::patch::remove;
 use crate::processes::Processes;
 use crate::refusal::Refusal;
-use crate::running::Met;
+use crate::running::{Looks, Met};
 use crate::session::budget::HeldBudget;
 use crate::session::discarded::Discarded;
 use crate::session::handle::Work;
@@ -65,7 +65,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(200);
 const ENDING: Duration = Duration::from_millis(100);
 
 /// How often processes are looked for that have come later, or more seldom, so that looking takes a two-hundredth of a
-/// processor. A look reads a name or a few lines of each process of the machine: some 10 us.
+/// processor. A look lists the processes of the machine, and reads names, or the control groups, some 10 us each.
 const GROWTH: Duration = Duration::from_secs(1);
 const GROWTH_APART: u32 = 200;
 const GROWTH_AT_MOST: Duration = Duration::from_secs(10);
@@ -87,6 +87,7 @@ pub struct Session {
     /// The processes that ran before us, where there are any: they are let go when the session ends, not waited for.
     pub(crate) attached: Vec<i32>,
     pub(crate) met: Met,
+    pub(crate) looks: Looks,
     /// Events that had been lost when the counts began.
     pub(crate) lost_before: u64,
     /// The same of written events.
