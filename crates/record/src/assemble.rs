@@ -63,6 +63,7 @@ pub(crate) fn session(
         attached: Vec::new(),
         met: Met::default(),
         looks: Looks::default(),
+        expected: None,
         lost_before: 0,
         events_before: 0,
         any_silent: false,

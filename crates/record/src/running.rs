@@ -11,7 +11,6 @@ use crate::session::Session;
 use crate::session::handle::Handle;
 use crate::session::signals::{ENDING, Signals};
 use crate::session::watchdog;
-use crate::sites::catalog::Boundary;
 use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
 use crate::tracee::Settings;
@@ -173,6 +172,8 @@ pub(crate) fn record(
     }
     let drain = drain(&session).inspect_err(|_| session.guardian.dismiss())?;
     let mut main = None;
+    // Control was begun with the first one's.
+    session.expected = plans.first().cloned();
     if plans.len() > 1 {
         session.context.blocks.keep();
     }
@@ -234,14 +235,9 @@ impl Session {
     /// Makes a process traced. Where that fails, nothing is left in it.
     fn attach_candidate(&mut self, candidate: &Candidate, planned: Planned) -> Result<()> {
         let process = candidate.process;
-        // Control was begun with the first one's boundary. Another process may call other functions of the same library
-        // from outside of it.
-        let is_first = process == self.processes.main;
-        let expected = match is_first {
-            true => Ok(()),
-            false => self.expect(&planned.modules, Boundary::Known(&planned.boundary)),
-        };
-        let attached = expected
+        // Another process may call other functions of the same library from outside of it.
+        let attached = self
+            .expect_planned(&planned)
             .and_then(|()| self.attach(process, &candidate.program, planned))
             .and_then(|is_switched| self.arrived(is_switched));
         attached.map_err(|error| {

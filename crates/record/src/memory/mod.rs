@@ -8,6 +8,7 @@ pub mod groups;
 pub mod inject;
 pub mod lost;
 pub mod numbers;
+pub mod occupancy;
 pub mod own_memory;
 pub mod region;
 pub mod shared_memory;

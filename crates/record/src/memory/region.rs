@@ -5,6 +5,7 @@ use crate::memory::control_block::has_context;
 use crate::memory::groups::Promise;
 use crate::memory::lost::{Counts, Lost};
 use crate::memory::numbers::{Inside, Members, Numbers};
+use crate::memory::occupancy::Occupancy;
 use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
@@ -26,21 +27,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 /// The owner of a chunk at some moment.
 #[derive(Clone, Copy)]
 pub struct Owner(u32);
-
-/// The chunks of a region at some moment.
-#[derive(Clone, Copy, Default)]
-pub struct Occupancy {
-    pub taken: usize,
-    /// The number of them that were handed over.
-    pub full: usize,
-    /// Behind the last of them.
-    pub end: usize,
-    /// A number that most likely differs where any chunk has another state or owner.
-    pub digest: u64,
-}
-
-/// Odd, with bits all over, so that each state changes all bits above it.
-const DIGEST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Shared memory between the tool and one process image and its forks.
 #[derive(Debug)]
@@ -545,6 +531,14 @@ impl Region {
         self.bell_word().load(Ordering::Acquire)
     }
 
+    /// Those of all chunks.
+    fn states(&self) -> &[AtomicU32] {
+        let chunks = self.chunks();
+        assert!(STATE_OFFSET + chunks * 4 <= self.memory.bytes);
+        // SAFETY: as in `word`.
+        unsafe { std::slice::from_raw_parts(self.memory.base.add(STATE_OFFSET).cast(), chunks) }
+    }
+
     fn state(&self, chunk: usize) -> &AtomicU32 {
         self.word(STATE_OFFSET + chunk * 4)
     }
@@ -556,21 +550,7 @@ impl Region {
 
     /// Looks at all chunks at once.
     pub fn occupancy(&self) -> Occupancy {
-        let mut occupancy = Occupancy::default();
-        for chunk in 0..self.chunks() {
-            // Acquire pairs with the release of the thread that handed the chunk over.
-            let state = self.state(chunk).load(Ordering::Acquire);
-            if state & CHUNK_STATE_MASK != CHUNK_FREE {
-                occupancy.taken += 1;
-                occupancy.end = chunk + 1;
-            }
-            occupancy.full += usize::from(state & CHUNK_STATE_MASK == CHUNK_FULL);
-            // A sum of products, which do not wait for each other.
-            let factor = DIGEST_FACTOR.wrapping_mul(2 * chunk as u64 + 1);
-            let product = u64::from(state).wrapping_mul(factor);
-            occupancy.digest = occupancy.digest.wrapping_add(product);
-        }
-        occupancy
+        Occupancy::of(self.states())
     }
 
     /// The owner of a chunk that a thread writes into.

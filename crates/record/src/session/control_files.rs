@@ -4,6 +4,7 @@ use crate::session::Session;
 use crate::session::handle::Handle;
 use crate::sites::catalog::{Boundary, Catalog, Listed};
 use crate::sites::choose::Loaded;
+use crate::sites::fitting::Planned;
 use crate::tracee::Tracee;
 use anyhow::Result;
 use nopal_control::{Control, Engine, Lookup};
@@ -23,6 +24,8 @@ impl Session {
                 self.context.warnings.push(format!("{error:#}"));
             }
         }
+        // Other functions may be wanted.
+        self.expected = None;
         self.with_control(work)
     }
 
@@ -70,6 +73,15 @@ impl Session {
         ));
         self.control = control;
         expected
+    }
+
+    /// The same of all that a process has loaded. Most often another one, from which both were forked, had the same.
+    pub(crate) fn expect_planned(&mut self, planned: &Planned) -> Result<()> {
+        if self.expected.as_ref() != Some(planned) {
+            self.expect(&planned.modules, Boundary::Known(&planned.boundary))?;
+            self.expected = Some(planned.clone());
+        }
+        Ok(())
     }
 
     /// They are traced. `is_switched`: their sites are in the modes that are wanted.

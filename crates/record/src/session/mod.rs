@@ -88,6 +88,8 @@ pub struct Session {
     pub(crate) attached: Vec<i32>,
     pub(crate) met: Met,
     pub(crate) looks: Looks,
+    /// What control was asked to expect last, as long as the same functions are wanted.
+    pub(crate) expected: Option<Planned>,
     /// Events that had been lost when the counts began.
     pub(crate) lost_before: u64,
     /// The same of written events.

@@ -19,6 +19,13 @@ pub struct Loaded {
     pub executable: bool,
 }
 
+impl PartialEq for Loaded {
+    fn eq(&self, other: &Loaded) -> bool {
+        let names = [self, other].map(|loaded| (loaded.base, &loaded.name, loaded.executable));
+        names[0] == names[1] && Arc::ptr_eq(&self.file, &other.file)
+    }
+}
+
 impl Loaded {
     /// Without the directories.
     pub fn file_name(&self) -> &str {

@@ -14,6 +14,7 @@ use nopal_symbols::nearest;
 use std::collections::{BTreeSet, HashSet};
 
 /// The loaded files of a process, with their plans.
+#[derive(Clone, PartialEq)]
 pub struct Planned {
     pub modules: Vec<Loaded>,
     /// The addresses of the library functions that are called from outside of their library.
