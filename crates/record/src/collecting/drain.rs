@@ -61,8 +61,10 @@ const SEEN: Duration = Duration::from_millis(100);
 /// How often progress is reported.
 const WATCHED: Duration = Duration::from_millis(500);
 
-/// How often to look for regions that no process maps.
+/// How often to look for regions that no process maps, or more seldom where there are many: a look at one takes some
+/// 500 ns, and all together at most a thousandth of a processor.
 const DESERTED: Duration = Duration::from_millis(20);
+const DESERTED_EACH: Duration = Duration::from_micros(500);
 
 /// Regions that no process has any more, of which everything is written.
 #[derive(Default)]
@@ -499,7 +501,8 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         }
         if Instant::now() >= next_deserted {
             leave_deserted(shared, &mut collector)?;
-            next_deserted = Instant::now() + DESERTED;
+            let all = DESERTED_EACH * shared.regions.lock().len() as u32;
+            next_deserted = Instant::now() + DESERTED.max(all);
         }
         shared.writer.lock().complete_until(until);
         // Before more is given up.
