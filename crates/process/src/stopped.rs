@@ -684,9 +684,10 @@ impl Stopped {
             )
         });
         // One of another process may be about to trace these: see `hold_children_beside`.
-        let (own, others): (Vec<_>, Vec<_>) =
+        let (own, mut others): (Vec<_>, Vec<_>) =
             threads.into_iter().partition(|it| it.pid() == self.pid);
-        let mut threads: Vec<Thread> = own.into_iter().chain(others).collect();
+        let mut threads = sleepers::let_parents_go(own, &mut others);
+        threads.append(&mut others);
         threads.retain_mut(|thread| !thread.leave_if_stopped());
         // If they have been killed, the first thread's end is reported after all others have been waited for.
         threads.sort_by_key(|thread| thread.tid() == self.pid);

@@ -143,6 +143,21 @@ fn ignored_signals_wake_nobody() {
     assert_eq!(running.line(), "0 failed");
 }
 
+/// A parent that waits for its child stops only when that goes on, and may end at once.
+#[test]
+fn ignored_signals_of_children_that_are_waited_for_wake_nobody() {
+    let program = compile_with("children", &["-DVFORK"]);
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    for round in 0..2000 {
+        let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        assert!(stopped.detach_all().is_empty());
+        std::thread::sleep(Duration::from_micros(round * 977 % 1000));
+    }
+    running.tell(".");
+    assert_eq!(running.line(), "0 failed");
+}
+
 /// Until the last of many threads is traced, those that are traced already may stand still at their signals.
 #[test]
 fn ignored_signals_wake_nobody_in_a_crowd() {

@@ -1,5 +1,6 @@
 // Threads whose children end all the time, which they are told by a signal that is ignored, and threads that wait with
-// timeouts, with CROWD more of them and for longer. Says, when it is told to end, how many of the waits failed with EINTR.
+// timeouts, with CROWD more of them and for longer. With VFORK, parents wait for their children in the kernel first. Says,
+// when it is told to end, how many of the waits failed with EINTR.
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,8 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifdef CROWD
+#if defined CROWD
 enum { PARENTS = 3, CHILDREN = 4, WAITERS = 200, MILLISECONDS = 50 };
+#elif defined VFORK
+enum { PARENTS = 3, CHILDREN = 1, WAITERS = 60, MILLISECONDS = 5 };
+#define fork vfork
 #else
 enum { PARENTS = 3, CHILDREN = 1, WAITERS = 8, MILLISECONDS = 1 };
 #endif
