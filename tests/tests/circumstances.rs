@@ -384,6 +384,36 @@ fn a_process_that_stays_frozen_is_left_by_the_guardian() {
     }
 }
 
+/// A process can have one tracer, and another one has it when nopal is to leave.
+#[test]
+fn a_process_that_is_debugged_is_left_by_the_guardian() {
+    let scratch = scratch();
+    let case = Case::new(c("phases", &[]));
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text.contains("phase 0\n"));
+    let mut tool = case.attach(program.id(), &scratch.path().join("trace"));
+    let process = program.id();
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let debugger = std::thread::spawn(move || {
+        // SAFETY: the request has no buffers. It ends with this thread.
+        let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, process, 0, 0) };
+        ready.send(seized).unwrap();
+        let _ = left.recv();
+    });
+    assert_eq!(is_ready.recv(), Ok(0));
+    tool.signal_group(libc::SIGINT);
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("when it goes on"), "{}", ended.stderr);
+    drop(leave);
+    debugger.join().unwrap();
+    wait_until("the guardian", || !memory(process).contains("/memfd:nopal"));
+    assert_nothing_left(process);
+    drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(5));
+}
+
 /// The groups of both kinds whose memory can be limited, and the file of the limit.
 fn limited_groups() -> Vec<(Group, &'static str)> {
     Group::all([

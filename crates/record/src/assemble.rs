@@ -56,7 +56,7 @@ pub(crate) fn session(
         unfollowed: Unfollowed::default(),
         left_text: BTreeMap::new(),
         discarded: Discarded::new(),
-        frozen: Vec::new(),
+        held: Vec::new(),
         secret: Vec::new(),
         failed: Vec::new(),
         progress: Progress::default(),

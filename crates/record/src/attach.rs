@@ -11,7 +11,7 @@ use crate::memory::control_block;
 use crate::memory::own_memory::{OwnMemory, take_back};
 use crate::patch::change::Change;
 use crate::patch::journal::Journal;
-use crate::patch::remove::{PATIENCE, WhileFrozen, has_mapped, remove};
+use crate::patch::remove::{PATIENCE, WhileHeld, has_mapped, remove};
 use crate::session::Session;
 use crate::sites::catalog::Boundary;
 use crate::sites::fitting::Planned;
@@ -136,7 +136,7 @@ fn take_out(left: &[Left]) -> Result<()> {
                 "process {guardian}, the guardian of a killed nopal, has not finished removing it from process {process}: try again, or after `kill -KILL {guardian}`"
             ),
             (None, None) => {
-                remove(journal, WhileFrozen::GiveUp)?;
+                remove(journal, WhileHeld::GiveUp)?;
                 ensure!(
                     !journal.has_hooks(&Memory::open(process)?),
                     "a thread of process {process} unwinds its stack through what an earlier nopal left in it, or does not stop: try again"

@@ -7,7 +7,7 @@ use crate::memory::lost::Lost;
 use crate::memory::numbers::Inside;
 use crate::memory::region::Region;
 use crate::patch::journal::Journal;
-use crate::patch::remove::{WhileFrozen, processes_with, remove};
+use crate::patch::remove::{WhileHeld, is_held, processes_with, remove};
 use anyhow::{Context, Result, ensure};
 use nopal_process::{LoaderChange, Memory};
 use nopal_trace::{Batch, Note, Subscriber, ThreadKey, Writer};
@@ -270,7 +270,9 @@ fn clean_up(regions: &[Arc<Region>]) {
     const PAUSE: Duration = Duration::from_millis(10);
     let mut done = vec![std::process::id() as i32];
     for attempt in 0..ATTEMPTS {
-        let left = processes_with(regions, &done);
+        let mut left = processes_with(regions, &done);
+        // Those that are waited for come last.
+        left.sort_by_cached_key(|process| is_held(*process));
         if left.is_empty() {
             return;
         }
@@ -293,7 +295,7 @@ fn is_taken_out(process: i32, regions: &[Arc<Region>]) -> bool {
         let memory = Memory::open(process);
         memory.is_ok_and(|memory| !journal.changes.iter().any(|change| change.is_made(&memory)))
     };
-    let remove = |journal: &Journal| remove(journal, WhileFrozen::Wait).is_ok() && is_out(journal);
+    let remove = |journal: &Journal| remove(journal, WhileHeld::Wait).is_ok() && is_out(journal);
     !journals.is_empty() && journals.iter().all(remove)
 }
 

@@ -33,43 +33,88 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The time in which threads do what others have waited for.
 const FOR_OTHERS: Duration = Duration::from_millis(100);
 
-/// The process is frozen by its control group, and was not waited for any longer.
+/// Why a process could not be stopped, and was not waited for any longer.
 #[derive(Debug)]
-pub struct Frozen;
+pub enum Held {
+    /// It is frozen by its control group.
+    Frozen,
+    /// Another process traces it.
+    Traced { tracer: i32, name: String },
+}
 
-impl fmt::Display for Frozen {
+impl fmt::Display for Held {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        out.write_str("it is frozen by its control group, as by `docker pause`")
+        match self {
+            Held::Frozen => out.write_str("it is frozen by its control group"),
+            Held::Traced { tracer, name } => {
+                write!(out, "it is traced by process {tracer} ({name})")
+            }
+        }
     }
 }
 
-impl std::error::Error for Frozen {}
+impl std::error::Error for Held {}
 
-/// How long a process that is frozen is waited for: the guardian waits until it goes on.
+pub fn is_held(process: i32) -> bool {
+    is_frozen(process) || nopal_process::status(process).is_ok_and(|status| status.tracer != 0)
+}
+
+/// How long a process that is held is waited for: the guardian waits until it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhileFrozen {
+pub enum WhileHeld {
     Wait,
     GiveUp,
 }
 
-impl WhileFrozen {
+impl WhileHeld {
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Waits while the process is frozen.
-    fn wait(self, process: i32) -> Result<()> {
-        let begun = Instant::now();
-        while is_frozen(process) && nopal_process::alive(process) {
-            if self == WhileFrozen::GiveUp && begun.elapsed() >= Self::PATIENCE {
-                return Err(Frozen.into());
+    /// Stops all threads, once nobody holds the process.
+    fn stop(self, process: i32) -> Result<Stopped> {
+        self.wait(|| {
+            if is_frozen(process) && nopal_process::alive(process) {
+                return Ok(Err(Held::Frozen));
             }
-            std::thread::sleep(WHILE_FROZEN);
+            match Stopped::stop(process, PATIENCE) {
+                Err(error) => match error.downcast() {
+                    Ok(StopError::TracedBy { tracer, name }) => {
+                        Ok(Err(Held::Traced { tracer, name }))
+                    }
+                    Ok(error) => Err(error.into()),
+                    Err(error) => Err(error),
+                },
+                Ok(stopped) => Ok(Ok(stopped)),
+            }
+        })
+    }
+
+    /// Waits until the process is not frozen.
+    fn thaw(self, process: i32) -> Result<()> {
+        self.wait(|| {
+            let is_held = is_frozen(process) && nopal_process::alive(process);
+            Ok(if is_held { Err(Held::Frozen) } else { Ok(()) })
+        })
+    }
+
+    fn wait<T>(
+        self,
+        mut attempt: impl FnMut() -> Result<std::result::Result<T, Held>>,
+    ) -> Result<T> {
+        let begun = Instant::now();
+        loop {
+            match attempt()? {
+                Ok(done) => return Ok(done),
+                Err(held) if self == WhileHeld::GiveUp && begun.elapsed() >= Self::PATIENCE => {
+                    return Err(held.into());
+                }
+                Err(_) => std::thread::sleep(WHILE_HELD),
+            }
         }
-        Ok(())
     }
 }
 
-/// The time between looks at a frozen process.
-const WHILE_FROZEN: Duration = Duration::from_millis(20);
+/// The time between looks at a process that is held.
+const WHILE_HELD: Duration = Duration::from_millis(20);
 
 const PAGE: usize = 4096;
 
@@ -80,7 +125,7 @@ const NEAR: u64 = 8 << 10;
 const ELSEWHERE: u64 = 8 << 20;
 
 /// 1. no thread waits for the tool any more; one that is about to make text writable waits for step 3
-/// 2. stop all threads, when the process is not frozen
+/// 2. stop all threads, when the process is neither frozen nor traced by another
 /// 3. put the text back, but for the hooks; no new frame is wrapped by threads that are out of generated code
 /// 4. let those in it run out of it, for moments
 /// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies
@@ -94,11 +139,11 @@ const ELSEWHERE: u64 = 8 << 20;
 /// run the body, and return to the caller by the mirror. Generated code also stays, and leads past what is recorded,
 /// where the program has patched its own functions and may write jumps back, or where it may have code that calls
 /// thunks.
-pub fn remove(journal: &Journal, frozen: WhileFrozen) -> Result<()> {
+pub fn remove(journal: &Journal, held: WhileHeld) -> Result<()> {
     let done = Memory::open(journal.process).and_then(|memory| {
-        let done = take_out(journal, &memory, frozen);
-        // A frozen process still has its jumps: they are taken out when it goes on.
-        if done.as_ref().is_err_and(|error| !error.is::<Frozen>()) {
+        let done = take_out(journal, &memory, held);
+        // A process that is held still has its jumps: they are taken out when it goes on.
+        if done.as_ref().is_err_and(|error| !error.is::<Held>()) {
             let _ = journal.mark_text_back(&memory);
         }
         done
@@ -108,7 +153,7 @@ pub fn remove(journal: &Journal, frozen: WhileFrozen) -> Result<()> {
         Err(error) if error.downcast_ref() == Some(&StopError::Executes) => {
             let left = Journal::read_all(journal.process).unwrap_or_default();
             match left.iter().find(|left| left.inode == journal.inode) {
-                Some(left) => take_out(left, &Memory::open(left.process)?, frozen),
+                Some(left) => take_out(left, &Memory::open(left.process)?, held),
                 None => Ok(()),
             }
         }
@@ -118,7 +163,7 @@ pub fn remove(journal: &Journal, frozen: WhileFrozen) -> Result<()> {
     }
 }
 
-fn take_out(journal: &Journal, memory: &Memory, frozen: WhileFrozen) -> Result<()> {
+fn take_out(journal: &Journal, memory: &Memory, held: WhileHeld) -> Result<()> {
     journal.mark_gone(memory)?;
     // Markers go with the hooks: the code that they call is there until nothing calls it.
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
@@ -135,8 +180,7 @@ fn take_out(journal: &Journal, memory: &Memory, frozen: WhileFrozen) -> Result<(
     sites.retain(|site| site.hole().is_none_or(is_held));
     let together = traces_itself(journal.process);
     for attempt in 0..ATTEMPTS {
-        frozen.wait(journal.process)?;
-        let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
+        let mut stopped = held.stop(journal.process)?;
         restore::take_back(&sites, memory)?;
         let made = holes.iter().filter(|hole| hole.is_made(memory));
         let free = without_threads(&mut stopped, &made.copied().collect::<Vec<_>>())?;
@@ -170,7 +214,7 @@ fn take_out(journal: &Journal, memory: &Memory, frozen: WhileFrozen) -> Result<(
         }
         let late = stopped.detach_all();
         std::thread::sleep(PAUSE * (1 << attempt));
-        if !let_go(journal.process, late, frozen)? {
+        if !let_go(journal.process, late, held)? {
             return Ok(());
         }
     }
@@ -227,7 +271,7 @@ pub fn without_threads(stopped: &mut Stopped, holes: &[Change]) -> Result<Vec<Ch
 /// Lets threads go that did not stop, and that cannot be stopped again before: those that waited for others, in a while,
 /// and those of a frozen process, when it goes on. Returns whether that was possible: others may sleep in the kernel for
 /// ever.
-fn let_go(process: i32, mut late: Vec<Thread>, frozen: WhileFrozen) -> Result<bool> {
+fn let_go(process: i32, mut late: Vec<Thread>, held: WhileHeld) -> Result<bool> {
     let begun = Instant::now();
     loop {
         let was_frozen = is_frozen(process);
@@ -238,7 +282,7 @@ fn let_go(process: i32, mut late: Vec<Thread>, frozen: WhileFrozen) -> Result<bo
         if late.is_empty() || !was_frozen && begun.elapsed() >= FOR_OTHERS {
             return Ok(late.is_empty());
         }
-        frozen.wait(process)?;
+        held.thaw(process)?;
         std::thread::sleep(PAUSE);
     }
 }

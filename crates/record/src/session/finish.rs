@@ -7,7 +7,7 @@ use crate::memory::lost::Counts;
 use crate::memory::region::Region;
 use crate::options::{Ended, Outcome};
 use crate::patch::journal::Journal;
-use crate::patch::remove::{self, Frozen, WhileFrozen};
+use crate::patch::remove::{self, WhileHeld};
 use crate::session::Session;
 use crate::session::budget::HeldBudget;
 use crate::session::unfollowed::Unfollowed;
@@ -258,17 +258,19 @@ impl Session {
             let Some(region) = ours.next() else {
                 continue;
             };
-            match remove::remove(&journal, WhileFrozen::GiveUp) {
+            match remove::remove(&journal, WhileHeld::GiveUp) {
                 Ok(()) => {}
-                Err(error) if error.is::<Frozen>() => self.frozen.push(process),
                 // It has ended meanwhile, or executes another program.
                 Err(_) if !remove::has_mapped(process, region) => {}
-                Err(error) => {
-                    self.failed.push(process);
-                    self.context.warnings.push(format!(
-                        "process {process}: {error:#}; `nopal detach {process}` takes out of it what is left of nopal"
-                    ));
-                }
+                Err(error) => match error.downcast() {
+                    Ok(held) => self.held.push((process, held)),
+                    Err(error) => {
+                        self.failed.push(process);
+                        self.context.warnings.push(format!(
+                            "process {process}: {error:#}; `nopal detach {process}` takes out of it what is left of nopal"
+                        ));
+                    }
+                },
             }
             self.progress.step();
         }
@@ -276,7 +278,7 @@ impl Session {
 
     /// The guardian has nothing to do any more, or the rest.
     pub(crate) fn dismiss_guardian(&mut self) {
-        if self.frozen.is_empty() || !self.guardian.hand_over() {
+        if self.held.is_empty() || !self.guardian.hand_over() {
             self.guardian.dismiss();
         }
     }
@@ -297,9 +299,9 @@ impl Session {
         };
         let left = processes.iter().filter(is_left);
         left.map(|process| {
-            if self.frozen.contains(process) {
+            if let Some((_, held)) = self.held.iter().find(|(it, _)| it == process) {
                 return format!(
-                    "process {process} is frozen by its control group: nopal's guardian, process {}, takes nopal out of it when it goes on",
+                    "process {process}: {held}; nopal's guardian, process {}, takes nopal out of it when it goes on",
                     self.guardian.process()
                 );
             }

@@ -28,7 +28,7 @@ use crate::memory::bell::Bells;
 use crate::memory::own_memory::take_back;
 use crate::memory::region::Region;
 use crate::options::{Ended, Options};
-use crate::patch::remove;
+use crate::patch::remove::{self, Held};
 use crate::processes::Processes;
 use crate::refusal::Refusal;
 use crate::running::{Looks, Met};
@@ -104,8 +104,8 @@ pub struct Session {
     /// Recording was stopped as the trace was full.
     pub(crate) stopped_when_full: bool,
     pub(crate) discarded: Discarded,
-    /// Processes that could not be left, as they are frozen: the guardian does it.
-    pub(crate) frozen: Vec<i32>,
+    /// Processes that could not be left, as they are held: the guardian does it.
+    pub(crate) held: Vec<(i32, Held)>,
     /// Processes whose functions were left before only root could have traced them.
     pub(crate) secret: Vec<i32>,
     /// Those of which it is told already that they could not.
