@@ -192,6 +192,15 @@ fn what_is_named_is_recorded_and_the_budget_said_not_to_hold() {
     assert!(percent > 5.0, "{}", recording.said);
 }
 
+/// The last calls come in when nothing is recorded any more.
+#[test]
+fn nothing_is_said_to_be_named_in_a_recording_that_was_stopped_when_it_was_full() {
+    let (recording, _) = recorded("1000", &["--budget", "5%", "--max-size", "1M"]);
+    let said = &recording.said;
+    assert!(said.contains("recording was stopped then"), "{said}");
+    assert!(!said.contains("asked for by name"), "{said}");
+}
+
 /// Calls of a function that is counted are recorded at random: a begin would find the end of another case.
 #[test]
 fn the_ends_of_a_section_are_recorded_also_where_they_were_counted_before() {

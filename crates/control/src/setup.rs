@@ -91,7 +91,12 @@ impl Setup {
     /// Whether a budget may spare a site, or does.
     pub fn may_spare(&self, site: SiteKey) -> bool {
         let mode = self.site(site).mode;
-        matches!(mode, Some(Mode::On | Mode::Counted | Mode::Spared)) && !self.named.contains(&site)
+        matches!(mode, Some(Mode::On | Mode::Counted | Mode::Spared)) && !self.is_named(site)
+    }
+
+    /// Whether somebody has asked for a site by name: a budget does not spare it.
+    pub fn is_named(&self, site: SiteKey) -> bool {
+        self.named.contains(&site)
     }
 
     fn make_room(&mut self, sites: usize) {

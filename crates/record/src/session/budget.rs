@@ -541,7 +541,8 @@ impl Session {
                 recorded: 0.0,
                 counted: 0.0,
                 worth: None,
-                may_be_spared: key.is_some_and(|key| setup.may_spare(key)),
+                // Also while it is off, as in a session that was stopped: its last calls may have come in since.
+                may_be_spared: key.is_some_and(|key| !setup.is_named(key)),
             }
         };
         let nanosecond = held.frequency() / 1e9;
