@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::{Plan, stored};
 
 /// Changes whenever functions are found differently, or plans are made or written differently.
-const VERSION: &[u8; 8] = b"nopal-pt";
+const VERSION: &[u8; 8] = b"nopal-pu";
 
 /// Version, checksum of the rest, stamp and hash of the files that the plan was made from. Then come the length of the
 /// plan, the plan, and the functions.

@@ -7,7 +7,7 @@ use gimli::UnwindContext;
 use nopal_symbols::Function;
 
 use crate::arch::{self, SHORT_JUMP, Start};
-use crate::judge::{Judge, Verdict};
+use crate::judge::{Judge, Verdict, page_of};
 use crate::{How, JUMP, Reason};
 
 /// The distance of a short jump from a function's start to its hole, if one reaches it.
@@ -32,7 +32,7 @@ impl Judge<'_> {
         for (index, function) in functions.iter().enumerate() {
             let no_room = matches!(
                 verdicts[index],
-                Verdict::Refused(Reason::TooShort | Reason::EnteredInside)
+                Verdict::Refused(Reason::TooShort | Reason::TwoPages | Reason::EnteredInside)
             );
             if !no_room {
                 continue;
@@ -51,7 +51,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The lowest hole that a short jump at `from` reaches, not below `used`.
+    /// The lowest hole that a short jump at `from` reaches, on its page, not below `used`.
     fn hole(
         &self,
         from: u64,
@@ -60,7 +60,9 @@ impl Judge<'_> {
         used: u64,
     ) -> Option<u64> {
         let (lowest, highest) = (reached(from, i8::MIN), reached(from, i8::MAX));
-        let lowest = lowest.max(used);
+        let page = page_of(from);
+        let lowest = lowest.max(used).max(page.start);
+        let highest = highest.min(page.end - JUMP as u64);
         let after = self.starts.partition_point(|start| start.address <= lowest);
         let pairs = self.starts[after.saturating_sub(1)..].windows(2);
         pairs

@@ -476,9 +476,20 @@ impl Judge<'_> {
         };
         match Window::find(start, bytes, own, least) {
             Err(Reason::TooShort) if own > bytes.len() => Err(Reason::EnteredInside),
+            Ok(_) if start.saturating_add(least as u64) > page_of(start).end => {
+                Err(Reason::TwoPages)
+            }
             found => found,
         }
     }
+}
+
+/// The page of an address. All bytes that lead to one thunk are on one: if the program discarded one of two pages, or a
+/// write ended between them, half of these bytes would be left.
+pub(crate) fn page_of(address: u64) -> Range<u64> {
+    const PAGE: u64 = 4096;
+    let start = address / PAGE * PAGE;
+    start..start.saturating_add(PAGE)
 }
 
 /// Whether one of the sorted addresses is in the range.

@@ -41,6 +41,7 @@ pub enum Reason {
     // By its code.
     PopsArguments,
     TooShort,
+    TwoPages,
     EnteredInside,
     LoopsToStart,
     CallInside,
@@ -103,6 +104,7 @@ impl Reason {
             }
             Reason::PopsArguments => "pops its arguments (ret imm16)",
             Reason::TooShort => "shorter than a jump, and no padding follows",
+            Reason::TwoPages => "the bytes that a jump needs lie on two pages",
             Reason::EnteredInside => "a jump leads behind its first instruction",
             Reason::LoopsToStart => "jumps back to its own first instruction",
             Reason::CallInside => "a call returns into the bytes that a jump needs",

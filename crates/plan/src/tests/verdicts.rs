@@ -119,6 +119,40 @@ fn padding_behind_a_function_of_unknown_size_is_room_for_a_short_jump() {
 }
 
 #[test]
+fn what_leads_to_a_thunk_lies_on_one_page() {
+    let planned = |from_end: u64, before: &str, behind: &str| {
+        let planned = library(&format!(
+            ".p2align 12\n1: {before}\n.skip 4096 - {from_end} - (. - 1b), 0xcc\n
+             .globl f\n.type f, @function\nf: xor %eax, %eax\ninc %eax\nret\n.size f, .-f\n{behind}"
+        ));
+        assert_eq!(planned.address("f") % 4096, 4096 - from_end);
+        planned
+    };
+    let code = |pushes: u64| {
+        format!(
+            ".globl p\n.type p, @function\np: .rept {pushes}\npush %rax\n.endr\nret\n.size p, .-p"
+        )
+    };
+    let full = |from_end: u64| code(4095 - from_end);
+    let padded = &code(0);
+    assert_eq!(planned(5, &full(5), "").site("f").how, How::Jump);
+    for from_end in 2..5 {
+        // The padding behind the function is on the next page.
+        let behind = planned(from_end, &full(from_end), ".skip 8, 0xcc");
+        assert_eq!(behind.reason("f"), Reason::TwoPages, "{from_end}");
+        let before = planned(from_end, padded, "");
+        let (address, site) = (before.address("f"), before.site("f"));
+        assert_eq!(site.how, How::ShortJump);
+        let hole = site.hole.unwrap();
+        assert!(
+            hole / 4096 == address / 4096 && hole + 5 <= address,
+            "{hole:#x}"
+        );
+    }
+    assert_eq!(planned(1, padded, "").reason("f"), Reason::TwoPages);
+}
+
+#[test]
 fn what_is_not_padding_is_left_alone() {
     let planned = library("function f\nret\nend f\n.byte 0x01, 0x02, 0x03, 0x04, 0x05, 0x06");
     assert_eq!(planned.reason("f"), Reason::TooShort);
