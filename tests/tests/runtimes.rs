@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use nopal_tests::{Case, Program, c, compile_copy, name_without_blanks, nopal, sources};
+use nopal_tests::{Case, Program, c, compile_copy, name_without_blanks, nopal, scratch, sources};
 use serde_json::Value;
 
 fn ocaml(flags: &str) -> Program {
@@ -182,6 +182,22 @@ fn programs_that_profile_themselves() {
         let traced = Case::new(c("profiles_itself", flags)).check();
         assert!(traced.ended.stdout.contains("400 calls"), "{flags:?}");
     }
+}
+
+/// uftrace puts return addresses of its own in place of those in the program.
+#[test]
+fn a_program_under_another_tracer() {
+    let data = scratch();
+    let program = c("calls", &["-pg"]).path;
+    let traced = Case::new(Program::installed("/usr/bin/uftrace"))
+        .arguments([
+            "record".into(),
+            "--data".into(),
+            data.path().join("data"),
+            program,
+        ])
+        .check();
+    assert!(traced.said.contains("runs uftrace"), "{}", traced.said);
 }
 
 /// The walker is in another file, which is loaded at the start or later.

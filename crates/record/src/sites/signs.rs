@@ -36,7 +36,7 @@ const SANITIZED: &str =
 const SANITIZERS: &[&str] = &["__tsan_init", "__msan_init", "dfsan_set_label"];
 
 /// A runtime that moves live frames, whose wrapped return addresses would come back to other calls' mirrors, or looks
-/// for return addresses where calls leave them, for each exception and each collection of garbage.
+/// for return addresses where calls leave them, for each exception and each collection of garbage, or exchanges them.
 pub struct Runtime {
     name: &'static str,
     /// The functions that people expect to see and that no file has.
@@ -87,6 +87,8 @@ const EXPORTED: &[(&str, Runtime)] = &[
         "coreclr_initialize",
         runtime(".NET", "methods that it compiles"),
     ),
+    // A tracer that exchanges return addresses, as nopal does.
+    ("mcount_restore", copier("uftrace")),
     // Learns from the return address of a call where its compiled code has come to.
     (
         "MVM_vm_create_instance",
