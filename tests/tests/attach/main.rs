@@ -549,8 +549,13 @@ fn a_program_that_changes_its_text_while_nopal_comes_and_goes() {
 fn a_program_that_moves_its_text() {
     for way in ["-DPLAIN", "-DSTAYS", "-DBY_SYSTEM_CALL"] {
         let traced = Case::new(c("moved", &[way])).unchanged();
-        let told = "may change or move its code: 801 functions are not recorded from then on";
-        assert!(traced.said.contains(told), "{}", traced.said);
+        let (_, told) = traced
+            .said
+            .split_once("may change or move its code: ")
+            .unwrap_or_else(|| panic!("{}", traced.said));
+        let functions: u32 = told.split(' ').next().unwrap().parse().unwrap();
+        // One or the other begins less than five bytes before a page's end.
+        assert!((797..=801).contains(&functions), "{}", traced.said);
         assert_eq!(traced.report.calls("constant7"), 1, "{way}");
         Case::new(c("moved", &[way, "-DHOLD"])).check_come_and_go();
     }

@@ -13,8 +13,9 @@ use std::ops::Range;
 const REACH: u64 = 256;
 
 impl Tracee {
-    /// The program makes text writable or moves it: takes its jumps out for good, but for those of hooks, without which calls that are
-    /// wrapped could not end. Returns the numbers of functions and of probes that are not recorded any more.
+    /// The program makes text writable or moves it: takes its jumps out for good, but for those of hooks, without which
+    /// calls that are wrapped could not end. Returns the numbers of functions and of probes that are not recorded any
+    /// more.
     pub fn leave_text(
         &mut self,
         text: Range<u64>,
