@@ -15,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 9
+#define NOPAL_ABI_VERSION 10
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *

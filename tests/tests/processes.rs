@@ -24,6 +24,12 @@ fn read(words: &[&str], trace: &Path) -> String {
     ended.stdout
 }
 
+/// A child may have fewer rights than its parent, and be somebody else's by now.
+#[test]
+fn a_child_cannot_change_the_code_that_its_parent_runs() {
+    Case::new(c("trespasses", &[])).check();
+}
+
 #[test]
 fn fork_by_library_and_by_system_call() {
     let traced = Case::new(c("fork", &[])).check();

@@ -221,19 +221,6 @@ impl<'a> Injector<'a> {
         self.calls(&calls, &[]).map(|_| ())
     }
 
-    /// Lets the process write its generated code, or no more.
-    pub fn let_write(&mut self, code: &[Range<u64>], may: bool) -> Result<()> {
-        let protection = match may {
-            true => READ | WRITE | EXECUTE,
-            false => READ | EXECUTE,
-        };
-        let calls = code.iter().map(|range| {
-            let words = [range.start, range.end - range.start, protection, 0, 0, 0];
-            call("mprotect", libc::SYS_mprotect, words)
-        });
-        self.calls(&calls.collect::<Vec<_>>(), &[]).map(|_| ())
-    }
-
     /// Maps shared files, aligned like a chunk: the region, and behind it the page that is mapped wherever the region
     /// is. Closes both.
     pub fn map_region(
@@ -256,13 +243,14 @@ impl<'a> Injector<'a> {
         Ok(at)
     }
 
-    /// Maps `bytes` at `at`, which the process may run and read; only we write them, through the file behind. The other
-    /// threads stand still.
+    /// Maps `bytes` at `at`, which the process may run and read; only we write them, through the file behind. The mapping
+    /// is a private one, which shows what the file has: a process that made it writable would change its own copies, and
+    /// nothing of what its parent runs, which may have more rights. The other threads stand still.
     pub fn map_code(&mut self, at: u64, bytes: u64) -> Result<(Code, File)> {
         let [(number, file)] = self.memory_files()?;
         let length = lengthen(file.as_fd(), bytes);
         let calls = [
-            map(at, bytes, READ | EXECUTE, libc::MAP_SHARED, number),
+            map(at, bytes, READ | EXECUTE, libc::MAP_PRIVATE, number),
             advise(at, bytes, libc::MADV_DONTDUMP),
         ];
         self.calls(&calls, &[number])?;

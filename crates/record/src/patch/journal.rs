@@ -162,7 +162,7 @@ fn is_nopals(map: &Mapping) -> bool {
 
 /// Whether generated code is mapped there.
 pub fn is_nopals_code(map: &Mapping) -> bool {
-    is_nopals(map) && map.executable && map.shared
+    is_nopals(map) && map.executable && !map.shared
 }
 
 fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Result<Journal> {

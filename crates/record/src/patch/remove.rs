@@ -200,14 +200,8 @@ fn take_out(journal: &Journal, memory: &Memory, held: WhileHeld) -> Result<()> {
                 restore::take_back(&unneeded(&holes, journal, memory), memory)?;
                 if journal.code_stays {
                     // Each takes more than one store, so no thread may run.
-                    let own = |thread: &&mut Thread| thread.pid() == journal.process;
-                    let thread = stopped.threads_mut().iter_mut().find(own);
-                    let Some(injector) = thread.map(injector).transpose()?.flatten() else {
-                        return Ok(());
-                    };
-                    let mut injector = injector.without_others();
                     let changes = hooks.iter().chain(probes(&sites));
-                    restore::lead_past(changes, journal, &mut injector, memory)?;
+                    restore::lead_past(changes, memory)?;
                 }
                 return give_back(journal, stopped, memory, together);
             }
@@ -544,7 +538,7 @@ fn unmap(
     }
     if journal.code_stays || !text.patched.is_empty() {
         let functions = journal.changes.iter().filter(is_function);
-        restore::lead_past(functions, journal, injector, memory)?;
+        restore::lead_past(functions, memory)?;
         ours.retain(|range| !journal.code.contains(range));
     }
     injector.unmap(&restore::joined(ours))

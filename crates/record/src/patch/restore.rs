@@ -1,6 +1,5 @@
 //! Frees memory of a process when nopal detaches: copies of text that equal the file, and nopal's own memory.
 
-use crate::memory::inject::Injector;
 use crate::patch::change::{Change, Patches};
 use crate::patch::journal::Journal;
 use crate::sites::files::{Facts, facts_of};
@@ -180,21 +179,13 @@ fn read_file(file: &File, offset: u64, into: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Makes code that stays lead past all recording. It is shared memory that the process may not write, and so nobody may
-/// by way of it: for this moment it may.
-pub fn lead_past<'a>(
-    mut changes: impl Iterator<Item = &'a Change>,
-    journal: &Journal,
-    injector: &mut Injector,
-    memory: &Memory,
-) -> Result<()> {
-    injector.let_write(&journal.code, true)?;
-    let led = changes.try_for_each(|change| match change.way_past() {
+/// Makes code that stays lead past all recording. From now on these pages are the process's own, and do not show what is
+/// written to the file behind them.
+pub fn lead_past<'a>(mut changes: impl Iterator<Item = &'a Change>, memory: &Memory) -> Result<()> {
+    changes.try_for_each(|change| match change.way_past() {
         Some(code) => memory.write(change.entry, &code),
         None => Ok(()),
-    });
-    injector.let_write(&journal.code, false)?;
-    led
+    })
 }
 
 /// Sorted ranges, those that touch as one. The process may map memory between them at any moment.
