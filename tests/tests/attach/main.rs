@@ -554,7 +554,7 @@ fn a_program_that_moves_its_text() {
             .split_once("may change or move its code: ")
             .unwrap_or_else(|| panic!("{}", traced.said));
         let functions: u32 = told.split(' ').next().unwrap().parse().unwrap();
-        // One or the other begins less than five bytes before a page's end.
+        // Those at a page's end need padding on that page, for a short jump.
         assert!((797..=801).contains(&functions), "{}", traced.said);
         assert_eq!(traced.report.calls("constant7"), 1, "{way}");
         Case::new(c("moved", &[way, "-DHOLD"])).check_come_and_go();

@@ -136,9 +136,10 @@ fn what_leads_to_a_thunk_lies_on_one_page() {
     let full = |from_end: u64| code(4095 - from_end);
     let padded = &code(0);
     assert_eq!(planned(5, &full(5), "").site("f").how, How::Jump);
+    let padding = ".skip 8, 0xcc\n.globl g\n.type g, @function\ng: mov $1, %eax\nret\n.size g, .-g";
     for from_end in 2..5 {
         // The padding behind the function is on the next page.
-        let behind = planned(from_end, &full(from_end), ".skip 8, 0xcc");
+        let behind = planned(from_end, &full(from_end), padding);
         assert_eq!(behind.reason("f"), Reason::TwoPages, "{from_end}");
         let before = planned(from_end, padded, "");
         let (address, site) = (before.address("f"), before.site("f"));
