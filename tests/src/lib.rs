@@ -25,5 +25,5 @@ pub use guest::{Guest, run_in_guest};
 pub use node_packages::node_packages;
 pub use paths::{name_without_blanks, nopal, scratch, shell_word, sources, target_directory};
 pub use processors::Awake;
-pub use report::{Report, announced_calls, expected_calls, passed};
+pub use report::{Report, announced_calls, expected_calls, passed, wait_for_end};
 pub use run::{End, Ended, Running, Start};

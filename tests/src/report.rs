@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::paths::nopal;
+use crate::process::wait_until;
 use crate::run::{End, Start};
 
 /// The markers and probes that were passed, in each thread's order: the text behind ` marker ` in the raw dump.
@@ -18,6 +19,14 @@ pub fn passed(trace: &Path) -> Vec<String> {
     let lines = raw.stdout.lines();
     let passed = lines.filter_map(|line| line.split_once(" marker "));
     passed.map(|(_, what)| what.to_owned()).collect()
+}
+
+/// Waits until a trace has its end, which the guardian writes where the tool was killed.
+pub fn wait_for_end(trace: &Path) {
+    wait_until("the trace has its end", || {
+        let notes = std::fs::read_to_string(trace.join("session/notes"));
+        notes.is_ok_and(|notes| notes.contains("{\"End\":"))
+    });
 }
 
 /// `nopal report --json`, with functions as their sources declare them: the rows as they are.

@@ -2,7 +2,7 @@
 //! times.
 
 use nopal_tests::process::{is_text_changed, wait_until};
-use nopal_tests::{AttachedProgram, End, Report, Start, c, nopal};
+use nopal_tests::{AttachedProgram, End, Report, Start, c, nopal, wait_for_end};
 use serde_json::Value;
 use std::path::Path;
 
@@ -163,9 +163,9 @@ fn counts_are_in_the_trace_when_the_tool_is_killed() {
     wait_until("the code is put back", || !is_text_changed(process));
     made(&mut attached, "plain 1000");
     let trace = attached.trace();
-    wait_until("the trace is complete", || {
-        said_by(&["info"], &trace).contains("nopal was killed")
-    });
+    wait_for_end(&trace);
+    let information = said_by(&["info"], &trace);
+    assert!(information.contains("nopal was killed"), "{information}");
     assert_eq!(Report::of(&trace).calls("leaf"), calls);
     attached.stdin = None;
     assert_eq!(attached.program.wait().end, End::Code(5));

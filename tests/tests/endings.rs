@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nopal_tests::process::{assert_text_restored, is_text_changed, wait_until};
 use nopal_tests::terminal::Terminal;
-use nopal_tests::{Case, End, Report, Running, announced_calls, c, scratch};
+use nopal_tests::{Case, End, Report, Running, announced_calls, c, scratch, wait_for_end};
 
 fn end(words: &[&str]) -> Case {
     Case::new(c("end", &[])).arguments(words.iter().copied())
@@ -109,6 +109,7 @@ fn nopal_is_killed(words: &[&str]) {
         "{}",
         running.stdout()
     );
+    wait_for_end(&trace);
     assert_phases_recorded(&trace, 2);
 }
 

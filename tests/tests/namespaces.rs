@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use nopal_tests::process::wait_until;
 use nopal_tests::{
-    Case, End, Ended, Program, Report, Running, Start, c, nopal, scratch, shell_word,
+    Case, End, Ended, Program, Report, Running, Start, c, nopal, scratch, shell_word, wait_for_end,
 };
 
 /// The arguments that run a program in its own PID namespace, with its own `/proc`.
@@ -232,10 +232,7 @@ fn threads_in_a_pid_namespace_have_one_name_when_nopal_is_killed() {
         threads.iter().all(is_gone)
     });
     send(traced.id(), libc::SIGKILL);
-    wait_until("the trace is whole", || {
-        let notes = std::fs::read_to_string(trace.join("session/notes"));
-        notes.unwrap().contains("{\"End\":")
-    });
+    wait_for_end(&trace);
     Report::of(&trace).assert_calls(&expected);
     assert_named_as_outside(&trace, &threads);
     drop(stdin);
