@@ -161,8 +161,15 @@ pub fn examine(pid: i32) -> Result<Examined, StopError> {
     if pid == std::process::id() as i32 {
         return Err(StopError::Itself);
     }
-    if found.tracer != 0 {
-        return Err(traced_by(found.tracer));
+    let threads = threads(pid).unwrap_or_default().into_iter();
+    let threads = threads.filter_map(|tid| thread_status(pid, tid).ok());
+    let mut filtered = false;
+    // A tracer may have one thread only, as nopal has while it is being removed.
+    for thread in std::iter::once(found.clone()).chain(threads) {
+        if thread.tracer != 0 {
+            return Err(traced_by(thread.tracer));
+        }
+        filtered |= thread.seccomp != 0;
     }
     // The kernel makes the same checks for this as for tracing.
     let memory = OpenOptions::new()
@@ -175,11 +182,6 @@ pub fn examine(pid: i32) -> Result<Examined, StopError> {
     if is_32_bit(pid) {
         return Err(StopError::ThirtyTwoBit);
     }
-    let filtered = threads(pid)
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|tid| thread_status(pid, tid).ok())
-        .any(|thread| thread.seccomp != 0);
     let namespace = |pid: i32| fs::read_link(format!("{}/ns/mnt", directory(pid))).ok();
     let root = |pid: i32| {
         let root = fs::metadata(format!("{}/root/", directory(pid))).ok()?;

@@ -57,6 +57,19 @@ fn what_is_no_process_is_refused() {
 }
 
 #[test]
+fn a_process_of_which_one_thread_is_traced_is_refused() {
+    let program = compile("refused");
+    let mut running = Running::start(&program, &["thread"]);
+    let thread = running.line().parse().unwrap();
+    let _held = Thread::seize(running.pid(), thread, Options::default()).unwrap();
+    // SAFETY: a plain system call.
+    let tracer = unsafe { libc::gettid() };
+    let name = name(tracer).unwrap();
+    let expected = StopError::TracedBy { tracer, name };
+    assert_refused(running.pid(), &expected, "already traced");
+}
+
+#[test]
 fn a_process_that_has_ended_is_refused() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id() as i32;
