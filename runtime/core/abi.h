@@ -15,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 10
+#define NOPAL_ABI_VERSION 11
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *
@@ -108,6 +108,8 @@
 #define NOPAL_REQUEST_WAITING 2u    /* the tool is asked */
 #define NOPAL_REQUEST_DONE 3u       /* the tool has answered; the thread frees it */
 #define NOPAL_REQUEST_GRANTED 4u    /* the same, and it has done what the thread asked for */
+#define NOPAL_REQUEST_STATE 7u      /* the bits of these; those above count how often the place was taken: each request differs */
+#define NOPAL_REQUEST_TAKEN 8u
 
 #define NOPAL_REQUEST_LIBRARIES 1u      /* the list of loaded libraries changed (the loader's _dl_debug_state) */
 #define NOPAL_REQUEST_EXEC 2u           /* the thread is about to exec; word: address of the path, 0: it has none */

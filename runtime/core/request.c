@@ -85,9 +85,11 @@ void nopal_wait_for_text(struct nopal_process *process)
 static struct nopal_request *claim(struct nopal_region *region)
 {
 	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++) {
-		uint32_t expected = NOPAL_REQUEST_FREE;
-		if (__atomic_compare_exchange_n(&region->requests[i].state, &expected, NOPAL_REQUEST_CLAIMED, false,
-						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		uint32_t *state = &region->requests[i].state;
+		uint32_t free = __atomic_load_n(state, __ATOMIC_RELAXED);
+		uint32_t claimed = free + NOPAL_REQUEST_TAKEN + NOPAL_REQUEST_CLAIMED;
+		if ((free & NOPAL_REQUEST_STATE) == NOPAL_REQUEST_FREE &&
+		    __atomic_compare_exchange_n(state, &free, claimed, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return &region->requests[i];
 	}
 	return 0;
@@ -114,24 +116,26 @@ bool nopal_make_request(struct nopal_process *process, uint32_t what, uint64_t w
 		return false;
 	}
 	port_race_point("request claimed");
+	uint32_t free = __atomic_load_n(&request->state, __ATOMIC_RELAXED) - NOPAL_REQUEST_CLAIMED;
+	uint32_t waiting = free + NOPAL_REQUEST_WAITING;
 	request->what = what;
 	request->word = word;
 	request->descriptor = descriptor;
 	request->process = process->quiet ? process->process : port_process_id();
 	request->thread = process->quiet ? 0 : port_thread_id();
-	__atomic_store_n(&request->state, NOPAL_REQUEST_WAITING, __ATOMIC_RELEASE);
+	__atomic_store_n(&request->state, waiting, __ATOMIC_RELEASE);
 	port_race_point("request made");
 	__atomic_add_fetch(&region->bell, 1, __ATOMIC_RELEASE);
 	if (!process->quiet)
 		port_wake(&region->bell);
 
 	patience = (struct nopal_patience){ 0 };
-	while (__atomic_load_n(&request->state, __ATOMIC_ACQUIRE) == NOPAL_REQUEST_WAITING &&
-	       nopal_wait_step(process, &patience, &request->state, NOPAL_REQUEST_WAITING))
+	while (__atomic_load_n(&request->state, __ATOMIC_ACQUIRE) == waiting &&
+	       nopal_wait_step(process, &patience, &request->state, waiting))
 		;
 	port_race_point("waiting over");
-	uint32_t answer = __atomic_exchange_n(&request->state, NOPAL_REQUEST_FREE, __ATOMIC_ACQ_REL);
-	if (answer == NOPAL_REQUEST_WAITING)
+	uint32_t answer = __atomic_exchange_n(&request->state, free, __ATOMIC_ACQ_REL);
+	if (answer == waiting)
 		count_unanswered(region, what);
-	return answer == NOPAL_REQUEST_GRANTED;
+	return (answer & NOPAL_REQUEST_STATE) == NOPAL_REQUEST_GRANTED;
 }

@@ -24,15 +24,17 @@ static struct nopal_request seen;
 static uint32_t waits;
 static uint32_t answer;
 
+static uint32_t state_of(uint32_t place) { return region->requests[place].state & NOPAL_REQUEST_STATE; }
+
 static void tool_answers(uint32_t *word, uint32_t value)
 {
 	CHECK(*word == value);
 	if (++waits < 5)
 		return;
 	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
-		if (region->requests[i].state == NOPAL_REQUEST_WAITING) {
+		if (state_of(i) == NOPAL_REQUEST_WAITING) {
 			seen = region->requests[i];
-			region->requests[i].state = answer;
+			region->requests[i].state += answer - NOPAL_REQUEST_WAITING;
 		}
 }
 
@@ -49,7 +51,7 @@ static void begin(void)
 static void all_requests_are_free(void)
 {
 	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
-		CHECK(region->requests[i].state == NOPAL_REQUEST_FREE);
+		CHECK(state_of(i) == NOPAL_REQUEST_FREE);
 	world_end(0);
 }
 
@@ -61,6 +63,10 @@ static void request_is_answered(void)
 	CHECK(seen.what == NOPAL_REQUEST_EXEC && seen.word == 0x1234 && seen.process == 100 && seen.thread == 100);
 	CHECK(seen.descriptor == 7);
 	CHECK(region->bell == bell + 1 && sim.wakes == 1 && waits == 5);
+	struct nopal_request first = seen;
+	waits = 0;
+	CHECK(!nopal_make_request(&process, NOPAL_REQUEST_EXEC, 0x1234, 7));
+	CHECK(seen.thread == first.thread && seen.state != first.state);
 	all_requests_are_free();
 }
 

@@ -12,7 +12,7 @@ use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, COUNT_BITS,
     COUNTER_PAGE_BYTES, COUNTER_PAGES, COUNTER_SITES_SHIFT, COUNTERS_AT, COUNTERS_BYTES,
     ChunkHeader, LOST_COUNTERS, LostCounter, REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED,
-    REQUEST_WAITING, REQUESTS, RESYNC_BYTES, Region as Layout, Request, SITE_LIMIT,
+    REQUEST_STATE, REQUEST_WAITING, REQUESTS, RESYNC_BYTES, Region as Layout, Request, SITE_LIMIT,
 };
 use nopal_agent::ProcessHead;
 use nopal_process::Memory;
@@ -22,7 +22,7 @@ use rustix::thread::futex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// The owner of a chunk at some moment.
 #[derive(Clone, Copy)]
@@ -70,6 +70,8 @@ const STATE_OFFSET: usize = size_of::<Layout>().next_multiple_of(64);
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramRequest {
     pub place: usize,
+    /// The word of its place while it waits: no other request has the same there.
+    pub(crate) waiting: u32,
     pub what: u32,
     pub process: i32,
     pub thread: i32,
@@ -414,19 +416,19 @@ impl Region {
 
     pub fn requests(&self) -> Vec<ProgramRequest> {
         (0..REQUESTS)
-            .filter(|place| {
+            .filter_map(|place| {
                 // Acquire pairs with the runtime's release: the other fields are seen.
-                self.word(self.request(*place, offset_of!(Request, state)))
-                    .load(Ordering::Acquire)
-                    == REQUEST_WAITING
+                let waiting = self.request_state(place).load(Ordering::Acquire);
+                (waiting & REQUEST_STATE == REQUEST_WAITING).then_some((place, waiting))
             })
-            .map(|place| {
+            .map(|(place, waiting)| {
                 let field = |field| {
                     self.word(self.request(place, field))
                         .load(Ordering::Relaxed)
                 };
                 ProgramRequest {
                     place,
+                    waiting,
                     what: field(offset_of!(Request, what)),
                     process: field(offset_of!(Request, process)) as i32,
                     thread: field(offset_of!(Request, thread)) as i32,
@@ -436,11 +438,17 @@ impl Region {
                     descriptor: field(offset_of!(Request, descriptor)) as i32,
                 }
             })
+            // The fields of another one which has the place by now may be among those that were read.
+            .filter(|request| self.is_waiting(request))
             .collect()
     }
 
-    /// Answers a request, and wakes the thread. A request that the thread has withdrawn is left alone, and so is that of
-    /// another thread which has its place by now.
+    fn request_state(&self, place: usize) -> &AtomicU32 {
+        self.word(self.request(place, offset_of!(Request, state)))
+    }
+
+    /// Answers a request, and wakes the thread. A request that the thread has withdrawn is left alone, and so is another
+    /// one which has its place by now.
     pub fn answer(&self, request: &ProgramRequest) {
         self.answer_by(request, REQUEST_DONE);
     }
@@ -451,25 +459,24 @@ impl Region {
     }
 
     fn answer_by(&self, request: &ProgramRequest, answer: u32) {
-        if !self.is_waiting(request) {
-            return;
-        }
-        let state = self.word(self.request(request.place, offset_of!(Request, state)));
-        let _ = state.compare_exchange(
-            REQUEST_WAITING,
-            answer,
+        let state = self.request_state(request.place);
+        let answered = request.waiting - REQUEST_WAITING + answer;
+        let done = state.compare_exchange(
+            request.waiting,
+            answered,
             Ordering::Release,
             Ordering::Relaxed,
         );
-        wake(state, 64);
+        if done.is_ok() {
+            wake(state, 64);
+        }
     }
 
     /// Whether a request is still open: its thread may have withdrawn it, or been killed.
     pub fn is_waiting(&self, request: &ProgramRequest) -> bool {
-        let field = |field| self.word(self.request(request.place, field));
-        field(offset_of!(Request, state)).load(Ordering::Acquire) == REQUEST_WAITING
-            && field(offset_of!(Request, thread)).load(Ordering::Relaxed) == request.thread as u32
-            && field(offset_of!(Request, process)).load(Ordering::Relaxed) == request.process as u32
+        // The fence keeps reads of the other fields before it.
+        fence(Ordering::Acquire);
+        self.request_state(request.place).load(Ordering::Acquire) == request.waiting
     }
 
     /// Frees the places of threads that have ended before they could take their answers. `ended` is asked of a process
@@ -477,9 +484,9 @@ impl Region {
     pub fn free_answered(&self, ended: impl Fn(i32, i32) -> bool) {
         for place in 0..REQUESTS {
             let field = |field| self.word(self.request(place, field));
-            let state = field(offset_of!(Request, state));
+            let state = self.request_state(place);
             let answered = state.load(Ordering::Acquire);
-            if !matches!(answered, REQUEST_DONE | REQUEST_GRANTED) {
+            if !matches!(answered & REQUEST_STATE, REQUEST_DONE | REQUEST_GRANTED) {
                 continue;
             }
             let process = field(offset_of!(Request, process)).load(Ordering::Relaxed);
@@ -487,7 +494,7 @@ impl Region {
             if thread != 0 && ended(process as i32, thread as i32) {
                 let _ = state.compare_exchange(
                     answered,
-                    REQUEST_FREE,
+                    answered & !REQUEST_STATE | REQUEST_FREE,
                     Ordering::AcqRel,
                     Ordering::Relaxed,
                 );
@@ -744,20 +751,24 @@ fn wake(word: &AtomicU32, waiters: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nopal_abi::REQUEST_TAKEN;
 
     #[test]
     fn who_has_the_place_of_a_withdrawn_request_is_not_answered_in_its_stead() {
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         let region = Region::create(file, 1 << 20, 0, 0, 0).unwrap();
         let word = |field| region.word(region.request(3, field));
-        let make = |thread| {
+        // By the same thread, or by one with the same ids in another PID namespace.
+        let make = |taken| {
             word(offset_of!(Request, process)).store(1, Ordering::Relaxed);
-            word(offset_of!(Request, thread)).store(thread, Ordering::Relaxed);
-            word(offset_of!(Request, state)).store(REQUEST_WAITING, Ordering::Release);
+            word(offset_of!(Request, thread)).store(1, Ordering::Relaxed);
+            let state = taken * REQUEST_TAKEN + REQUEST_WAITING;
+            word(offset_of!(Request, state)).store(state, Ordering::Release);
             region.requests()[0]
         };
-        let withdrawn = make(7);
-        let made = make(8);
+        let withdrawn = make(1);
+        let made = make(2);
+        assert!(!region.is_waiting(&withdrawn));
         region.answer(&withdrawn);
         region.grant(&withdrawn);
         assert!(region.is_waiting(&made));

@@ -144,15 +144,16 @@ impl Session {
         region.called(process, thread)
     }
 
-    /// The same of a request: where there are several, the one that waits for the answer. `maps` are the mappings of the
-    /// process that has the request's number here.
+    /// The same of a request: where there are several, the one that waits for the answer. It does not while it wants a
+    /// processor. `maps` are the mappings of the process that has the request's number here.
     fn who_waits(region: &Region, request: &ProgramRequest, maps: &[Mapping]) -> Vec<(i32, i32)> {
-        const LOOKS: usize = 100;
+        const LOOKS: usize = 1000;
         /// It waits in naps that follow each other.
         const BETWEEN: Duration = Duration::from_millis(1);
         let has_mapped = || remove::is_among(maps, region);
         let found = Session::out_here_if(has_mapped, region, request.process, request.thread);
-        for _ in (0..LOOKS).take_while(|_| found.len() > 1) {
+        let is_open = |_: &usize| found.len() > 1 && region.is_waiting(request);
+        for _ in (0..LOOKS).take_while(is_open) {
             let mut who = found.iter();
             if let Some(one) =
                 who.find(|(process, thread)| region.waits(request, *process, *thread))
