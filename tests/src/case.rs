@@ -237,7 +237,12 @@ impl Case {
             assert!(expected.remove(*function).is_some(), "{function} is called");
             assert_eq!(traced.report.calls(function), 0, "{function}");
         }
-        traced.report.assert_calls(&expected);
+        let wrong = traced.report.difference(&expected);
+        let said = &traced.said;
+        assert!(
+            wrong.is_empty(),
+            "calls differ:\n{wrong}\nnopal said:\n{said}"
+        );
         traced
     }
 }

@@ -91,6 +91,12 @@ impl Report {
 
     /// Panics with all differences.
     pub fn assert_calls(&self, expected: &BTreeMap<String, u64>) {
+        let wrong = self.difference(expected);
+        assert!(wrong.is_empty(), "calls differ:\n{wrong}");
+    }
+
+    /// A line for each function that was not called as often as expected.
+    pub fn difference(&self, expected: &BTreeMap<String, u64>) -> String {
         let wrong: Vec<String> = expected
             .iter()
             .filter(|&(function, &calls)| self.calls(function) != calls)
@@ -98,7 +104,7 @@ impl Report {
                 format!("{function}: {} instead of {calls}", self.calls(function))
             })
             .collect();
-        assert!(wrong.is_empty(), "calls differ:\n{}", wrong.join("\n"));
+        wrong.join("\n")
     }
 }
 
