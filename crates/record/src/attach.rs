@@ -263,7 +263,7 @@ impl Session {
                     tracee.record_entries_only()?;
                 }
             }
-            changes.retain(|change| tracee.module_at(change.address).is_some());
+            tracee.keep_loaded(changes);
             let stopped = Stopped::stop(process, PATIENCE)?;
             let loaded = modules::with_code(process)?;
             if tracee.known.are(&loaded) {
@@ -274,7 +274,7 @@ impl Session {
         let loaded = modules::with_code(process)?;
         let new = tracee.look_at_libraries(&loaded, &mut self.context)?;
         let maps = leave_out_writable_text(tracee, loaded);
-        changes.retain(|change| tracee.module_at(change.address).is_some());
+        tracee.keep_loaded(changes);
         if !new.is_empty() {
             tracee.entry_only = true;
             tracee.record_entries_only()?;

@@ -446,6 +446,15 @@ impl Tracee {
         modules.find(|module| extent(module).contains(&address))
     }
 
+    /// Drops the changes of modules that are not there any more.
+    pub fn keep_loaded(&self, changes: &mut Vec<Change>) {
+        let extents: Vec<Range<u64>> = self.modules.iter().map(extent).collect();
+        changes.retain(|change| {
+            let mut extents = extents.iter();
+            extents.any(|extent| extent.contains(&change.address))
+        });
+    }
+
     /// The plan of the site of a change.
     pub fn site_of(&self, change: &Change) -> Option<&Site> {
         if change.is_probe() {

@@ -15,7 +15,7 @@ impl Tracee {
     /// process has not written are not read.
     pub fn insert_at_rest(
         &mut self,
-        changes: Vec<Change>,
+        mut changes: Vec<Change>,
         maps: &[Mapping],
         context: &mut PatchContext,
     ) -> Result<()> {
@@ -32,18 +32,16 @@ impl Tracee {
             Some((map.start, bytes.filter(|_| is_its)?))
         });
         let behind = &Behind::new(self.process, texts.collect());
-        let (writable, changes): (Vec<Change>, Vec<Change>) = changes
-            .into_iter()
-            .partition(|change| self.is_writable(change));
+        let writable: Vec<Change> = changes
+            .extract_if(.., |change| self.is_writable(change))
+            .collect();
         self.uncover(&changes)?;
         self.list_breakpoints(&changes)?;
-        let (holes, changes): (Vec<Change>, Vec<Change>) =
-            changes.into_iter().partition(Change::is_hole);
-        self.fill_holes(behind, holes)?;
+        let holes = changes.extract_if(.., |change| change.is_hole());
+        self.fill_holes(behind, holes.collect())?;
         // A short jump leads nowhere else.
-        let (changes, lost): (Vec<Change>, Vec<Change>) = changes
-            .into_iter()
-            .partition(|change| change.hole().is_none() || self.is_served(change));
+        let is_lost = |change: &mut Change| change.hole().is_some() && !self.is_served(change);
+        let lost: Vec<Change> = changes.extract_if(.., is_lost).collect();
         let outcomes = self
             .memory
             .write_patches_over(behind, &Patches::of(&changes).insertion())?;
@@ -65,9 +63,9 @@ impl Tracee {
                 several(count, "function is", "functions are")
             ));
         }
-        let written = changes.into_iter().zip(outcomes);
-        let written = written.filter(|(_, outcome)| *outcome == Outcome::Written);
-        self.changes.add(written.map(|(change, _)| change));
+        let mut outcomes = outcomes.into_iter();
+        changes.retain(|_| outcomes.next() == Some(Outcome::Written));
+        self.changes.add(changes);
         self.settle_markers(context)
     }
 
@@ -133,7 +131,8 @@ impl Tracee {
         maps: &[Mapping],
         context: &mut PatchContext,
     ) -> Result<Vec<Change>> {
-        changes.sort_unstable_by_key(|change| change.address);
+        // They are ordered within each module.
+        changes.sort_by_key(|change| change.address);
         let windows: Vec<_> = changes.iter().map(Change::window).collect();
         let remain = stopped.move_threads(&windows, |address| self.displaced(&changes, address))?;
         let mut waiting: HashSet<usize> = remain.into_iter().collect();

@@ -9,6 +9,7 @@ use nopal_abi::Capture;
 use nopal_agent::{BLOCK_BOUND, Stub, detour_bound, thunk_bound};
 use nopal_control::{Control, Mode, SiteKey};
 use nopal_plan::{Refused, Site};
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -27,11 +28,17 @@ pub struct Chosen<'a> {
     pub markers: Vec<Change>,
     /// The words of data that the markers' code looks at, with the addresses that they will hold once these are known.
     pub marker_words: Vec<Change>,
+    /// See [`Chosen::bound`].
+    pub bound: OnceCell<u64>,
 }
 
 impl Chosen<'_> {
-    /// Room that it takes in an arena, at most.
+    /// Room that it takes in an arena, at most. Sites that are left out after the first call still count.
     pub fn bound(&self) -> u64 {
+        *self.bound.get_or_init(|| self.count_bound())
+    }
+
+    fn count_bound(&self) -> u64 {
         let hooks = self.hooks.iter().map(|(site, _)| *site);
         let sites = self.sites.iter().map(|(site, _)| *site).chain(hooks);
         let bound = |site: &Site| {
@@ -80,5 +87,6 @@ pub fn choose<'a>(module: &'a Loaded, control: &Control, context: &PatchContext)
         hooks: module.file.hooks(),
         markers: settings.markers.changes(module),
         marker_words: settings.markers.words(module, 0),
+        bound: OnceCell::new(),
     }
 }

@@ -608,6 +608,9 @@ impl Chosen<'_> {
     /// Leaves out the functions whose first bytes probes need. Says which.
     pub fn leave_to_probes(&mut self, file: &File) -> Vec<String> {
         let mut left = Vec::new();
+        if self.probes.is_empty() {
+            return left;
+        }
         let probes = self.probes.clone();
         self.sites.retain(|(site, _)| {
             let taken = probes.iter().find(|probe| {
