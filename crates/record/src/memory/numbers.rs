@@ -119,6 +119,11 @@ impl Numbers {
     pub fn called(&self, process: i32, thread: i32, members: &dyn Members) -> Vec<(i32, i32)> {
         let mut known = self.known.lock();
         self.look(&mut known, members);
+        if known.called(process).is_empty() {
+            // A fork may have the number of a stranger that has ended.
+            known.strangers.clear();
+            self.look(&mut known, members);
+        }
         let processes = known.called(process).into_iter();
         let find = |found: i32| Some((found, thread_with(found, process, thread)?));
         processes.filter_map(find).collect()
@@ -312,6 +317,34 @@ mod tests {
             assert_eq!(numbers.inside(key), None);
         }
         assert!(!numbers.has_any());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    /// Whether the region is there.
+    struct All(bool);
+
+    impl Members for All {
+        fn has(&self, _: i32) -> Option<bool> {
+            Some(self.0)
+        }
+
+        fn has_thread(&self, _: i32, _: ThreadKey) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_fork_is_found_that_has_the_number_of_a_stranger_which_has_ended() {
+        let numbers = Numbers::new(std::process::id() as i32);
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let process = child.id() as i32;
+        assert_eq!(numbers.called(process, process, &All(false)), []);
+        let found = numbers.called(process, process, &All(true));
+        assert_eq!(found, [(process, process)]);
         drop(child.stdin.take());
         child.wait().unwrap();
     }

@@ -448,17 +448,17 @@ impl Region {
     }
 
     /// Answers a request, and wakes the thread. A request that the thread has withdrawn is left alone, and so is another
-    /// one which has its place by now.
-    pub fn answer(&self, request: &ProgramRequest) {
-        self.answer_by(request, REQUEST_DONE);
+    /// one which has its place by now. Whether it was still open.
+    pub fn answer(&self, request: &ProgramRequest) -> bool {
+        self.answer_by(request, REQUEST_DONE)
     }
 
     /// The same, for a request that the tool has met.
-    pub fn grant(&self, request: &ProgramRequest) {
-        self.answer_by(request, REQUEST_GRANTED);
+    pub fn grant(&self, request: &ProgramRequest) -> bool {
+        self.answer_by(request, REQUEST_GRANTED)
     }
 
-    fn answer_by(&self, request: &ProgramRequest, answer: u32) {
+    fn answer_by(&self, request: &ProgramRequest, answer: u32) -> bool {
         let state = self.request_state(request.place);
         let answered = request.waiting - REQUEST_WAITING + answer;
         let done = state.compare_exchange(
@@ -470,6 +470,7 @@ impl Region {
         if done.is_ok() {
             wake(state, 64);
         }
+        done.is_ok()
     }
 
     /// Whether a request is still open: its thread may have withdrawn it, or been killed.
@@ -769,10 +770,10 @@ mod tests {
         let withdrawn = make(1);
         let made = make(2);
         assert!(!region.is_waiting(&withdrawn));
-        region.answer(&withdrawn);
-        region.grant(&withdrawn);
+        assert!(!region.answer(&withdrawn));
+        assert!(!region.grant(&withdrawn));
         assert!(region.is_waiting(&made));
-        region.answer(&made);
+        assert!(region.answer(&made));
         assert!(region.requests().is_empty());
     }
 }

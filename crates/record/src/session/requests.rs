@@ -42,10 +42,9 @@ impl Session {
             },
             ref found => {
                 // None: it was killed.
-                if !found.is_empty() {
+                if region.answer(asked) && !found.is_empty() {
                     self.cannot_tell(region, asked);
                 }
-                region.answer(asked);
                 return;
             }
         };
@@ -89,7 +88,7 @@ impl Session {
                 match left {
                     Ok(()) => region.grant(asked),
                     Err(_) => region.answer(asked),
-                }
+                };
                 left
             }
             _ => {
@@ -355,14 +354,15 @@ impl Session {
                 ExecFollower::seize(request.process, request.thread)
             })
             .transpose();
+        // The path is in the memory of a thread that waits.
+        let is_withheld = self.options.follow_exec && !follows && launch::is_set_id(request);
         // It has given up by itself, and told that.
-        if !region.is_waiting(asked) {
+        if !region.answer(asked) {
             return Ok(());
         }
-        if self.options.follow_exec && !follows && launch::is_set_id(request) {
+        if is_withheld {
             self.unfollowed.add(request.process, Unfollowed::SET_ID);
         }
-        region.answer(asked);
         let Some(follower) = follower? else {
             return Ok(());
         };
