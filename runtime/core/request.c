@@ -134,8 +134,15 @@ bool nopal_make_request(struct nopal_process *process, uint32_t what, uint64_t w
 	       nopal_wait_step(process, &patience, &request->state, waiting))
 		;
 	port_race_point("waiting over");
-	uint32_t answer = __atomic_exchange_n(&request->state, free, __ATOMIC_ACQ_REL);
-	if (answer == waiting)
+	/* Where a signal handler has forked meanwhile, two processes come here, and the second finds the place free, or
+	 * another's. */
+	uint32_t answer = __atomic_load_n(&request->state, __ATOMIC_ACQUIRE);
+	while ((answer & ~NOPAL_REQUEST_STATE) == free &&
+	       !__atomic_compare_exchange_n(&request->state, &answer, free, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		;
+	if (answer == free + NOPAL_REQUEST_GRANTED)
+		return true;
+	if (answer != free + NOPAL_REQUEST_DONE)
 		count_unanswered(region, what);
-	return (answer & NOPAL_REQUEST_STATE) == NOPAL_REQUEST_GRANTED;
+	return false;
 }

@@ -70,6 +70,23 @@ static void request_is_answered(void)
 	all_requests_are_free();
 }
 
+static void another_has_the_place(uint32_t *word, uint32_t value)
+{
+	CHECK(word == &region->requests[0].state);
+	*word = value + NOPAL_REQUEST_TAKEN;
+}
+
+/* As after a fork by a signal handler: the other process has freed the place, and a third one waits there. */
+static void place_is_taken_by_another(void)
+{
+	begin();
+	sim.in_wait = another_has_the_place;
+	nopal_make_request(&process, NOPAL_REQUEST_EXEC, 0, NOPAL_NO_DESCRIPTOR);
+	CHECK(state_of(0) == NOPAL_REQUEST_WAITING && region->unanswered_executions == 1);
+	region->requests[0].state -= NOPAL_REQUEST_WAITING;
+	all_requests_are_free();
+}
+
 static void nobody_answers(uint32_t *word, uint32_t value)
 {
 	(void)word;
@@ -526,6 +543,7 @@ static void hooks_silence(void)
 
 const struct test request_tests[] = {
 	{ "request_is_answered", request_is_answered },
+	{ "place_is_taken_by_another", place_is_taken_by_another },
 	{ "request_is_given_up", request_is_given_up },
 	{ "request_is_given_up_no_sooner_where_signals_come", request_is_given_up_no_sooner_where_signals_come },
 	{ "answer_comes_early_or_late", answer_comes_early_or_late },

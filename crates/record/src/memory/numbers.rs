@@ -118,9 +118,13 @@ impl Numbers {
     /// The processes and threads that call themselves so.
     pub fn called(&self, process: i32, thread: i32, members: &dyn Members) -> Vec<(i32, i32)> {
         let mut known = self.known.lock();
+        // Another process may have the number of one that has ended.
+        let is_still = |&(process, own): &(i32, i32)| {
+            own_number(process, process).is_ok_and(|number| number == own)
+        };
+        known.processes.retain(is_still);
         self.look(&mut known, members);
         if known.called(process).is_empty() {
-            // A fork may have the number of a stranger that has ended.
             known.strangers.clear();
             self.look(&mut known, members);
         }

@@ -56,7 +56,8 @@ impl fmt::Display for Held {
 impl std::error::Error for Held {}
 
 pub fn is_held(process: i32) -> bool {
-    is_frozen(process) || nopal_process::status(process).is_ok_and(|status| status.tracer != 0)
+    let examined = nopal_process::examine(process);
+    is_frozen(process) || matches!(examined, Err(StopError::TracedBy { .. }))
 }
 
 /// How long a process that is held is waited for: the guardian waits until it goes on.

@@ -65,7 +65,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(200);
 const ENDING: Duration = Duration::from_millis(100);
 
 /// How often processes are looked for that have come later, or more seldom, so that looking takes a two-hundredth of a
-/// processor. A look lists the processes of the machine, and reads names, or the control groups, some 10 us each.
+/// processor. A look lists the processes of the machine, and reads names of some, or the control groups, some 10 us each.
 const GROWTH: Duration = Duration::from_secs(1);
 const GROWTH_APART: u32 = 200;
 const GROWTH_AT_MOST: Duration = Duration::from_secs(10);

@@ -48,7 +48,6 @@ impl Session {
                 return;
             }
         };
-        // Each request is answered once: its slot may hold another request by the next moment.
         let served = match request.what {
             REQUEST_EXEC => {
                 // It will have another region.
@@ -62,8 +61,11 @@ impl Session {
                     Vec::new()
                 };
                 let changed = self.libraries_changed(region, request, maps);
-                region.answer(asked);
-                changed
+                // A thread that has given up has told that.
+                match region.answer(asked) {
+                    true => changed,
+                    false => Ok(()),
+                }
             }
             REQUEST_LOCK => match self.lock_all(region, request) {
                 Ok(true) => {
@@ -144,14 +146,15 @@ impl Session {
     }
 
     /// The same of a request: where there are several, the one that waits for the answer. It does not while it wants a
-    /// processor. `maps` are the mappings of the process that has the request's number here.
+    /// processor, and never under seccomp. `maps` are the mappings of the process that has the request's number here.
     fn who_waits(region: &Region, request: &ProgramRequest, maps: &[Mapping]) -> Vec<(i32, i32)> {
         const LOOKS: usize = 1000;
         /// It waits in naps that follow each other.
         const BETWEEN: Duration = Duration::from_millis(1);
         let has_mapped = || remove::is_among(maps, region);
         let found = Session::out_here_if(has_mapped, region, request.process, request.thread);
-        let is_open = |_: &usize| found.len() > 1 && region.is_waiting(request);
+        let may_wait = found.len() > 1 && request.thread != 0;
+        let is_open = |_: &usize| may_wait && region.is_waiting(request);
         for _ in (0..LOOKS).take_while(is_open) {
             let mut who = found.iter();
             if let Some(one) =
