@@ -24,24 +24,35 @@ pub fn end_by(end: End) {
     let _ = END.set(end);
 }
 
-/// The number of steps of leaving that have been made since a signal was taken that asks for it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<AtomicU64>);
+pub(crate) struct Progress(Arc<Made>);
+
+#[derive(Debug, Default)]
+struct Made {
+    /// The steps of leaving since a signal was taken that asks for it.
+    steps: AtomicU64,
+    /// The changes of a session, of which a request may ask for many. A signal is taken after them.
+    changes: AtomicU64,
+}
 
 impl Progress {
     /// Such a signal was taken.
     pub fn begin(&self) {
-        self.0.fetch_max(1, Ordering::Relaxed);
+        self.0.steps.fetch_max(1, Ordering::Relaxed);
     }
 
     pub fn step(&self) {
         if self.steps() > 0 {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            self.0.steps.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    pub fn change(&self) {
+        self.0.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn steps(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.steps.load(Ordering::Relaxed)
     }
 }
 
@@ -58,7 +69,7 @@ pub(crate) fn start(
     };
     let watched = progress.clone();
     let watch = move || {
-        let (mut untaken, mut step) = (None, (0, Instant::now()));
+        let (mut untaken, mut step, mut changes) = (None, (0, Instant::now()), 0);
         loop {
             if untaken.is_none() && watched.steps() == 0 {
                 let mut files = [PollFd::new(&file, PollFlags::IN)];
@@ -69,7 +80,9 @@ pub(crate) fn start(
             }
             std::thread::sleep(BETWEEN_LOOKS);
             let pending = pending(taken);
-            untaken = (!pending.is_empty()).then(|| untaken.unwrap_or_else(Instant::now));
+            let before = std::mem::replace(&mut changes, watched.0.changes.load(Ordering::Relaxed));
+            let since = untaken.filter(|_| changes == before);
+            untaken = (!pending.is_empty()).then(|| since.unwrap_or_else(Instant::now));
             if step.0 != watched.steps() {
                 step = (watched.steps(), Instant::now());
             }
