@@ -116,7 +116,7 @@ bool nopal_make_request(struct nopal_process *process, uint32_t what, uint64_t w
 		return false;
 	}
 	port_race_point("request claimed");
-	uint32_t free = __atomic_load_n(&request->state, __ATOMIC_RELAXED) - NOPAL_REQUEST_CLAIMED;
+	uint32_t free = __atomic_load_n(&request->state, __ATOMIC_RELAXED) & ~NOPAL_REQUEST_STATE;
 	uint32_t waiting = free + NOPAL_REQUEST_WAITING;
 	request->what = what;
 	request->word = word;
