@@ -78,7 +78,7 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+	$(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target --quiet -- -D warnings
 
 # A test file that hangs is killed, and the others still run.
 test: deps

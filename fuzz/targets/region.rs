@@ -85,10 +85,9 @@ fuzz_target!(|data: &[u8]| {
         let at = at.min(region.bytes() - bytes.len() as u64);
         file.write_all_at(bytes, at).unwrap();
         if count & 7 == 0 {
-            region
-                .requests()
-                .iter()
-                .for_each(|request| region.answer(request));
+            for request in region.requests() {
+                region.answer(&request);
+            }
             let _ = collector.round(&region, &mut writer);
             region.lost();
         }
