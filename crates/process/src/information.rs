@@ -133,7 +133,13 @@ pub(crate) fn time_on_processor(pid: i32, tid: i32) -> Option<Duration> {
     scheduling(pid, tid, 0).map(Duration::from_nanos)
 }
 
-/// The kernel's numbers: nanoseconds with a processor and without one, how often it has got one.
+/// The time that a thread has had a processor, or waited for one: 0 where the kernel does not count.
+pub fn time_awake(pid: i32, tid: i32) -> Duration {
+    let numbers = [0, 1].map(|which| scheduling(pid, tid, which).unwrap_or_default());
+    Duration::from_nanos(numbers[0].saturating_add(numbers[1]))
+}
+
+/// The kernel's numbers: nanoseconds with a processor, and in which it waited for one; how often it has got one.
 fn scheduling(pid: i32, tid: i32, which: usize) -> Option<u64> {
     let text = contents(&format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     let number = std::str::from_utf8(&text)

@@ -73,7 +73,7 @@ pub use gadget::{Gadget, find_system_call_gadget, find_system_call_gadget_in};
 pub use information::{
     Auxiliary, Status, alive, arguments, auxiliary, children, directory, executable, has_memory,
     name, parent, processes, start_time, status, thread_alive, thread_name, thread_status, threads,
-    waits_at,
+    time_awake, waits_at,
 };
 pub use launch::{Command, LaunchError, Launched, become_program, environment, launch};
 pub use loader::{LoaderChange, LoaderStop, run_to_loader_consistent};

@@ -136,7 +136,7 @@ fn take_out(left: &[Left]) -> Result<()> {
                 "process {guardian}, the guardian of a killed nopal, has not finished removing it from process {process}: try again, or after `kill -KILL {guardian}`"
             ),
             (None, None) => {
-                remove(journal, WhileHeld::GiveUp)?;
+                remove(journal, WhileHeld::GiveUp, &|| ())?;
                 ensure!(
                     !journal.has_hooks(&Memory::open(process)?),
                     "a thread of process {process} unwinds its stack through what an earlier nopal left in it, or does not stop: try again"

@@ -138,6 +138,13 @@ impl Ends {
         }
     }
 
+    /// Whether a watched process has no memory any more.
+    pub fn any_is_ending(&self) -> bool {
+        let known = self.known.lock();
+        let mut watched = known.watched.keys();
+        watched.any(|process| !nopal_process::has_memory(*process))
+    }
+
     /// Ready for reading while there is one that was not noticed.
     pub fn ready(&self) -> Option<BorrowedFd<'_>> {
         self.set.as_ref().map(AsFd::as_fd)

@@ -295,7 +295,8 @@ fn is_taken_out(process: i32, regions: &[Arc<Region>]) -> bool {
         let memory = Memory::open(process);
         memory.is_ok_and(|memory| !journal.changes.iter().any(|change| change.is_made(&memory)))
     };
-    let remove = |journal: &Journal| remove(journal, WhileHeld::Wait).is_ok() && is_out(journal);
+    let remove =
+        |journal: &Journal| remove(journal, WhileHeld::Wait, &|| ()).is_ok() && is_out(journal);
     !journals.is_empty() && journals.iter().all(remove)
 }
 

@@ -139,10 +139,10 @@ const ELSEWHERE: u64 = 8 << 20;
 /// Code that cannot be given back stays mapped, for a signal handler that will return into it. It does what is right:
 /// run the body, and return to the caller by the mirror. Generated code also stays, and leads past what is recorded,
 /// where the program has patched its own functions and may write jumps back, or where it may have code that calls
-/// thunks.
-pub fn remove(journal: &Journal, held: WhileHeld) -> Result<()> {
+/// thunks. `attempted` is called before each time that threads are let go.
+pub fn remove(journal: &Journal, held: WhileHeld, attempted: &dyn Fn()) -> Result<()> {
     let done = Memory::open(journal.process).and_then(|memory| {
-        let done = take_out(journal, &memory, held);
+        let done = take_out(journal, &memory, held, attempted);
         // A process that is held still has its jumps: they are taken out when it goes on.
         if done.as_ref().is_err_and(|error| !error.is::<Held>()) {
             let _ = journal.mark_text_back(&memory);
@@ -154,7 +154,7 @@ pub fn remove(journal: &Journal, held: WhileHeld) -> Result<()> {
         Err(error) if error.downcast_ref() == Some(&StopError::Executes) => {
             let left = Journal::read_all(journal.process).unwrap_or_default();
             match left.iter().find(|left| left.inode == journal.inode) {
-                Some(left) => take_out(left, &Memory::open(left.process)?, held),
+                Some(left) => take_out(left, &Memory::open(left.process)?, held, attempted),
                 None => Ok(()),
             }
         }
@@ -164,7 +164,12 @@ pub fn remove(journal: &Journal, held: WhileHeld) -> Result<()> {
     }
 }
 
-fn take_out(journal: &Journal, memory: &Memory, held: WhileHeld) -> Result<()> {
+fn take_out(
+    journal: &Journal,
+    memory: &Memory,
+    held: WhileHeld,
+    attempted: &dyn Fn(),
+) -> Result<()> {
     journal.mark_gone(memory)?;
     // Markers go with the hooks: the code that they call is there until nothing calls it.
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
@@ -208,6 +213,7 @@ fn take_out(journal: &Journal, memory: &Memory, held: WhileHeld) -> Result<()> {
             }
         }
         let late = stopped.detach_all();
+        attempted();
         std::thread::sleep(PAUSE * (1 << attempt));
         if !let_go(journal.process, late, held)? {
             return Ok(());

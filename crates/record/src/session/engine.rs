@@ -380,7 +380,6 @@ const NO_STARTING: &str =
 
 impl Engine for Session {
     fn apply(&mut self, change: &Change) -> Result<Applied> {
-        self.progress.change();
         match change {
             Change::Insert { sites, capture } => return self.insert(sites, *capture),
             Change::InsertProbe(probe) => {

@@ -258,7 +258,8 @@ impl Session {
             let Some(region) = ours.next() else {
                 continue;
             };
-            match remove::remove(&journal, WhileHeld::GiveUp) {
+            let attempted = || self.progress.step();
+            match remove::remove(&journal, WhileHeld::GiveUp, &attempted) {
                 Ok(()) => {}
                 // It has ended meanwhile, or executes another program.
                 Err(_) if !remove::has_mapped(process, region) => {}

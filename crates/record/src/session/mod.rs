@@ -61,8 +61,10 @@ const NAP: Duration = Duration::from_millis(10);
 /// How often processes are looked for that no event has announced.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
-/// The longest wait for the end of processes in which nothing of nopal's is left.
+/// The longest wait for the end of processes in which nothing of nopal's is left, and where one is ending: it may have many
+/// files to close.
 const ENDING: Duration = Duration::from_millis(100);
+const LONGEST_ENDING: Duration = Duration::from_secs(5);
 
 /// How often processes are looked for that have come later, or more seldom, so that looking takes a two-hundredth of a
 /// processor. A look lists the processes of the machine, and reads names of some, or the control groups, some 10 us each.
@@ -473,7 +475,12 @@ impl Session {
 
     /// Nothing of nopal's is left in any process: those that are watched end, as a rule.
     fn await_ends(&mut self) -> Vec<i32> {
-        self.context.shared.ends.wait(ENDING);
+        let deadline = Instant::now() + LONGEST_ENDING;
+        let ends = &self.context.shared.ends;
+        ends.wait(ENDING);
+        while ends.any_is_ending() && Instant::now() < deadline {
+            ends.wait(ENDING);
+        }
         self.take_ends();
         Vec::new()
     }

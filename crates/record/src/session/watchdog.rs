@@ -1,5 +1,8 @@
 //! Ends nopal where a signal asks for that and it does not come to it: it may wait for a file server, or for a disk. The
 //! guardian then takes nopal out of every process, as if nopal had been killed.
+//!
+//! Time in which nopal's thread has a processor, or waits for one, does not count: a machine may be crowded, and a request
+//! may ask for many changes, after which a signal is taken.
 
 use crate::session::signals::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -9,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a signal may stay untaken, and a step of leaving may take.
+/// How long nopal may sleep while a signal is not taken, and in a step of leaving.
 const FOR_A_SIGNAL: Duration = Duration::from_secs(10);
 const FOR_A_STEP: Duration = Duration::from_secs(30);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
@@ -24,40 +27,57 @@ pub fn end_by(end: End) {
     let _ = END.set(end);
 }
 
+/// The steps of leaving since a signal was taken that asks for it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<Made>);
-
-#[derive(Debug, Default)]
-struct Made {
-    /// The steps of leaving since a signal was taken that asks for it.
-    steps: AtomicU64,
-    /// The changes of a session, of which a request may ask for many. A signal is taken after them.
-    changes: AtomicU64,
-}
+pub(crate) struct Progress(Arc<AtomicU64>);
 
 impl Progress {
     /// Such a signal was taken.
     pub fn begin(&self) {
-        self.0.steps.fetch_max(1, Ordering::Relaxed);
+        self.0.fetch_max(1, Ordering::Relaxed);
     }
 
     pub fn step(&self) {
         if self.steps() > 0 {
-            self.0.steps.fetch_add(1, Ordering::Relaxed);
+            self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub fn change(&self) {
-        self.0.changes.fetch_add(1, Ordering::Relaxed);
-    }
-
     fn steps(&self) -> u64 {
-        self.0.steps.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Watches in a thread of its own, which has the signals blocked as the caller. `taken` are the signals that nopal takes;
-/// where it does not, `instead` is called with them before the end.
+/// How long a thread of this process has slept.
+struct Sleep {
+    process: i32,
+    thread: i32,
+    begun: Instant,
+    awake: Duration,
+}
+
+impl Sleep {
+    /// Of the calling thread, from now on.
+    fn begin() -> Sleep {
+        let process = std::process::id() as i32;
+        let thread = rustix::thread::gettid().as_raw_pid();
+        Sleep {
+            process,
+            thread,
+            begun: Instant::now(),
+            awake: nopal_process::time_awake(process, thread),
+        }
+    }
+
+    fn time(&self) -> Duration {
+        let awake = nopal_process::time_awake(self.process, self.thread);
+        let awake = awake.saturating_sub(self.awake);
+        self.begun.elapsed().saturating_sub(awake)
+    }
+}
+
+/// Watches the calling thread in one of its own, which has the signals blocked as the caller. `taken` are the signals that
+/// the caller takes; where it does not, `instead` is called with them before the end.
 pub(crate) fn start(
     signals: &Signals,
     taken: &'static [i32],
@@ -68,8 +88,9 @@ pub(crate) fn start(
         return progress;
     };
     let watched = progress.clone();
+    let sleep = Sleep::begin();
     let watch = move || {
-        let (mut untaken, mut step, mut changes) = (None, (0, Instant::now()), 0);
+        let (mut untaken, mut step) = (None, (0, Duration::ZERO));
         loop {
             if untaken.is_none() && watched.steps() == 0 {
                 let mut files = [PollFd::new(&file, PollFlags::IN)];
@@ -79,15 +100,14 @@ pub(crate) fn start(
                 }
             }
             std::thread::sleep(BETWEEN_LOOKS);
-            let pending = pending(taken);
-            let before = std::mem::replace(&mut changes, watched.0.changes.load(Ordering::Relaxed));
-            let since = untaken.filter(|_| changes == before);
-            untaken = (!pending.is_empty()).then(|| since.unwrap_or_else(Instant::now));
+            let (pending, slept) = (pending(taken), sleep.time());
+            untaken = (!pending.is_empty()).then(|| untaken.unwrap_or(slept));
             if step.0 != watched.steps() {
-                step = (watched.steps(), Instant::now());
+                step = (watched.steps(), slept);
             }
-            let is_stuck = step.0 > 0 && step.1.elapsed() >= FOR_A_STEP;
-            if is_stuck || untaken.is_some_and(|since| since.elapsed() >= FOR_A_SIGNAL) {
+            let since = |begin: Duration| slept.saturating_sub(begin);
+            let is_stuck = step.0 > 0 && since(step.1) >= FOR_A_STEP;
+            if is_stuck || untaken.is_some_and(|begin| since(begin) >= FOR_A_SIGNAL) {
                 pending.into_iter().for_each(&instead);
                 end(
                     "it waits for a file server, a disk or a process, and ends without them; its guardian takes nopal out of the processes",
@@ -109,5 +129,27 @@ fn pending(signals: &[i32]) -> Vec<i32> {
         }
         let is_pending = |signal: &&i32| libc::sigismember(&raw const set, **signal) == 1;
         signals.iter().filter(is_pending).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_no_sleep() {
+        let sleep = Sleep::begin();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(300) {
+            std::hint::spin_loop();
+        }
+        let while_working = sleep.time();
+        assert!(
+            while_working < Duration::from_millis(150),
+            "{while_working:?}"
+        );
+        std::thread::sleep(Duration::from_millis(300));
+        let slept = sleep.time() - while_working;
+        assert!(slept >= Duration::from_millis(250), "{slept:?}");
     }
 }
