@@ -53,6 +53,7 @@ struct Sleep {
     process: i32,
     thread: i32,
     begun: Instant,
+    awake_before: Duration,
     awake: Duration,
 }
 
@@ -61,17 +62,21 @@ impl Sleep {
     fn begin() -> Sleep {
         let process = std::process::id() as i32;
         let thread = rustix::thread::gettid().as_raw_pid();
+        let awake = nopal_process::time_awake(process, thread);
         Sleep {
             process,
             thread,
             begun: Instant::now(),
-            awake: nopal_process::time_awake(process, thread),
+            awake_before: awake,
+            awake,
         }
     }
 
-    fn time(&self) -> Duration {
+    fn time(&mut self) -> Duration {
+        // Without a free descriptor, the file cannot be read for a while.
         let awake = nopal_process::time_awake(self.process, self.thread);
-        let awake = awake.saturating_sub(self.awake);
+        self.awake = self.awake.max(awake);
+        let awake = self.awake - self.awake_before;
         self.begun.elapsed().saturating_sub(awake)
     }
 }
@@ -88,7 +93,7 @@ pub(crate) fn start(
         return progress;
     };
     let watched = progress.clone();
-    let sleep = Sleep::begin();
+    let mut sleep = Sleep::begin();
     let watch = move || {
         let (mut untaken, mut step) = (None, (0, Duration::ZERO));
         loop {
@@ -138,7 +143,7 @@ mod tests {
 
     #[test]
     fn work_is_no_sleep() {
-        let sleep = Sleep::begin();
+        let mut sleep = Sleep::begin();
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(300) {
             std::hint::spin_loop();
