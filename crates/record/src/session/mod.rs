@@ -61,9 +61,9 @@ const NAP: Duration = Duration::from_millis(10);
 /// How often processes are looked for that no event has announced.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
-/// The longest wait for the end of processes in which nothing of nopal's is left, and where one is ending: it may have many
-/// files to close.
+/// The longest wait for the end of processes in which nothing of nopal's is left.
 const ENDING: Duration = Duration::from_millis(100);
+/// The same where one has no memory any more: it is ending, and may have many files to close.
 const LONGEST_ENDING: Duration = Duration::from_secs(5);
 
 /// How often processes are looked for that have come later, or more seldom, so that looking takes a two-hundredth of a
