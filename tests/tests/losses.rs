@@ -229,6 +229,7 @@ fn what_a_flight_recorder_gave_up_is_counted() {
     let reasons = losses["events_by_reason"].as_object().unwrap();
     let sum = reasons.values().filter_map(Value::as_u64).sum::<u64>();
     assert_eq!(Some(sum), losses["events"].as_u64(), "{losses}");
+    assert!(losses["packets"].is_null(), "told twice: {losses}");
     let dropped = reasons["dropped"].as_u64().unwrap();
     let rows = threads.as_array().unwrap().iter();
     let of_threads: u64 = rows.map(|row| row["lost"].as_u64().unwrap()).sum();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nopal_tests::process::assert_nothing_left;
+use nopal_tests::process::{assert_nothing_left, wait_until};
 use nopal_tests::{AttachedProgram, Case, End, Report, Start, c, nopal, scratch};
 
 /// A duration that no request reaches by waiting for a processor.
@@ -555,6 +555,43 @@ fn a_snapshot_outlives_all() {
     attached.run("fast 1");
     attached.stdin = None;
     assert_eq!(attached.program.wait().end, End::Code(5));
+}
+
+/// A forked child has one row in a snapshot, as in the whole trace: it has executed nothing.
+#[test]
+fn forked_children_have_one_row_in_a_snapshot() {
+    let attached = AttachedProgram::new(c("forks_on", &[]), &["--flight"]);
+    let parent = attached.program.id().to_string();
+    let programs = |trace: &Path| {
+        let info = Start::new([nopal(), Path::new("info"), trace]).run("");
+        let lines = info.stdout.lines();
+        let rows = lines.skip_while(|line| !line.starts_with("process  "));
+        // Up to the number of those that are not listed, or the next table.
+        let is_row = |line: &&str| !line.is_empty() && !line.starts_with('(');
+        let rows = rows.skip(1).take_while(is_row);
+        let words = rows.map(|row| row.split_whitespace().take(4).map(str::to_owned).collect());
+        words.collect::<Vec<Vec<String>>>()
+    };
+    let mut number = 0;
+    let rows = loop {
+        number += 1;
+        attached.ctl("snapshot");
+        wait_until("the snapshot", || {
+            !attached.state().contains("being written")
+        });
+        let rows = programs(&attached.trace().join(format!("snapshot-{number}")));
+        if rows.len() > 2 {
+            break rows;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    for row in &rows {
+        assert!(row[0] == parent || row[1] == parent, "{rows:?}");
+        assert_ne!(row[3], "exec", "{rows:?}");
+        let same = rows.iter().filter(|other| other[0] == row[0]);
+        assert_eq!(same.count(), 1, "{rows:?}");
+    }
+    attached.end();
 }
 
 /// Commands that need a flight recorder say so.

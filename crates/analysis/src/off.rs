@@ -1,7 +1,7 @@
 //! How long functions were off or counted in the selected time, and how many calls were counted.
 
 use anyhow::Result;
-use nopal_trace::{Note, SiteStates, Trace, losses};
+use nopal_trace::{SiteStates, Trace, losses};
 
 use crate::filter::Filter;
 use crate::names::Names;
@@ -74,14 +74,8 @@ impl Off {
             let calls = states.calls(site, &looks);
             function.calls = function.calls.saturating_add(calls);
         }
-        // The records of a flight recorder begin later than its counts.
-        let begins_later = [losses::DROPPED, losses::EARLIER];
-        let is_given_up = trace.notes().iter().any(|note| {
-            let Note::Lost { reasons, .. } = note else {
-                return false;
-            };
-            begins_later.iter().any(|name| reasons.contains_key(*name))
-        });
+        // The counts of a flight recorder have the calls that it gave up.
+        let is_given_up = losses::begin_later(trace.notes());
         let is_known = !filter.is_some_and(Filter::chooses_calls)
             && !is_of_some_threads(trace)
             && !is_given_up;

@@ -22,6 +22,18 @@ pub const AFTER_END: &str = "after_end";
 /// In place of anything that is no name.
 const OTHER: &str = "other";
 
+/// Whether records begin later than the recording: a flight recorder gave up the older ones, of which it has counted the
+/// events.
+pub fn begin_later(notes: &[Note]) -> bool {
+    notes.iter().any(|note| {
+        let Note::Lost { reasons, .. } = note else {
+            return false;
+        };
+        let has = |reason| reasons.get(reason).is_some_and(|events| *events > 0);
+        has(DROPPED) || has(EARLIER)
+    })
+}
+
 /// All losses of a trace. The default means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Losses {
@@ -31,7 +43,8 @@ pub struct Losses {
     /// The number of them for each known reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub events_by_reason: BTreeMap<String, u64>,
-    /// Packets that are not in their files.
+    /// Packets that are not in their files. Those before a thread's first one are not among them where the trace counts
+    /// their events: see [`begin_later`].
     #[serde(skip_serializing_if = "is_nothing")]
     pub packets: u64,
     /// Damaged places, which were skipped, and the number of bytes of files that are left out or missing.
@@ -93,8 +106,9 @@ impl Losses {
             losses.least_duration_ns = trace.session().least_duration_ns;
         }
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        let counted = usize::from(begin_later(trace.notes()));
         for thread in trace.threads() {
-            for gap in thread.packets().filter_map(|packet| packet.gap()) {
+            for gap in thread.packets().skip(counted).filter_map(|one| one.gap()) {
                 add(&mut losses.packets, gap.packets);
             }
         }

@@ -5,7 +5,6 @@
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
-use crate::collecting::naming::thread_notes;
 use crate::collecting::notes::{counter, snapshot as clock};
 use crate::collecting::open_calls::OpenCalls;
 use crate::collecting::snapshot_results::{Ended, MOST_WRITING, Slow, Snapshots};
@@ -90,7 +89,6 @@ struct Held {
     chunks: Vec<Copy>,
     /// The calls of each thread that are open where its chunks begin.
     open_calls: HashMap<ThreadKey, OpenCalls>,
-    names: Vec<Note>,
     /// Until when threads are known to have lived.
     alive: Vec<Note>,
     /// When it was copied.
@@ -214,7 +212,7 @@ impl Held {
         for note in open_calls.filter_map(|(thread, calls)| calls.note(*thread)) {
             writer.note(&note)?;
         }
-        for note in self.names.iter().chain(&self.alive) {
+        for note in &self.alive {
             let mut note = note.clone();
             if let Note::Alive { counter, .. } = &mut note {
                 *counter = (*counter).min(end);
@@ -285,8 +283,9 @@ impl Collector {
     /// Copies what is held, and has it written.
     pub fn write_snapshots(&mut self, shared: &Shared, mut wanted: Vec<Wanted>) -> Result<()> {
         sort::by_key(&mut wanted, |one| *one.window.start());
-        let seed = shared.writer.lock().seed()?;
         let held = self.held(shared)?;
+        // Has the names of all threads that are held.
+        let seed = shared.writer.lock().seed()?;
         let mut snapshots = shared.snapshots();
         let begin = |one: Wanted| {
             let slow = one.slow.as_ref();
@@ -325,7 +324,7 @@ impl Collector {
         shared.look_at_threads(None);
         let alive = shared.alive(self);
         let counter = counter();
-        let (chunks, names) = self.copy_all(shared, &regions)?;
+        let chunks = self.copy_all(shared, &regions)?;
         let threads: HashSet<ThreadKey> = chunks.iter().map(|copy| copy.thread).collect();
         let alive = alive
             .into_iter()
@@ -334,7 +333,6 @@ impl Collector {
         Ok(Held {
             chunks,
             open_calls,
-            names,
             alive,
             counter,
             totals,
@@ -343,22 +341,21 @@ impl Collector {
         })
     }
 
-    /// All that is recorded, each thread's in order, and the threads' names.
-    fn copy_all(
-        &mut self,
-        shared: &Shared,
-        regions: &[Arc<Region>],
-    ) -> Result<(Vec<Copy>, Vec<Note>)> {
+    /// All that is recorded, each thread's in order. Notes the threads' names.
+    fn copy_all(&mut self, shared: &Shared, regions: &[Arc<Region>]) -> Result<Vec<Copy>> {
         // First what threads are filling, so that what they hand over meanwhile is in one of the two.
         let mut reader = ChunkReader::new(Begin::Any);
         let mut known = HashSet::new();
+        // And the regions in which they record.
+        let mut threads = HashMap::new();
         let mut growing = Vec::new();
-        for region in regions {
+        for (at, region) in regions.iter().enumerate() {
             for chunk in 0..region.chunks() {
                 if region.chunk_state(chunk) == CHUNK_OWNED
                     && let Some(copied) = reader.copy_growing(region, chunk)
                 {
                     known.insert(copied.name);
+                    threads.insert(copied.name.0, at);
                     growing.push(Copy::of(&reader, &copied));
                 }
             }
@@ -374,8 +371,7 @@ impl Collector {
             }
         }
         full.sort_unstable();
-        let threads = known.iter().map(|(key, _)| *key);
-        let threads: HashSet<ThreadKey> = threads.chain(full.iter().map(|one| one.3)).collect();
+        threads.extend(full.iter().map(|(_, at, _, key)| (*key, *at)));
         let mut copies = Vec::with_capacity(full.len() + growing.len());
         let mut copied = vec![0; regions.len()];
         for (count, (_, at, chunk, _)) in full.into_iter().enumerate() {
@@ -393,17 +389,11 @@ impl Collector {
         copies.append(&mut growing);
         // A thread may have handed a chunk over, and another one after it, between the two looks.
         sort::by_key(&mut copies, |copy| (copy.begin, copy.sequence));
-        let main = regions.first();
-        let named = threads.into_iter().flat_map(|key| {
-            let region = regions
-                .iter()
-                .find(|one| one.process() as u32 == key.process);
-            region
-                .or(main)
-                .into_iter()
-                .flat_map(move |region| thread_notes(region, key))
-        });
-        Ok((copies, named.collect()))
+        for (key, at) in threads {
+            let noted = (self.naming).note(&regions[at], &mut shared.writer.lock(), key);
+            self.end.unless_full(noted)?;
+        }
+        Ok(copies)
     }
 }
 
@@ -455,7 +445,6 @@ mod tests {
         Held {
             chunks,
             open_calls: HashMap::new(),
-            names: Vec::new(),
             alive: Vec::new(),
             counter: 1000,
             totals: Totals::default(),
