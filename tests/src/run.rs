@@ -14,7 +14,7 @@ use crate::paths::nopal;
 use crate::processors::first_processor;
 
 /// More time than any of the programs takes, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The command: `words[0]` is the program.
 #[derive(Debug, Clone, Default)]
