@@ -1,8 +1,8 @@
 //! Libraries: linked, loaded, unloaded.
 
 use nopal_tests::{
-    Case, End, Program, Report, c, compile, copies, library, nopal, passed, scratch,
-    without_own_words,
+    Case, End, Program, Report, c, compile, copies, library, name_without_blanks, nopal, passed,
+    scratch, without_own_words,
 };
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -277,6 +277,24 @@ fn functions_of_a_library_behind_one_without_functions_are_not_taken_for_others(
         let chosen = case(&["--libs", "-F", function]).traced().report;
         assert_eq!(chosen.calls(function), calls);
         assert_eq!(chosen.functions(), [function]);
+    }
+}
+
+#[test]
+fn a_function_of_a_c_library_that_cannot_be_hooked_is_told_of() {
+    let command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libc.so.split"];
+    let library = compile("split_hook.c", &command, &["-Wl,-z,separate-code"]).path;
+    let flags = [
+        "-Wl,--no-as-needed",
+        library.to_str().expect("a plain path"),
+    ];
+    let (_directory, name) = name_without_blanks(&library);
+    for options in [&[][..], &["--entry-only"]] {
+        let case = Case::new(c("tail", &[])).options(options);
+        let traced = case.environment("LD_PRELOAD", &name).check();
+        let warning = "pkey_mprotect of split_hook cannot be hooked: ";
+        assert_eq!(traced.said.matches(warning).count(), 1, "{}", traced.said);
+        assert_eq!(traced.said.matches(" hooked").count(), 1, "{}", traced.said);
     }
 }
 

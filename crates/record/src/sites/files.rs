@@ -5,7 +5,7 @@ use crate::collecting::fair_mutex::FairMutex;
 use crate::collecting::notes::{self, note};
 use crate::sites::expected::Expected;
 use crate::sites::functions::ByFile;
-use crate::sites::hooks;
+use crate::sites::hooks::Hooks;
 use crate::sites::markers;
 use crate::sites::probes::Probes;
 use anyhow::{Context, Result, anyhow};
@@ -37,7 +37,7 @@ pub struct File {
     first_key: u32,
     names: OnceLock<HashMap<String, Vec<u64>>>,
     unwinder: OnceLock<Option<[u64; 4]>>,
-    hooks: OnceLock<Vec<(u64, Stub)>>,
+    hooks: OnceLock<Hooks>,
     imports: OnceLock<Vec<Import>>,
     slots: OnceLock<HashMap<u64, u64>>,
     /// The functions to which a boundary leads, by the file's functions in the boundary.
@@ -74,7 +74,7 @@ impl File {
         };
         // Wanted soon, and found here while other files are opened.
         file.unwinder();
-        file.hooks();
+        file.all_hooks();
         file
     }
 
@@ -94,13 +94,20 @@ impl File {
 
     /// The functions of whose calls the runtime must know.
     pub fn hooks(&self) -> Vec<(&Site, Stub)> {
-        let hooks = self
-            .hooks
-            .get_or_init(|| hooks::of(&self.image, &self.plan));
-        let hooks = hooks.iter();
+        let hooks = self.all_hooks().placed.iter();
         hooks
             .filter_map(|(address, stub)| Some((self.plan.hook(*address).ok()?, *stub)))
             .collect()
+    }
+
+    /// The names of those that cannot be hooked.
+    pub fn hooks_refused(&self) -> &[&'static str] {
+        &self.all_hooks().refused
+    }
+
+    fn all_hooks(&self) -> &Hooks {
+        self.hooks
+            .get_or_init(|| Hooks::of(&self.image, &self.plan))
     }
 
     /// Its imports.

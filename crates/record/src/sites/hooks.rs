@@ -33,21 +33,53 @@ const HOOKS: [(&str, Stub); 20] = [
     ("syscall", Stub::SystemCall),
 ];
 
-/// The hooks to put into a file: only the C library and the loader have such functions under these names, and programs
-/// that a C library is linked into. But the functions that unwinders call may be in any file: it takes libc's place
-/// then.
-pub fn of(image: &Image, plan: &Plan) -> Vec<(u64, Stub)> {
-    let all = is_libc(image) || image.is_static();
-    let mut seen = HashSet::new();
-    HOOKS
-        .iter()
-        .filter(|(_, stub)| all || is_for_unwinders(stub))
-        .filter_map(|(name, stub)| {
-            let address = image.symbol(name)?;
-            plan.hook(address).ok()?;
-            seen.insert(address).then_some((address, *stub))
-        })
-        .collect()
+/// The functions of a file that nopal hooks, or would hook.
+pub struct Hooks {
+    /// By address.
+    pub placed: Vec<(u64, Stub)>,
+    /// The names of those that have no room for a jump.
+    pub refused: Vec<&'static str>,
+}
+
+impl Hooks {
+    /// Only the C library and the loader have such functions under these names, and programs that a C library is linked
+    /// into. But the functions that unwinders call may be in any file: it takes libc's place then.
+    pub fn of(image: &Image, plan: &Plan) -> Hooks {
+        let all = is_libc(image) || image.is_static();
+        let mut seen = HashSet::new();
+        let mut hooks = Hooks {
+            placed: Vec::new(),
+            refused: Vec::new(),
+        };
+        let wanted = HOOKS
+            .iter()
+            .filter(|(_, stub)| all || is_for_unwinders(stub));
+        for (name, stub) in wanted {
+            let Some(address) = image.symbol(name) else {
+                continue;
+            };
+            if plan.hook(address).is_err() {
+                hooks.refused.push(name);
+            } else if seen.insert(address) {
+                hooks.placed.push((address, *stub));
+            }
+        }
+        hooks
+    }
+}
+
+/// The message about functions that nopal does not follow. [`hides_thunks`] is for those that unwinders call.
+pub fn describe_refused(file: &File) -> Option<String> {
+    let refused = file.hooks_refused().iter();
+    let refused = refused.filter(|name| !ASKED.contains(name));
+    let names: Vec<&str> = refused.copied().collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} of {} cannot be hooked: what the program does by calling them is not followed",
+            names.join(", "),
+            file.image.file_name()
+        )
+    })
 }
 
 /// Whether a file is the C library, or its loader.
