@@ -10,7 +10,6 @@ use crate::patch::journal::Journal;
 use crate::patch::remove::{self, WhileHeld};
 use crate::session::Session;
 use crate::session::budget::HeldBudget;
-use crate::session::unfollowed::Unfollowed;
 use crate::sites::fitting::{nothing_came, waited_in_vain};
 use anyhow::Result;
 use nopal_analysis::text::several;
@@ -64,8 +63,7 @@ impl Session {
             stacks_unmirrored: stacks,
             ..
         } = counts;
-        self.unfollowed
-            .add_many(Unfollowed::UNANSWERED, counts.executions_unanswered);
+        self.unfollowed.add_unanswered(counts.executions_unanswered);
         self.context.warnings.extend(self.unfollowed.describe());
         self.context.warnings.extend(self.describe_left_text());
         self.context.warnings.extend(self.discarded.describe());

@@ -3,19 +3,21 @@
 use nopal_analysis::text::several;
 use std::collections::BTreeMap;
 
-/// By the reason, so that a thousand of a kind have one line.
 #[derive(Default)]
-pub struct Unfollowed(BTreeMap<String, Alike>);
+pub struct Unfollowed {
+    /// By the reason, so that a thousand of a kind have one line.
+    alike: BTreeMap<String, Alike>,
+    /// Executions for which the threads did not wait any longer: some may have failed.
+    unanswered: u64,
+}
 
-#[derive(Default)]
 struct Alike {
     /// One of them.
-    process: Option<i32>,
+    process: i32,
     count: u64,
 }
 
 impl Unfollowed {
-    pub const UNANSWERED: &str = "nopal could not follow it in time";
     pub const AMBIGUOUS: &str =
         "several forks have the same ids, each in a PID namespace of its own";
     pub const FILTERED: &str =
@@ -25,33 +27,62 @@ impl Unfollowed {
     pub const ENDED: &str = "it ended before any libc had started in it";
 
     pub fn add(&mut self, process: i32, reason: impl Into<String>) {
-        let alike = self.0.entry(reason.into()).or_default();
-        alike.process.get_or_insert(process);
-        alike.count += 1;
+        let alike = self.alike.entry(reason.into());
+        alike.or_insert(Alike { process, count: 0 }).count += 1;
     }
 
-    pub fn add_many(&mut self, reason: &str, count: u64) {
-        if count > 0 {
-            self.0.entry(reason.to_owned()).or_default().count += count;
-        }
+    pub fn add_unanswered(&mut self, count: u64) {
+        self.unanswered += count;
     }
 
     /// How many, and why, each reason once.
     pub fn describe(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(|(reason, alike)| {
-            let first = alike.process;
-            let first = first.map(|process| format!("process {process}"));
-            let which = match (alike.count, first) {
-                (_, None) => String::new(),
-                (1, Some(first)) => format!(" ({first})"),
-                (_, Some(first)) => format!(" (one was {first})"),
+        let known = self.alike.iter().map(|(reason, alike)| {
+            let Alike { process, count } = alike;
+            let which = match count {
+                1 => format!("process {process}"),
+                _ => format!("one was process {process}"),
             };
-            let programs = several(
-                alike.count,
-                "program that was executed is not traced",
-                "programs that were executed are not traced",
-            );
-            format!("{programs}{which}: {reason}")
-        })
+            format!("{} ({which}): {reason}", programs(*count))
+        });
+        let unanswered = (self.unanswered > 0).then(|| {
+            let most = programs(self.unanswered);
+            format!(
+                "up to {most}: nopal could not follow in time, and does not know which executions failed"
+            )
+        });
+        known.chain(unanswered)
+    }
+}
+
+fn programs(count: u64) -> String {
+    several(
+        count,
+        "program that was executed is not traced",
+        "programs that were executed are not traced",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_by_their_reasons() {
+        let mut unfollowed = Unfollowed::default();
+        assert_eq!(unfollowed.describe().count(), 0);
+        unfollowed.add(7, Unfollowed::ENDED);
+        unfollowed.add(8, Unfollowed::ENDED);
+        unfollowed.add(9, "it is secret");
+        unfollowed.add_unanswered(2);
+        let said: Vec<String> = unfollowed.describe().collect();
+        assert_eq!(
+            said,
+            [
+                "2 programs that were executed are not traced (one was process 7): it ended before any libc had started in it",
+                "1 program that was executed is not traced (process 9): it is secret",
+                "up to 2 programs that were executed are not traced: nopal could not follow in time, and does not know which executions failed",
+            ]
+        );
     }
 }
