@@ -34,9 +34,10 @@ impl Session {
                 "processes that the program started still run; they are no longer traced",
             ));
         }
-        let mut collector = drain.stop()?;
+        let mut collector = self.progress.wait(|| drain.stop())?;
         self.progress.step();
-        collector.finish_snapshots(&self.context.shared);
+        let shared = &self.context.shared;
+        self.progress.wait(|| collector.finish_snapshots(shared));
         self.obey_triggers();
         let regions = self.context.shared.regions();
         let mut writer = self.context.shared.writer.lock();

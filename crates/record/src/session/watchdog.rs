@@ -2,13 +2,14 @@
 //! guardian then takes nopal out of every process, as if nopal had been killed.
 //!
 //! Time in which nopal's thread has a processor, or waits for one, does not count: a machine may be crowded, and a request
-//! may ask for many changes, after which a signal is taken.
+//! may ask for many changes, after which a signal is taken. Nor does that of other threads of nopal's while it waits for
+//! them.
 
 use crate::session::signals::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -27,24 +28,43 @@ pub fn end_by(end: End) {
     let _ = END.set(end);
 }
 
-/// The steps of leaving since a signal was taken that asks for it.
+/// The progress in leaving.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<AtomicU64>);
+pub(crate) struct Progress(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// The steps since a signal was taken that asks for it.
+    steps: AtomicU64,
+    waits_for_others: AtomicBool,
+}
 
 impl Progress {
     /// Such a signal was taken.
     pub fn begin(&self) {
-        self.0.fetch_max(1, Ordering::Relaxed);
+        self.0.steps.fetch_max(1, Ordering::Relaxed);
     }
 
     pub fn step(&self) {
         if self.steps() > 0 {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            self.0.steps.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Waits for what other threads of this process do.
+    pub fn wait<T>(&self, until_done: impl FnOnce() -> T) -> T {
+        self.0.waits_for_others.store(true, Ordering::Relaxed);
+        let done = until_done();
+        self.0.waits_for_others.store(false, Ordering::Relaxed);
+        done
+    }
+
     fn steps(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.steps.load(Ordering::Relaxed)
+    }
+
+    fn waits_for_others(&self) -> bool {
+        self.0.waits_for_others.load(Ordering::Relaxed)
     }
 }
 
@@ -55,13 +75,17 @@ struct Sleep {
     begun: Instant,
     awake_before: Duration,
     awake: Duration,
+    /// Of all other threads but the one that looks.
+    others: Duration,
+    /// Of these, while the thread waited for them.
+    helped: Duration,
 }
 
 impl Sleep {
     /// Of the calling thread, from now on.
     fn begin() -> Sleep {
         let process = std::process::id() as i32;
-        let thread = rustix::thread::gettid().as_raw_pid();
+        let thread = own_id();
         let awake = nopal_process::time_awake(process, thread);
         Sleep {
             process,
@@ -69,16 +93,37 @@ impl Sleep {
             begun: Instant::now(),
             awake_before: awake,
             awake,
+            others: Duration::ZERO,
+            helped: Duration::ZERO,
         }
     }
 
-    fn time(&mut self) -> Duration {
+    /// `waits_for_others`: since the last look, or a part of that time.
+    fn time(&mut self, waits_for_others: bool) -> Duration {
         // Without a free descriptor, the file cannot be read for a while.
         let awake = nopal_process::time_awake(self.process, self.thread);
         self.awake = self.awake.max(awake);
+        let others = self.others();
+        if waits_for_others {
+            self.helped += others.saturating_sub(self.others);
+        }
+        self.others = others;
         let awake = self.awake - self.awake_before;
-        self.begun.elapsed().saturating_sub(awake)
+        self.begun.elapsed().saturating_sub(awake + self.helped)
     }
+
+    fn others(&self) -> Duration {
+        let own = own_id();
+        let all = nopal_process::threads(self.process).unwrap_or_default();
+        all.into_iter()
+            .filter(|thread| *thread != self.thread && *thread != own)
+            .map(|thread| nopal_process::time_awake(self.process, thread))
+            .sum()
+    }
+}
+
+fn own_id() -> i32 {
+    rustix::thread::gettid().as_raw_pid()
 }
 
 /// Watches the calling thread in one of its own, which has the signals blocked as the caller. `taken` are the signals that
@@ -105,7 +150,7 @@ pub(crate) fn start(
                 }
             }
             std::thread::sleep(BETWEEN_LOOKS);
-            let (pending, slept) = (pending(taken), sleep.time());
+            let (pending, slept) = (pending(taken), sleep.time(watched.waits_for_others()));
             untaken = (!pending.is_empty()).then(|| untaken.unwrap_or(slept));
             if step.0 != watched.steps() {
                 step = (watched.steps(), slept);
@@ -141,20 +186,51 @@ fn pending(signals: &[i32]) -> Vec<i32> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn work_is_no_sleep() {
-        let mut sleep = Sleep::begin();
+    fn work() {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(300) {
             std::hint::spin_loop();
         }
-        let while_working = sleep.time();
+    }
+
+    #[test]
+    fn work_is_no_sleep() {
+        let mut sleep = Sleep::begin();
+        work();
+        let while_working = sleep.time(false);
         assert!(
             while_working < Duration::from_millis(150),
             "{while_working:?}"
         );
         std::thread::sleep(Duration::from_millis(300));
-        let slept = sleep.time() - while_working;
+        let slept = sleep.time(false) - while_working;
         assert!(slept >= Duration::from_millis(250), "{slept:?}");
+    }
+
+    #[test]
+    fn waiting_for_work_of_others_is_no_sleep() {
+        let mut slept = Vec::new();
+        for waits in [false, true] {
+            let progress = Progress::default();
+            let watched = progress.clone();
+            let mut sleep = Sleep::begin();
+            let watch = std::thread::spawn(move || {
+                let mut looks = 0..40;
+                while looks.next().is_some() {
+                    std::thread::sleep(Duration::from_millis(10));
+                    sleep.time(watched.waits_for_others());
+                }
+                sleep.time(false)
+            });
+            let help = || std::thread::spawn(work).join().unwrap();
+            match waits {
+                true => progress.wait(help),
+                false => help(),
+            }
+            slept.push(watch.join().unwrap());
+        }
+        // Others work for 300 ms of at least 400.
+        let less = slept[0].saturating_sub(slept[1]);
+        assert!(less > Duration::from_millis(150), "{slept:?}");
     }
 }
