@@ -284,10 +284,6 @@ fn functions_of_a_library_behind_one_without_functions_are_not_taken_for_others(
 fn a_function_of_a_c_library_that_cannot_be_hooked_is_told_of() {
     let command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libc.so.split"];
     let library = compile("split_hook.c", &command, &["-Wl,-z,separate-code"]).path;
-    let flags = [
-        "-Wl,--no-as-needed",
-        library.to_str().expect("a plain path"),
-    ];
     let (_directory, name) = name_without_blanks(&library);
     for options in [&[][..], &["--entry-only"]] {
         let case = Case::new(c("tail", &[])).options(options);
