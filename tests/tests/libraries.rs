@@ -1,11 +1,11 @@
 //! Libraries: linked, loaded, unloaded.
 
 use nopal_tests::{
-    Case, End, Program, Report, c, compile, copies, library, name_without_blanks, nopal, passed,
-    scratch, without_own_words,
+    Case, End, Program, Report, Start, c, compile, copies, library, name_without_blanks, nopal,
+    passed, scratch, without_own_words,
 };
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn linked() -> Case {
@@ -288,9 +288,13 @@ fn a_function_of_a_c_library_that_cannot_be_hooked_is_told_of() {
     for options in [&[][..], &["--entry-only"]] {
         let case = Case::new(c("tail", &[])).options(options);
         let traced = case.environment("LD_PRELOAD", &name).check();
-        let warning = "pkey_mprotect of split_hook cannot be hooked: ";
+        let warning = "pkey_mprotect of split_hook cannot be hooked: what its calls do is ";
         assert_eq!(traced.said.matches(warning).count(), 1, "{}", traced.said);
         assert_eq!(traced.said.matches(" hooked").count(), 1, "{}", traced.said);
+        // Nothing need be missing.
+        let info = Start::new([nopal(), Path::new("info"), &traced.directory()]);
+        let info = info.run("").stdout;
+        assert!(info.contains("end ") && !info.contains("hooked"), "{info}");
     }
 }
 

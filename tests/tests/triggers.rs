@@ -583,7 +583,8 @@ fn forked_children_have_one_row_in_a_snapshot() {
         if rows.len() > 2 {
             break rows;
         }
-        std::thread::sleep(Duration::from_millis(50));
+        assert!(number < 10, "{rows:?}");
+        std::thread::sleep(Duration::from_millis(200));
     };
     for row in &rows {
         assert!(row[0] == parent || row[1] == parent, "{rows:?}");

@@ -410,9 +410,6 @@ impl Tracee {
             )?;
             self.add_unwinder(module)?;
             self.add_loader(module)?;
-            if let Some(warning) = hooks::describe_refused(&module.file) {
-                context.warn_once(warning);
-            }
             context
                 .files
                 .refuse(&module.file, &chosen.refused, &context.shared.writer)?;

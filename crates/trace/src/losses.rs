@@ -43,8 +43,8 @@ pub struct Losses {
     /// The number of them for each known reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub events_by_reason: BTreeMap<String, u64>,
-    /// Packets that are not in their files. Those before a thread's first one are not among them where the trace counts
-    /// their events: see [`begin_later`].
+    /// Packets that are not in their files, but for those that a flight recorder gave up before a thread's first one: their
+    /// events are among `events`.
     #[serde(skip_serializing_if = "is_nothing")]
     pub packets: u64,
     /// Damaged places, which were skipped, and the number of bytes of files that are left out or missing.
@@ -106,10 +106,13 @@ impl Losses {
             losses.least_duration_ns = trace.session().least_duration_ns;
         }
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-        let counted = usize::from(begin_later(trace.notes()));
+        let begin_later = begin_later(trace.notes());
         for thread in trace.threads() {
-            for gap in thread.packets().skip(counted).filter_map(|one| one.gap()) {
-                add(&mut losses.packets, gap.packets);
+            let gaps = thread.packets().map(|packet| packet.gap()).enumerate();
+            for (number, gap) in gaps.filter_map(|(number, gap)| Some((number, gap?))) {
+                if !(begin_later && number == 0 && gap.events > 0) {
+                    add(&mut losses.packets, gap.packets);
+                }
             }
         }
         for processor in trace.processors() {

@@ -22,6 +22,7 @@ use crate::memory::numbers::Inside;
 use crate::memory::occupancy::Occupancy;
 use crate::memory::region::Region;
 use crate::patch::remove::processes_with;
+use crate::session::watchdog::wait_for_others;
 use crate::tracee::Settings;
 use anyhow::{Context, Result, ensure};
 use nopal_abi::CHUNK_BYTES;
@@ -166,9 +167,8 @@ impl Shared {
         let mut flushes = self.flushes.lock();
         flushes.asked += 1;
         let mine = flushes.asked;
-        let flushes = self
-            .flushed
-            .wait_while(flushes, |flushes| flushes.done < mine && !flushes.over);
+        let is_due = |flushes: &mut Flushes| flushes.done < mine && !flushes.over;
+        let flushes = wait_for_others(|| self.flushed.wait_while(flushes, is_due));
         ensure!(flushes.done >= mine, "the recording is over");
         Ok(())
     }
@@ -426,8 +426,7 @@ impl Drain {
     pub fn stop(self) -> Result<Collector> {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
-        self.thread
-            .join()
+        wait_for_others(|| self.thread.join())
             .unwrap_or_else(|_| Err(anyhow::anyhow!("collecting records failed")))
     }
 }

@@ -48,11 +48,16 @@ impl Naming {
                 continue;
             }
             let key = name_of(region, chunk).0;
-            if is_whole(key) && !self.named.contains_key(&key) {
+            if is_whole(key) && !self.knows(key) {
                 self.note(region, writer, key)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the trace has its name.
+    pub fn knows(&self, key: ThreadKey) -> bool {
+        self.named.contains_key(&key)
     }
 
     /// Watches a forked process, unless it is known by numbers of its own.

@@ -12,6 +12,7 @@ use crate::collecting::totals::{Totals, count_events, last_clock};
 use crate::collecting::trace_end::Limit;
 use crate::memory::lost::Lost;
 use crate::memory::region::Region;
+use crate::session::watchdog::wait_for_others;
 use anyhow::Result;
 use nopal_abi::*;
 use nopal_analysis::sort;
@@ -311,7 +312,7 @@ impl Collector {
     pub fn finish_snapshots(&mut self, shared: &Shared) {
         // One that failed has said so.
         let wait = |thread: JoinHandle<()>| drop(thread.join());
-        self.writing.drain(..).for_each(wait);
+        wait_for_others(|| self.writing.drain(..).for_each(wait));
         delete_removed(&shared.for_snapshots());
     }
 
@@ -346,8 +347,7 @@ impl Collector {
         // First what threads are filling, so that what they hand over meanwhile is in one of the two.
         let mut reader = ChunkReader::new(Begin::Any);
         let mut known = HashSet::new();
-        // And the regions in which they record.
-        let mut threads = HashMap::new();
+        let mut recording = HashSet::new();
         let mut growing = Vec::new();
         for (at, region) in regions.iter().enumerate() {
             for chunk in 0..region.chunks() {
@@ -355,7 +355,7 @@ impl Collector {
                     && let Some(copied) = reader.copy_growing(region, chunk)
                 {
                     known.insert(copied.name);
-                    threads.insert(copied.name.0, at);
+                    recording.insert((copied.name.0, at));
                     growing.push(Copy::of(&reader, &copied));
                 }
             }
@@ -371,7 +371,9 @@ impl Collector {
             }
         }
         full.sort_unstable();
-        threads.extend(full.iter().map(|(_, at, _, key)| (*key, *at)));
+        // A thread that has ended is not asked for its name again: another one may have its id.
+        let handed_over = full.iter().map(|(_, at, _, key)| (*key, *at));
+        recording.extend(handed_over.filter(|(key, _)| !self.naming.knows(*key)));
         let mut copies = Vec::with_capacity(full.len() + growing.len());
         let mut copied = vec![0; regions.len()];
         for (count, (_, at, chunk, _)) in full.into_iter().enumerate() {
@@ -389,7 +391,11 @@ impl Collector {
         copies.append(&mut growing);
         // A thread may have handed a chunk over, and another one after it, between the two looks.
         sort::by_key(&mut copies, |copy| (copy.begin, copy.sequence));
-        for (key, at) in threads {
+        // The first of a process's threads tells when that began.
+        let mut recording: Vec<(ThreadKey, usize)> = recording.into_iter().collect();
+        sort::by_key(&mut recording, |(key, _)| key.begin);
+        for (key, at) in recording {
+            self.heartbeat.beat();
             let noted = (self.naming).note(&regions[at], &mut shared.writer.lock(), key);
             self.end.unless_full(noted)?;
         }

@@ -34,10 +34,9 @@ impl Session {
                 "processes that the program started still run; they are no longer traced",
             ));
         }
-        let mut collector = self.progress.wait(|| drain.stop())?;
+        let mut collector = drain.stop()?;
         self.progress.step();
-        let shared = &self.context.shared;
-        self.progress.wait(|| collector.finish_snapshots(shared));
+        collector.finish_snapshots(&self.context.shared);
         self.obey_triggers();
         let regions = self.context.shared.regions();
         let mut writer = self.context.shared.writer.lock();
@@ -183,6 +182,8 @@ impl Session {
         self.context.warnings.extend(nothing);
         let in_vain = waited_in_vain(&self.options, &self.context.files);
         self.context.warnings.extend(in_vain);
+        let unhooked = self.context.files.unhooked();
+        self.context.warnings.extend(unhooked);
         let kept_nothing = slowest::found_nothing(&self.context.shared);
         self.context.warnings.extend(kept_nothing);
         let risk = self.context.files.probes.untold_risk();

@@ -8,6 +8,7 @@
 use crate::session::signals::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use std::cell::OnceCell;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,13 +29,33 @@ pub fn end_by(end: End) {
     let _ = END.set(end);
 }
 
-/// The progress in leaving.
+thread_local! {
+    /// Of a thread that is watched.
+    static PROGRESS: OnceCell<Progress> = const { OnceCell::new() };
+}
+
+/// Waits for what other threads of this process do.
+pub(crate) fn wait_for_others<T>(until_done: impl FnOnce() -> T) -> T {
+    let tell = |waits| {
+        PROGRESS.with(|progress| {
+            if let Some(Progress(progress)) = progress.get() {
+                progress.waits_for_others.store(waits, Ordering::Relaxed);
+            }
+        });
+    };
+    tell(true);
+    let done = until_done();
+    tell(false);
+    done
+}
+
+/// What a thread that is watched comes to.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<Counts>);
+pub(crate) struct Progress(Arc<Told>);
 
 #[derive(Debug, Default)]
-struct Counts {
-    /// The steps since a signal was taken that asks for it.
+struct Told {
+    /// The steps of leaving since a signal was taken that asks for it.
     steps: AtomicU64,
     waits_for_others: AtomicBool,
 }
@@ -51,14 +72,6 @@ impl Progress {
         }
     }
 
-    /// Waits for what other threads of this process do.
-    pub fn wait<T>(&self, until_done: impl FnOnce() -> T) -> T {
-        self.0.waits_for_others.store(true, Ordering::Relaxed);
-        let done = until_done();
-        self.0.waits_for_others.store(false, Ordering::Relaxed);
-        done
-    }
-
     fn steps(&self) -> u64 {
         self.0.steps.load(Ordering::Relaxed)
     }
@@ -68,57 +81,87 @@ impl Progress {
     }
 }
 
-/// How long a thread of this process has slept.
+/// Times in which threads of this process were awake.
+#[derive(Clone, Copy, Default)]
+struct Awake {
+    /// Of the thread that is watched.
+    own: Duration,
+    /// Of all others but the one that looks. `None`: without a free descriptor, it cannot be read for a while.
+    others: Option<Duration>,
+}
+
+impl Awake {
+    fn of(process: i32, thread: i32) -> Awake {
+        let looks = own_id();
+        let awake = |thread| nopal_process::time_awake(process, thread);
+        let threads = nopal_process::threads(process).ok();
+        let others = threads.map(|threads| {
+            let others = threads.into_iter();
+            let others = others.filter(|other| *other != thread && *other != looks);
+            others.map(awake).sum()
+        });
+        Awake {
+            own: awake(thread),
+            others,
+        }
+    }
+}
+
+/// How long a thread has slept, but for the time in which it waited for others that were awake.
+#[derive(Default)]
 struct Sleep {
-    process: i32,
-    thread: i32,
-    begun: Instant,
-    awake_before: Duration,
-    awake: Duration,
-    /// Of all other threads but the one that looks.
+    before: Duration,
+    last: Awake,
+    looked: Duration,
+    /// Of waiting for others that were awake.
+    helped: Duration,
+    waiting: Option<Waiting>,
+}
+
+/// For others, since a moment.
+struct Waiting {
+    since: Duration,
+    /// The others' time then.
     others: Duration,
-    /// Of these, while the thread waited for them.
+    /// The part in which they were awake, as far as the kernel has told: it may tell late.
     helped: Duration,
 }
 
 impl Sleep {
-    /// Of the calling thread, from now on.
-    fn begin() -> Sleep {
-        let process = std::process::id() as i32;
-        let thread = own_id();
-        let awake = nopal_process::time_awake(process, thread);
+    fn begin(now: Awake) -> Sleep {
         Sleep {
-            process,
-            thread,
-            begun: Instant::now(),
-            awake_before: awake,
-            awake,
-            others: Duration::ZERO,
-            helped: Duration::ZERO,
+            before: now.own,
+            last: now,
+            ..Sleep::default()
         }
     }
 
-    /// `waits_for_others`: since the last look, or a part of that time.
-    fn time(&mut self, waits_for_others: bool) -> Duration {
-        // Without a free descriptor, the file cannot be read for a while.
-        let awake = nopal_process::time_awake(self.process, self.thread);
-        self.awake = self.awake.max(awake);
-        let others = self.others();
+    /// `elapsed` since the begin.
+    fn look(&mut self, elapsed: Duration, now: Awake, waits_for_others: bool) -> Duration {
+        // Numbers that could not be read are 0; those of threads that have ended are missing.
+        self.last.own = self.last.own.max(now.own);
+        let others = now.others.or(self.last.others).unwrap_or_default();
         if waits_for_others {
-            self.helped += others.saturating_sub(self.others);
+            let waiting = self.waiting.get_or_insert(Waiting {
+                since: self.looked,
+                others: self.last.others.unwrap_or(others),
+                helped: Duration::ZERO,
+            });
+            let passed = elapsed.saturating_sub(waiting.since);
+            let helped = others.saturating_sub(waiting.others);
+            waiting.helped = waiting.helped.max(helped.min(passed));
         }
-        self.others = others;
-        let awake = self.awake - self.awake_before;
-        self.begun.elapsed().saturating_sub(awake + self.helped)
-    }
-
-    fn others(&self) -> Duration {
-        let own = own_id();
-        let all = nopal_process::threads(self.process).unwrap_or_default();
-        all.into_iter()
-            .filter(|thread| *thread != self.thread && *thread != own)
-            .map(|thread| nopal_process::time_awake(self.process, thread))
-            .sum()
+        // All that is more than the time that has passed is of several at once.
+        let is_over =
+            |waiting: &mut Waiting| !waits_for_others || waiting.helped + waiting.since >= elapsed;
+        if let Some(over) = self.waiting.take_if(is_over) {
+            self.helped += over.helped;
+        }
+        self.last.others = Some(others);
+        self.looked = elapsed;
+        let awake = self.last.own.saturating_sub(self.before);
+        let helped = self.waiting.as_ref().map(|waiting| waiting.helped);
+        elapsed.saturating_sub(awake + self.helped + helped.unwrap_or_default())
     }
 }
 
@@ -138,8 +181,12 @@ pub(crate) fn start(
         return progress;
     };
     let watched = progress.clone();
-    let mut sleep = Sleep::begin();
+    PROGRESS.with(|own| drop(own.set(progress.clone())));
+    let (process, thread) = (std::process::id() as i32, own_id());
+    let begun = Instant::now();
+    let mut sleep = Sleep::begin(Awake::of(process, thread));
     let watch = move || {
+        let mut look = |waits| sleep.look(begun.elapsed(), Awake::of(process, thread), waits);
         let (mut untaken, mut step) = (None, (0, Duration::ZERO));
         loop {
             if untaken.is_none() && watched.steps() == 0 {
@@ -148,9 +195,10 @@ pub(crate) fn start(
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(_) => return,
                 }
+                look(false);
             }
             std::thread::sleep(BETWEEN_LOOKS);
-            let (pending, slept) = (pending(taken), sleep.time(watched.waits_for_others()));
+            let (pending, slept) = (pending(taken), look(watched.waits_for_others()));
             untaken = (!pending.is_empty()).then(|| untaken.unwrap_or(slept));
             if step.0 != watched.steps() {
                 step = (watched.steps(), slept);
@@ -186,51 +234,53 @@ fn pending(signals: &[i32]) -> Vec<i32> {
 mod tests {
     use super::*;
 
-    fn work() {
+    fn seconds(number: u64) -> Duration {
+        Duration::from_secs(number)
+    }
+
+    fn awake(own: u64, others: impl Into<Option<u64>>) -> Awake {
+        Awake {
+            own: seconds(own),
+            others: others.into().map(seconds),
+        }
+    }
+
+    #[test]
+    fn a_thread_that_works_does_not_sleep() {
+        let (process, thread) = (std::process::id() as i32, own_id());
         let begun = Instant::now();
+        let mut sleep = Sleep::begin(Awake::of(process, thread));
         while begun.elapsed() < Duration::from_millis(300) {
             std::hint::spin_loop();
         }
-    }
-
-    #[test]
-    fn work_is_no_sleep() {
-        let mut sleep = Sleep::begin();
-        work();
-        let while_working = sleep.time(false);
-        assert!(
-            while_working < Duration::from_millis(150),
-            "{while_working:?}"
-        );
+        let slept = sleep.look(begun.elapsed(), Awake::of(process, thread), false);
+        assert!(slept < Duration::from_millis(150), "{slept:?}");
         std::thread::sleep(Duration::from_millis(300));
-        let slept = sleep.time(false) - while_working;
-        assert!(slept >= Duration::from_millis(250), "{slept:?}");
+        let later = sleep.look(begun.elapsed(), Awake::of(process, thread), false);
+        assert!(later - slept >= Duration::from_millis(250), "{later:?}");
     }
 
     #[test]
-    fn waiting_for_work_of_others_is_no_sleep() {
-        let mut slept = Vec::new();
-        for waits in [false, true] {
-            let progress = Progress::default();
-            let watched = progress.clone();
-            let mut sleep = Sleep::begin();
-            let watch = std::thread::spawn(move || {
-                let mut looks = 0..40;
-                while looks.next().is_some() {
-                    std::thread::sleep(Duration::from_millis(10));
-                    sleep.time(watched.waits_for_others());
-                }
-                sleep.time(false)
-            });
-            let help = || std::thread::spawn(work).join().unwrap();
-            match waits {
-                true => progress.wait(help),
-                false => help(),
-            }
-            slept.push(watch.join().unwrap());
-        }
-        // Others work for 300 ms of at least 400.
-        let less = slept[0].saturating_sub(slept[1]);
-        assert!(less > Duration::from_millis(150), "{slept:?}");
+    fn waiting_for_others_that_work_is_no_sleep() {
+        let mut sleep = Sleep::begin(awake(1, 1000));
+        let mut look = |elapsed, now, waits| sleep.look(seconds(elapsed), now, waits).as_secs();
+        // They work without being waited for.
+        assert_eq!(look(10, awake(2, 1010), false), 9);
+        // They are waited for, and work.
+        assert_eq!(look(11, awake(2, 1011), true), 9);
+        assert_eq!(look(14, awake(2, 1014), true), 9);
+        // The kernel tells of their time late.
+        assert_eq!(look(20, awake(2, 1014), true), 15);
+        assert_eq!(look(24, awake(2, 1024), true), 9);
+        // They sleep.
+        assert_eq!(look(30, awake(2, 1024), true), 15);
+        // They are many, of which some have ended, or cannot be read.
+        assert_eq!(look(40, awake(2, 9000), true), 9);
+        assert_eq!(look(50, awake(0, None), true), 19);
+        assert_eq!(look(60, awake(0, 0), true), 29);
+        assert_eq!(look(61, awake(2, 9000), false), 30);
+        // Another wait.
+        assert_eq!(look(70, awake(2, 9000), true), 39);
+        assert_eq!(look(80, awake(2, 9010), true), 39);
     }
 }

@@ -5,7 +5,7 @@ use crate::collecting::fair_mutex::FairMutex;
 use crate::collecting::notes::{self, note};
 use crate::sites::expected::Expected;
 use crate::sites::functions::ByFile;
-use crate::sites::hooks::Hooks;
+use crate::sites::hooks::{self, Hooks};
 use crate::sites::markers;
 use crate::sites::probes::Probes;
 use anyhow::{Context, Result, anyhow};
@@ -100,8 +100,8 @@ impl File {
             .collect()
     }
 
-    /// The names of those that cannot be hooked.
-    pub fn hooks_refused(&self) -> &[&'static str] {
+    /// Those that cannot be hooked.
+    pub fn hooks_refused(&self) -> &[(&'static str, Stub)] {
         &self.all_hooks().refused
     }
 
@@ -313,6 +313,13 @@ impl Files {
             let known = self.by_facts.keys().copied().collect();
             self.expected = Some(Expected::of(program, self.cache.clone(), known));
         }
+    }
+
+    /// For people: the functions that should be hooked and cannot be.
+    pub fn unhooked(&self) -> impl Iterator<Item = String> {
+        self.all
+            .iter()
+            .flat_map(|file| hooks::describe_refused(file))
     }
 
     /// Opens and plans files, side by side: a file's error is its own. `paths` are a path that opens each file, and its

@@ -35,10 +35,10 @@ const HOOKS: [(&str, Stub); 20] = [
 
 /// The functions of a file that nopal hooks, or would hook.
 pub struct Hooks {
-    /// By address.
+    /// By their addresses.
     pub placed: Vec<(u64, Stub)>,
-    /// The names of those that have no room for a jump.
-    pub refused: Vec<&'static str>,
+    /// Where no jump is possible.
+    pub refused: Vec<(&'static str, Stub)>,
 }
 
 impl Hooks {
@@ -59,7 +59,7 @@ impl Hooks {
                 continue;
             };
             if plan.hook(address).is_err() {
-                hooks.refused.push(name);
+                hooks.refused.push((name, *stub));
             } else if seen.insert(address) {
                 hooks.placed.push((address, *stub));
             }
@@ -68,15 +68,17 @@ impl Hooks {
     }
 }
 
-/// The message about functions that nopal does not follow. [`hides_thunks`] is for those that unwinders call.
-pub fn describe_refused(file: &File) -> Option<String> {
+/// Messages about the functions of a file that nopal does not follow. [`hides_thunks`] is for those that unwinders call.
+pub fn describe_refused(file: &File) -> impl Iterator<Item = String> {
     let refused = file.hooks_refused().iter();
-    let refused = refused.filter(|name| !ASKED.contains(name));
-    let names: Vec<&str> = refused.copied().collect();
-    (!names.is_empty()).then(|| {
+    let refused = refused.filter(|(_, stub)| !is_for_unwinders(stub));
+    refused.map(|(name, stub)| {
+        let result = match stub {
+            Stub::Libraries => "libraries that are loaded later are not traced",
+            _ => "what its calls do is not followed",
+        };
         format!(
-            "{} of {} cannot be hooked: what the program does by calling them is not followed",
-            names.join(", "),
+            "{name} of {} cannot be hooked: {result}",
             file.image.file_name()
         )
     })
