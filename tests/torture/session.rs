@@ -278,6 +278,8 @@ impl<'a> Session<'a> {
             Ok(_) => self.probes.all.push(probe),
             // A thread will return into its instruction.
             Err(error) if error.to_string().contains("will return into it") => {}
+            // A place within a function may be at a page's end.
+            Err(error) if error.to_string().contains("needs lie on two pages") => {}
             Err(error) => panic!("{command}: {error:#}\n{}", self.said()),
         }
     }
